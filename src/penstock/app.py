@@ -1,0 +1,111 @@
+"""The one file that knows every room and wires them: settings in, a running server out."""
+
+import asyncio
+import gc
+import ipaddress
+import time
+from pathlib import Path
+from secrets import token_hex
+
+import structlog
+
+from penstock.config import Settings, core_settings
+from penstock.core.access import Access, FileAccess, OpenAccess
+from penstock.core.broker import Broker
+from penstock.core.clock import Clock, SystemClock
+from penstock.doors.base import Door
+from penstock.doors.mqtt import MqttDoor
+from penstock.errors import InvalidConfig
+from penstock.storage.memory import MemoryLog, MemoryStateStore
+
+log = structlog.get_logger("penstock")
+
+GARBAGE_THRESHOLD = 50_000
+"""Runs are not tracked by the garbage collector; what is left rarely forms cycles."""
+
+
+class Server:
+    """All of Penstock in one process, on the running loop."""
+
+    def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
+        self.settings = settings
+        self._clock = clock or SystemClock()
+        self._loop = asyncio.get_running_loop()
+        self._reaper: asyncio.TimerHandle | None = None
+        self.node_id = settings.node_id or f"node-{token_hex(4)}"
+        core = core_settings(settings)
+        self.broker = Broker(
+            core,
+            build_access(settings),
+            MemoryLog(core.log.memory_bytes),
+            MemoryStateStore(),
+            self._clock,
+            self._loop,
+            self.node_id,
+        )
+        self.mqtt = MqttDoor(settings.mqtt, self.broker, self._clock, settings.host)
+        self.doors: list[Door] = [self.mqtt] if settings.mqtt.port is not None else []
+
+    async def start(self) -> None:
+        """Open every door."""
+        gc.set_threshold(GARBAGE_THRESHOLD, 20, 50)
+        for door in self.doors:
+            try:
+                await door.open()
+            except OSError as error:
+                await self.stop()
+                raise InvalidConfig(f"{door.name}: cannot listen: {error.strerror or error}") from None
+        self._schedule_reaper()
+        for door in self.doors:
+            log.info("listening", door=door.name, addresses=" ".join(door.addresses()))
+
+    async def stop(self) -> None:
+        """Drain: accept nobody, flush, say goodbye, wait for the last byte or the timeout."""
+        deadline = time.monotonic() + self.settings.shutdown_timeout_s
+        if self._reaper is not None:
+            self._reaper.cancel()
+        for door in self.doors:
+            await door.close()
+        self.broker.close()
+        for door in self.doors:
+            await door.finish(max(deadline - time.monotonic(), 0.1))
+        log.info("stopped", **{key: value for key, value in self.broker.counters.snapshot().items() if value})
+
+    def _schedule_reaper(self) -> None:
+        interval = self.settings.reaper_interval_ms / 1000
+        self._reaper = self._loop.call_later(interval, self._reap)
+
+    def _reap(self) -> None:
+        self._schedule_reaper()
+        self.broker.reap()
+
+
+def build_access(settings: Settings) -> Access:
+    """Who may come in, as the settings say.
+
+    Raises:
+        InvalidConfig: the server would be open to strangers without anyone having said so.
+    """
+    access = settings.access
+    is_local = is_loopback(settings.host)
+    if access.password_file is None and access.acl_file is None:
+        if not is_local and not access.allow_anonymous:
+            raise InvalidConfig(
+                f"host: {settings.host} is not loopback and there is no access.password_file; "
+                "give one, or say --allow-anonymous"
+            )
+        return OpenAccess()
+    allow_anonymous = is_local if access.allow_anonymous is None else access.allow_anonymous
+    passwords = Path(access.password_file) if access.password_file else None
+    rules = Path(access.acl_file) if access.acl_file else None
+    return FileAccess.load(passwords, rules, allow_anonymous)
+
+
+def is_loopback(host: str) -> bool:
+    """Only this machine can reach that address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,78 @@
+"""`penstock bench`: brokers side by side, over loopback, on one core each.
+
+This file is only the command's face: everything that costs start-up time is imported when it runs.
+"""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["OutputFormat", "bench"]
+
+
+class OutputFormat(StrEnum):
+    """What goes to standard output."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+def bench(
+    *,
+    scenario: Annotated[
+        str, typer.Option(help="Comma list of scenarios, `quick` or `all` (about five minutes).")
+    ] = "quick",
+    peers: Annotated[
+        str, typer.Option(help="Comma list of mosquitto, nats, redis; or `none`.")
+    ] = "mosquitto,nats",
+    repeat: Annotated[int, typer.Option(min=1, help="Rounds over all brokers; figures are medians.")] = 3,
+    duration: Annotated[float, typer.Option(min=0.05, help="Measured seconds of each run.")] = 1.5,
+    warm: Annotated[float, typer.Option(min=0.0, help="Unmeasured seconds before them.")] = 0.4,
+    target: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=SCHEME://HOST:PORT", help="A broker that already runs on loopback; repeatable."
+        ),
+    ] = None,
+    penstock: Annotated[
+        bool, typer.Option("--penstock/--no-penstock", help="Whether to start Penstock itself.")
+    ] = True,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Raw JSON; default: bench/results/<date>.json, or here without a bench folder."),
+    ] = None,
+    markdown: Annotated[Path | None, typer.Option(help="Also write the tables here as Markdown.")] = None,
+    output: Annotated[
+        OutputFormat, typer.Option("--output", "-o", help="Standard output: tables or JSON.")
+    ] = OutputFormat.TEXT,
+) -> None:
+    """Measure Penstock against other brokers: same machine, same load, same minute.
+
+    Exits with 1 when a run failed: a message lost, doubled or out of order, or a broker that gave up.
+    """
+    from penstock.cli.bench.command import Plan, run  # noqa: PLC0415
+    from penstock.cli.bench.problems import BenchError, WrongOption  # noqa: PLC0415
+
+    plan = Plan(
+        scenarios=scenario,
+        peers=peers,
+        repeat=repeat,
+        duration_s=duration,
+        warm_s=warm,
+        targets=tuple(target or ()),
+        with_penstock=penstock,
+        out=out,
+        markdown=markdown,
+        as_json=output is OutputFormat.JSON,
+    )
+    try:
+        all_good = run(plan)
+    except WrongOption as error:
+        raise typer.BadParameter(str(error)) from error
+    except BenchError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from error
+    if not all_good:
+        raise typer.Exit(1)

@@ -1,0 +1,158 @@
+"""The load generator: compiled once into the user's cache, run once per measurement.
+
+The load itself is made by `load.c`, because a generator in Python would be slower than the brokers.
+"""
+
+import hashlib
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from importlib import resources
+from pathlib import Path
+from threading import Timer
+
+import msgspec
+
+from penstock.cli.bench.measurement import Measurement
+from penstock.cli.bench.meter import Meter, Reading
+from penstock.cli.bench.packages import require
+from penstock.cli.bench.problems import BenchError
+from penstock.cli.bench.scenarios import Scenario
+from penstock.cli.bench.targets import Target
+
+COMPILE = ("-O2", "-x", "c", "-")
+PATIENCE_S = 90.0  # beyond the measured time; the generator's own limits are shorter
+SETTLE_S = 1.0  # before memory is read
+REAPER_S = 1.5  # after the last disconnect: what a broker puts off by up to a second is counted too
+TEARDOWN_TIMEOUT_S = 60.0
+FILES_SLACK = 16  # files a broker opens for itself meanwhile
+
+
+def build_generator(say: Callable[[str], None]) -> Path:
+    """The compiled load generator, made on first use and after each change of its source."""
+    source = resources.files("penstock.cli.bench").joinpath("load.c").read_bytes()
+    compiler = require("gcc", ("gcc", "libc6-dev"), say)
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock"
+    program = folder / f"load-{hashlib.sha256(source).hexdigest()[:16]}"
+    if program.exists():
+        return program
+    folder.mkdir(parents=True, exist_ok=True)
+    unfinished = program.with_suffix(f".{os.getpid()}")
+    command = [compiler, *COMPILE, "-o", str(unfinished)]
+    done = subprocess.run(command, input=source, capture_output=True, check=False, timeout=120)
+    if done.returncode:
+        raise BenchError(
+            f"the load generator does not compile: {done.stderr.decode(errors='replace').strip()}"
+        )
+    unfinished.replace(program)
+    return program
+
+
+class LoadGenerator:
+    """Runs scenarios against targets, one at a time, from a core of its own."""
+
+    def __init__(self, program: Path, *, cpu: int | None, duration_s: float, warm_s: float) -> None:
+        self._program = program
+        self._cpu = cpu
+        self._duration_s = duration_s
+        self._warm_s = warm_s
+
+    def measure(self, scenario: Scenario, target: Target) -> Measurement:
+        """One run; whatever goes wrong with it is told in the measurement."""
+        meter = Meter(target.port)
+        before = meter.read()
+        with self._running(scenario, target) as process:
+            found = _heard(process)
+            after = meter.read()
+            if found.error is not None:
+                return found
+            if scenario.is_fresh:
+                if meter.is_blind:
+                    return Measurement(error="the broker's process cannot be seen from here")
+                time.sleep(SETTLE_S)
+                if scenario.is_teardown:
+                    _add_teardown(found, meter, before, process)
+                else:
+                    found.bytes_per_connection = (meter.read().rss_bytes - before.rss_bytes) / (
+                        found.connections or 1
+                    )
+        if not meter.is_blind:
+            _add_usage(found, before, after)
+        return found
+
+    def _command(self, scenario: Scenario, target: Target) -> list[str]:
+        command = [
+            str(self._program),
+            "--proto",
+            target.scheme,
+            "--host",
+            target.host,
+            "--port",
+            str(target.port),
+        ]
+        command += ["--duration", str(self._duration_s), "--warm", str(self._warm_s), *scenario.load]
+        return command if self._cpu is None else [*command, "--cpu", str(self._cpu)]
+
+    @contextmanager
+    def _running(self, scenario: Scenario, target: Target) -> Iterator[subprocess.Popen[bytes]]:
+        """The generator at work; it is ended whatever happens, so that no run can hang the bench."""
+        with subprocess.Popen(
+            self._command(scenario, target), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as process:
+            watchdog = Timer(self._duration_s + self._warm_s + PATIENCE_S, process.kill)
+            watchdog.start()
+            try:
+                yield process
+            finally:
+                _let_go(process)
+                watchdog.cancel()
+                process.kill()
+
+
+def _heard(process: subprocess.Popen[bytes]) -> Measurement:
+    line = process.stdout.readline() if process.stdout else b""
+    try:
+        return msgspec.json.decode(line, type=Measurement)
+    except msgspec.DecodeError:
+        return Measurement(error=f"the load generator said {line.decode(errors='replace').strip()!r}")
+
+
+def _let_go(process: subprocess.Popen[bytes]) -> None:
+    """Close the generator's input: it ends, and with it all its connections at once."""
+    if process.stdin is not None:
+        with suppress(OSError):
+            process.stdin.close()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(TEARDOWN_TIMEOUT_S)
+
+
+def _add_teardown(
+    found: Measurement, meter: Meter, before: Reading, process: subprocess.Popen[bytes]
+) -> None:
+    """The CPU that losing all connections at once costs the broker."""
+    standing = meter.read()
+    few_files = before.open_files + FILES_SLACK
+    _let_go(process)
+    deadline = time.monotonic() + TEARDOWN_TIMEOUT_S
+    while meter.read().open_files > few_files:
+        if time.monotonic() > deadline:
+            found.error = f"connections still open {TEARDOWN_TIMEOUT_S:.0f} s after they were closed"
+            return
+        time.sleep(0.02)
+    time.sleep(REAPER_S)
+    found.disconnect_cpu_s = round(meter.read().cpu_s - standing.cpu_s, 3)
+
+
+def _add_usage(found: Measurement, before: Reading, after: Reading) -> None:
+    elapsed_s = after.at_s - before.at_s
+    broker_s = after.cpu_s - before.cpu_s
+    load_s = (found.load_cpu or 0.0) * elapsed_s
+    found.broker_cpu = round(broker_s / elapsed_s, 3)
+    found.others_cpu = round(
+        max(0.0, after.machine_cpu_s - before.machine_cpu_s - broker_s - load_s) / elapsed_s, 3
+    )
+    found.broker_rss_bytes = after.rss_bytes
+    if found.delivered:
+        found.cpu_us_per_delivery = round(broker_s * 1e6 / found.delivered, 3)

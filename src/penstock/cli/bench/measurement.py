@@ -1,0 +1,54 @@
+"""What one run of one scenario against one broker found."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+Metric = Literal["delivered_per_s", "p50_us", "bytes_per_connection", "connects_per_s", "disconnect_cpu_s"]
+"""The fields of a measurement that can be a headline."""
+
+
+class Measurement(Struct, kw_only=True, omit_defaults=True):
+    """One run: what the load generator tells, then what the broker's meter tells; None does not apply."""
+
+    error: str | None = None
+    seconds: float | None = None
+    window: int | None = None
+    published_per_s: float | None = None
+    delivered_per_s: float | None = None
+    sent: int | None = None
+    delivered: int | None = None
+    lost: int | None = None
+    order_errors: int | None = None
+    format_errors: int | None = None
+    late_sends: int | None = None
+    p50_us: float | None = None
+    p95_us: float | None = None
+    p99_us: float | None = None
+    max_us: float | None = None
+    connections: int | None = None
+    connects_per_s: float | None = None
+    load_cpu: float | None = None
+    """Cores the load generator used while it measured."""
+
+    broker_cpu: float | None = None
+    """Cores the broker used, set-up and warm-up included."""
+    others_cpu: float | None = None
+    """Cores used by neither: what the machine was busy with besides."""
+    cpu_us_per_delivery: float | None = None
+    broker_rss_bytes: int | None = None
+    bytes_per_connection: float | None = None
+    disconnect_cpu_s: float | None = None
+
+    @property
+    def failure(self) -> str | None:
+        """Why this run does not count, or None when it does."""
+        if self.error is not None:
+            return self.error
+        if self.lost:
+            return f"lost {self.lost:,}" if self.lost > 0 else f"{-self.lost:,} delivered twice"
+        if self.order_errors:
+            return f"{self.order_errors:,} out of order"
+        if self.format_errors:
+            return f"{self.format_errors:,} malformed"
+        return None

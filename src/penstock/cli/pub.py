@@ -1,0 +1,214 @@
+"""`penstock pub`: publish from the shell."""
+
+import asyncio
+import json
+import sys
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli.connection import (
+    ClientId,
+    Host,
+    MqttVersion,
+    MqttVersionOption,
+    Output,
+    OutputOption,
+    Password,
+    Port,
+    Qos,
+    Target,
+    Timings,
+    User,
+    run,
+)
+from penstock.wire.mqtt.reasons import ReasonCode
+
+if TYPE_CHECKING:
+    from penstock.client import MqttClient, PacketProperties
+
+INFLIGHT = 20
+"""Publishes at QoS 1 and 2 that may wait for their acknowledgement at once."""
+STDIN = Path("-")
+
+
+def pub(
+    topic: Annotated[str, typer.Argument(help="Where to publish.")],
+    message: Annotated[str | None, typer.Argument(help="What; empty with --retain deletes.")] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option("--file", help="Take the message from a file; - is standard input.", allow_dash=True),
+    ] = None,
+    stdin_lines: Annotated[
+        bool, typer.Option("--stdin-lines", help="Publish every line of standard input.")
+    ] = False,
+    host: Host = "127.0.0.1",
+    port: Port = 1883,
+    user: User = None,
+    password: Password = None,
+    client_id: ClientId = "",
+    qos: Qos = 0,
+    retain: Annotated[
+        bool, typer.Option("--retain", "-r", help="Keep it as the topic's last value.")
+    ] = False,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, help="Publish it this many times.")] = 1,
+    expiry: Annotated[
+        int | None, typer.Option("--expiry", min=0, help="Seconds it is worth keeping.")
+    ] = None,
+    content_type: Annotated[str | None, typer.Option("--content-type", help="What the payload is.")] = None,
+    mqtt_version: MqttVersionOption = MqttVersion.V5,
+    output: OutputOption = Output.TEXT,
+    timings: Timings = False,
+) -> None:
+    """Publish a message and wait until the server has it."""
+    if [message is not None, file is not None, stdin_lines].count(True) != 1:
+        raise typer.BadParameter("give one of MESSAGE, --file and --stdin-lines")
+    if mqtt_version is not MqttVersion.V5 and (expiry, content_type) != (None, None):
+        raise typer.BadParameter("--expiry and --content-type need --mqtt-version 5")
+    payload = message.encode() if message is not None else _read(file) if file is not None else None
+
+    async def work(target: Target) -> None:
+        from penstock.client import PacketProperties  # noqa: PLC0415
+
+        properties = PacketProperties(message_expiry=expiry, content_type=content_type)
+        receipt = Receipt(topic, qos, retain)
+        payloads = _lines(count) if payload is None else _copies(payload, count)
+        async with target.connect() as client:
+            await _publish_all(client, payloads, properties, receipt)
+        receipt.show(output, timings)
+
+    run(Target(host, port, user, password, client_id, mqtt_version), work)
+
+
+class Receipt:
+    """What was published and how the server took it."""
+
+    def __init__(self, topic: str, qos: int, retain: bool) -> None:
+        self.topic = topic
+        self.qos = qos
+        self.retain = retain
+        self.messages = 0
+        self.bytes = 0
+        self.reasons: dict[int, int] = {}
+        self.latencies: list[float] = []
+        self.seconds = 0.0
+
+    def add(self, size: int, reason: int, latency: float) -> None:
+        """Note one message that the server has taken."""
+        self.messages += 1
+        self.bytes += size
+        self.reasons[reason] = self.reasons.get(reason, 0) + 1
+        if self.qos:
+            self.latencies.append(latency)
+
+    def show(self, output: Output, with_timings: bool) -> None:
+        """Write it: JSON in full, text only what is worth a word."""
+        if output is Output.JSON:
+            print(json.dumps(self._as_dict(with_timings), ensure_ascii=False))
+            return
+        unheard = self.reasons.get(ReasonCode.NO_MATCHING_SUBSCRIBERS, 0)
+        if unheard:
+            typer.echo(f"{unheard:,} of {self.messages:,} messages: nobody is subscribed.", err=True)
+        if with_timings:
+            typer.echo(self._rate(), err=True)
+
+    def _as_dict(self, with_timings: bool) -> dict[str, Any]:
+        content: dict[str, Any] = {
+            "topic": self.topic,
+            "qos": self.qos,
+            "retain": self.retain,
+            "messages": self.messages,
+            "bytes": self.bytes,
+            "reasons": {ReasonCode(reason).name.lower(): times for reason, times in self.reasons.items()},
+        }
+        if with_timings:
+            content["seconds"] = round(self.seconds, 6)
+            content["acknowledged_ms"] = self._latency_ms()
+        return content
+
+    def _rate(self) -> str:
+        rate = self.messages / self.seconds if self.seconds else 0.0
+        text = f"{self.messages:,} messages in {self.seconds:.3f} s, {rate:,.0f} per second"
+        latency = self._latency_ms()
+        if latency is None:
+            return text
+        parts = ", ".join(f"{name} {value:.2f} ms" for name, value in latency.items())
+        return f"{text}; acknowledged after: {parts}"
+
+    def _latency_ms(self) -> dict[str, float] | None:
+        """None at QoS 0, which has no acknowledgement."""
+        if not self.latencies:
+            return None
+        ordered = sorted(self.latencies)
+        places = {"median": 0.5, "p99": 0.99, "longest": 1.0}
+        return {
+            name: round(ordered[int(part * (len(ordered) - 1))] * 1e3, 3) for name, part in places.items()
+        }
+
+
+async def _publish_all(
+    client: "MqttClient", payloads: AsyncIterator[bytes], properties: "PacketProperties", receipt: Receipt
+) -> None:
+    """Publish in order; at QoS 1 and 2 a few may be on their way at once."""
+    window = asyncio.Semaphore(INFLIGHT)
+
+    async def publish(payload: bytes) -> None:
+        started = perf_counter()
+        reason = await client.publish(
+            receipt.topic, payload, qos=receipt.qos, retain=receipt.retain, properties=properties
+        )
+        receipt.add(len(payload), reason, perf_counter() - started)
+        window.release()
+
+    began = perf_counter()
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            async for payload in payloads:
+                await window.acquire()
+                if receipt.qos:
+                    tasks.create_task(publish(payload))
+                else:
+                    await publish(payload)
+    except BaseExceptionGroup as group:
+        raise group.exceptions[0] from None
+    receipt.seconds = perf_counter() - began
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return sys.stdin.buffer.read() if file == STDIN else file.read_bytes()
+    except OSError as error:
+        raise typer.BadParameter(f"{file}: {error.strerror}", param_hint="--file") from None
+
+
+async def _copies(payload: bytes, count: int) -> AsyncIterator[bytes]:
+    for _ in range(count):
+        yield payload
+
+
+async def _lines(count: int) -> AsyncIterator[bytes]:
+    """The lines of standard input, each `count` times, as they come.
+
+    They are read on a thread that nobody waits for, because Ctrl-C cannot interrupt a read.
+    """
+    loop = asyncio.get_running_loop()
+    lines: asyncio.Queue[bytes | None] = asyncio.Queue(INFLIGHT)
+
+    def put(line: bytes | None) -> None:
+        asyncio.run_coroutine_threadsafe(lines.put(line), loop).result()
+
+    def read() -> None:
+        # A reader of its own: the interpreter cannot close one that is locked in a read.
+        with open(sys.stdin.fileno(), "rb", closefd=False) as stdin:
+            for line in stdin:
+                put(line.rstrip(b"\r\n"))
+        put(None)
+
+    threading.Thread(target=read, daemon=True).start()
+    while (line := await lines.get()) is not None:
+        for _ in range(count):
+            yield line

@@ -1,0 +1,125 @@
+"""`penstock serve`: run the server until it is told to stop."""
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock import __version__
+from penstock.config import PRESETS, load
+from penstock.errors import InvalidConfig
+
+if TYPE_CHECKING:
+    from penstock.app import Server
+    from penstock.config import Settings
+
+Text = Annotated[str | None, typer.Option()]
+
+
+def serve(
+    config: Annotated[Path | None, typer.Option(help="Settings file (YAML).")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    mqtt_port: Annotated[str | None, typer.Option(help="MQTT port; 0 takes a free one, off closes it.")] = None,
+    allow_anonymous: Annotated[
+        bool | None, typer.Option(help="Let clients in without a user name.", show_default=False)
+    ] = None,
+    node_id: Annotated[str | None, typer.Option(help="Name of this node.")] = None,
+    log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.")] = None,
+    log_format: Annotated[str | None, typer.Option(help="text or json.")] = None,
+    preset: Annotated[str | None, typer.Option(help=f"Sizes to start from: {', '.join(PRESETS)}.")] = None,
+    message_buffer_size: Annotated[
+        str | None, typer.Option(help="Messages in each topic's ring.", rich_help_panel="NexusD's names")
+    ] = None,
+    max_buffer_memory: Annotated[
+        str | None, typer.Option(help="Bytes of all rings; K, M, G work.", rich_help_panel="NexusD's names")
+    ] = None,
+    buffer_partitions: Annotated[
+        str | None, typer.Option(help="Partitions of the rings.", rich_help_panel="NexusD's names")
+    ] = None,
+    subscriber_queue_limit: Annotated[
+        str | None, typer.Option(help="Messages in each outbox.", rich_help_panel="NexusD's names")
+    ] = None,
+    block_timeout_ms: Annotated[
+        str | None, typer.Option(help="Longest wait under block.", rich_help_panel="NexusD's names")
+    ] = None,
+    default_message_ttl: Annotated[
+        str | None, typer.Option(help="Lifetime in ms; 0 is for ever.", rich_help_panel="NexusD's names")
+    ] = None,
+    ttl_reaper_interval_ms: Annotated[
+        str | None,
+        typer.Option(
+            "--ttl-reaper-interval-ms",
+            "--ttl-reaper-interval",
+            help="How often expired messages are removed.",
+            rich_help_panel="NexusD's names",
+        ),
+    ] = None,
+) -> None:
+    """Run the server."""
+    flags = {
+        "host": host,
+        "mqtt.port": mqtt_port,
+        "access.allow_anonymous": allow_anonymous,
+        "node_id": node_id,
+        "logging.level": log_level,
+        "logging.format": log_format,
+        "ring.messages": message_buffer_size,
+        "ring.total_bytes": max_buffer_memory,
+        "ring.partitions": buffer_partitions,
+        "outbox.messages": subscriber_queue_limit,
+        "outbox.block_timeout_ms": block_timeout_ms,
+        "default_ttl_ms": default_message_ttl,
+        "reaper_interval_ms": ttl_reaper_interval_ms,
+    }
+    given: dict[str, Any] = {key: value for key, value in flags.items() if value is not None}
+    settings = load(config, os.environ, given, preset).settings
+    run(settings)
+
+
+def run(settings: "Settings") -> None:
+    """Run a server with these settings on the best loop there is."""
+    from penstock.cli.logs import configure  # noqa: PLC0415 - after the settings are known to be good
+
+    configure(settings.logging.level, settings.logging.format)
+    try:
+        import uvloop  # noqa: PLC0415
+    except ImportError:  # not on every platform
+        asyncio.run(_serve(settings))
+    else:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_serve(settings))
+
+
+async def _serve(settings: "Settings") -> None:
+    from penstock.app import Server  # noqa: PLC0415
+
+    server = Server(settings)
+    if not server.doors:
+        raise InvalidConfig("mqtt.port: every door is off; there is nothing to serve")
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    await server.start()
+    print(banner(server), flush=True)
+    await stopping.wait()
+    await server.stop()
+
+
+def banner(server: "Server") -> str:
+    """What a person sees first: the doors, and what to try."""
+    doors = [f"  {door.name:<8} {address}" for door in server.doors for address in door.addresses()]
+    port = server.mqtt.port
+    where = "" if port == 1883 else f" --port {port}"
+    return "\n".join(
+        [
+            f"Penstock {__version__} - node {server.node_id}",
+            *doors,
+            "Try, in two other terminals:",
+            f"  penstock sub{where} 'hello/#' -v",
+            f"  penstock pub{where} hello/world 'first light'",
+            "Ctrl-C stops it.",
+        ]
+    )

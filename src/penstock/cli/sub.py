@@ -1,0 +1,198 @@
+"""`penstock sub`: see messages in the shell."""
+
+import asyncio
+import sys
+from base64 import b64encode
+from collections.abc import Callable
+from datetime import UTC, datetime
+from time import monotonic
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from penstock.cli.connection import (
+    ClientId,
+    Host,
+    MqttVersion,
+    MqttVersionOption,
+    Output,
+    OutputOption,
+    Password,
+    Port,
+    Qos,
+    Target,
+    Timings,
+    User,
+    run,
+)
+
+if TYPE_CHECKING:
+    from penstock.client import MqttClient, Publish
+
+SEND_RETAINED, NO_RETAINED = 0, 2
+
+
+def sub(
+    filters: Annotated[list[str], typer.Argument(metavar="FILTER...", help="What to subscribe to.")],
+    host: Host = "127.0.0.1",
+    port: Port = 1883,
+    user: User = None,
+    password: Password = None,
+    client_id: ClientId = "",
+    qos: Qos = 0,
+    count: Annotated[
+        int | None, typer.Option("--count", "-n", min=1, help="End after so many messages.")
+    ] = None,
+    timeout: Annotated[
+        float | None, typer.Option("--timeout", min=0, help="End after so many seconds.")
+    ] = None,
+    retained: Annotated[
+        bool, typer.Option("--retained/--no-retained", help="Whether to show the last values first.")
+    ] = True,
+    mqtt_version: MqttVersionOption = MqttVersion.V5,
+    output: OutputOption = Output.TEXT,
+    timings: Timings = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Show the topic before each message.")
+    ] = False,
+) -> None:
+    """Subscribe and write every message, until Ctrl-C."""
+    tally = Tally()
+
+    async def work(target: Target) -> None:
+        async with target.connect() as client:
+            await _subscribe(client, filters, qos, retained)
+            await _listen(client, formatter(output, verbose), tally, count, timeout, retained, timings)
+
+    try:
+        run(Target(host, port, user, password, client_id, mqtt_version), work)
+    finally:
+        if timings:
+            typer.echo(tally.total(), err=True)
+    if count is not None and tally.messages < count:
+        typer.echo(f"error: {tally.messages} of {count} messages came within {timeout:g} s", err=True)
+        raise typer.Exit(1)
+
+
+class Tally:
+    """How much came, all in all and since it was last asked."""
+
+    def __init__(self) -> None:
+        self.messages = 0
+        self.bytes = 0
+        self._first_at = 0.0
+        self._last_at = 0.0
+        self._told = 0
+
+    def add(self, size: int, now: float) -> None:
+        """Note one message."""
+        if not self.messages:
+            self._first_at = now
+        self._last_at = now
+        self.messages += 1
+        self.bytes += size
+
+    def since_last(self) -> int:
+        """Messages that came since this was called the last time."""
+        came = self.messages - self._told
+        self._told = self.messages
+        return came
+
+    def total(self) -> str:
+        """The sum, and the rate between the first message and the last."""
+        seconds = self._last_at - self._first_at
+        text = f"{self.messages:,} messages, {self.bytes:,} bytes in {seconds:.3f} s"
+        return f"{text}, {(self.messages - 1) / seconds:,.0f} per second" if seconds else text
+
+
+async def _subscribe(client: "MqttClient", filters: list[str], qos: int, retained: bool) -> None:
+    from penstock.client import RequestRefused, Version  # noqa: PLC0415
+    from penstock.client.errors import describe  # noqa: PLC0415
+
+    # 3.1.1 cannot ask for no retained messages; they are left out when they come.
+    handling = NO_RETAINED if client.version is Version.V5 and not retained else SEND_RETAINED
+    reasons = await client.subscribe(*filters, qos=qos, retain_handling=handling)
+    for filter, reason in zip(filters, reasons, strict=True):
+        if reason >= 0x80:
+            raise RequestRefused(f"the server refused {filter!r}: {describe(reason)}", reason)
+
+
+async def _listen(
+    client: "MqttClient",
+    as_bytes: "Callable[[Publish], bytes]",
+    tally: Tally,
+    count: int | None,
+    timeout: float | None,
+    retained: bool,
+    timings: bool,
+) -> None:
+    """Write what comes until it is enough."""
+    out = sys.stdout.buffer
+    ticker = asyncio.create_task(_tell_rate(tally)) if timings else None
+    try:
+        async with asyncio.timeout(timeout):
+            async for message in client.messages:
+                if message.retain and not retained:
+                    continue
+                tally.add(len(message.payload), monotonic())
+                out.write(as_bytes(message) + b"\n")
+                if not len(client.messages):  # a burst is written at once
+                    out.flush()
+                if tally.messages == count:
+                    break
+    except TimeoutError:
+        pass
+    finally:
+        if ticker is not None:
+            ticker.cancel()
+        out.flush()
+
+
+async def _tell_rate(tally: Tally) -> None:
+    while True:
+        await asyncio.sleep(1)
+        came = tally.since_last()
+        if came:
+            typer.echo(f"{came:,} per second", err=True)
+
+
+def formatter(output: Output, verbose: bool) -> "Callable[[Publish], bytes]":
+    """How one message is written."""
+    if output is Output.JSON:
+        return as_json
+    clean: Callable[[bytes], bytes] = printable if sys.stdout.isatty() else bytes
+    if verbose:
+        return lambda message: clean(message.topic.encode()) + b" " + clean(message.payload)
+    return lambda message: clean(message.payload)
+
+
+def printable(data: bytes) -> bytes:
+    """Text in which nothing can give orders to a terminal."""
+    text = data.decode("utf-8", "backslashreplace")
+    safe = (each if each.isprintable() or each in "\n\t" else ascii(each)[1:-1] for each in text)
+    return "".join(safe).encode()
+
+
+def as_json(message: "Publish") -> bytes:
+    """One object with everything that is known of a message."""
+    properties = {name: _plain(value) for name, value in msgspec.structs.asdict(message.properties).items()}
+    content = {
+        "topic": message.topic,
+        "payload": _plain(message.payload),
+        "qos": message.qos,
+        "retain": message.retain,
+        "properties": {name: value for name, value in properties.items() if value not in (None, ())},
+        "received_at": datetime.now(UTC),
+    }
+    return msgspec.json.encode(content)
+
+
+def _plain(value: Any) -> Any:
+    """Bytes as text, or in base64 where they are not."""
+    if not isinstance(value, bytes):
+        return value
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"$bytes": b64encode(value).decode()}

@@ -1,0 +1,38 @@
+"""What can go wrong between a client and its server, with the reason the server gave."""
+
+from penstock.errors import PenstockError
+from penstock.wire.mqtt.reasons import ReasonCode
+
+
+class _WithReason(PenstockError):
+    """An error that may carry an MQTT 5 reason code; what 3.1.1 answers is translated to one."""
+
+    def __init__(self, text: str, reason: int | None = None) -> None:
+        super().__init__(text)
+        self.reason = reason
+
+
+class ConnectionRefused(_WithReason):
+    """No connection came about: nobody answered (`reason` is None), or the server said no."""
+
+    code = "connection-refused"
+
+
+class ConnectionLost(_WithReason):
+    """The connection is over; `reason` is the server's, if it gave one."""
+
+    code = "connection-lost"
+    retryable = True
+
+
+class RequestRefused(_WithReason):
+    """The server took the request and said no; the connection stays."""
+
+    code = "request-refused"
+
+
+def describe(reason: int, detail: str | None = None) -> str:
+    """A reason code in words, with what the server added to it."""
+    known = reason in ReasonCode.__members__.values()
+    words = ReasonCode(reason).name.replace("_", " ").lower() if known else "unknown reason"
+    return f"{words} (0x{reason:02x})" + (f": {detail}" if detail else "")

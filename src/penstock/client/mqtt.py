@@ -1,0 +1,389 @@
+"""An MQTT client for asyncio, both versions, on Penstock's own codec.
+
+`PacketStream` sends and receives packets and knows no rules. `MqttClient` stands on it and keeps
+them: packet identifiers, acknowledgements, flow control, keep alive. It does not reconnect: when
+the connection is lost, whoever waits for something gets `ConnectionLost`.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Generator
+from types import TracebackType
+from typing import Any, Self, cast
+
+from penstock.client.errors import ConnectionLost, ConnectionRefused, RequestRefused, describe
+from penstock.client.exchanges import Answer, Exchanges
+from penstock.client.messages import Messages
+from penstock.client.stream import LARGEST_PACKET_BYTES, PacketStream
+from penstock.errors import InvalidTopic, TooLarge
+from penstock.wire.mqtt.encode import encode_packet
+from penstock.wire.mqtt.packets import (
+    ConnAck,
+    Connect,
+    Disconnect,
+    Packet,
+    PingReq,
+    PingResp,
+    PubAck,
+    PubComp,
+    Publish,
+    PubRec,
+    PubRel,
+    Reply,
+    Request,
+    SubAck,
+    Subscribe,
+    UnsubAck,
+    Unsubscribe,
+    Version,
+    Will,
+)
+from penstock.wire.mqtt.properties import NO_PROPERTIES, PacketProperties
+from penstock.wire.mqtt.reasons import (
+    MqttWireError,
+    ProtocolViolation,
+    ReasonCode,
+    ReturnCode,
+)
+
+__all__ = ["Messages", "MqttClient", "PacketStream"]
+
+_RETURN_CODES = {
+    ReturnCode.UNACCEPTABLE_PROTOCOL_VERSION: ReasonCode.UNSUPPORTED_PROTOCOL_VERSION,
+    ReturnCode.IDENTIFIER_REJECTED: ReasonCode.CLIENT_IDENTIFIER_NOT_VALID,
+    ReturnCode.SERVER_UNAVAILABLE: ReasonCode.SERVER_UNAVAILABLE,
+    ReturnCode.BAD_USER_NAME_OR_PASSWORD: ReasonCode.BAD_USER_NAME_OR_PASSWORD,
+    ReturnCode.NOT_AUTHORIZED: ReasonCode.NOT_AUTHORIZED,
+}
+
+
+class Connecting:
+    """A connection being made: await it for a client, or enter it for one that disconnects at the end."""
+
+    def __init__(self, open_client: Callable[[], Coroutine[Any, Any, "MqttClient"]]) -> None:
+        self._open_client = open_client
+        self._client: MqttClient | None = None
+
+    def __await__(self) -> Generator[Any, None, "MqttClient"]:
+        return self._open_client().__await__()
+
+    async def __aenter__(self) -> "MqttClient":
+        self._client = await self
+        return self._client
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._client is not None
+        await self._client.disconnect()
+
+
+class MqttClient:
+    """One connection to an MQTT server. `MqttClient.connect` makes them."""
+
+    def __init__(self, stream: PacketStream, connect: Connect, connack: ConnAck, messages_limit: int) -> None:
+        asked, offered = connect.properties, connack.properties
+        self.connack = connack
+        self.version = connect.version
+        self.client_id = offered.assigned_client_id or connect.client_id
+        self.messages = Messages(messages_limit, asked.topic_alias_maximum or 0, self._reply)
+        self._exchanges = Exchanges(offered.receive_maximum)
+        self._largest_bytes = offered.maximum_packet_size or LARGEST_PACKET_BYTES
+        self._stream = stream
+        self._lost: ConnectionLost | None = None
+        self._resume = asyncio.Event()
+        self._heard_at = asyncio.get_running_loop().time()
+        granted = offered.server_keep_alive
+        keep_alive = connect.keep_alive if granted is None else granted
+        self._tasks = [asyncio.create_task(self._read())]
+        if keep_alive:
+            self._tasks.append(asyncio.create_task(self._ping(keep_alive)))
+
+    @classmethod
+    def connect(
+        cls,
+        host: str = "127.0.0.1",
+        port: int = 1883,
+        *,
+        client_id: str = "",
+        version: Version = Version.V5,
+        clean_start: bool = True,
+        keep_alive: int = 60,
+        user: str | None = None,
+        password: str | bytes | None = None,
+        will: Will | None = None,
+        properties: PacketProperties = NO_PROPERTIES,
+        timeout: float = 10.0,
+        messages_limit: int = 1_000,
+    ) -> Connecting:
+        """Connect; use the result with `async with` or `await`.
+
+        Args:
+            timeout: seconds until the server must have accepted.
+            messages_limit: how many messages may wait to be taken before reading from the server
+                pauses. It goes on past the limit only while a reply is awaited.
+
+        Raises:
+            ConnectionRefused: nobody answered, or the server said no.
+        """
+        secret = password.encode() if isinstance(password, str) else password
+        connect = Connect(client_id, version, clean_start, keep_alive, user, secret, will, properties)
+        _check_version(version, properties, will.properties if will else NO_PROPERTIES)
+        return Connecting(lambda: cls._open(host, port, connect, timeout, messages_limit))
+
+    @classmethod
+    async def _open(cls, host: str, port: int, connect: Connect, timeout: float, limit: int) -> Self:
+        largest = connect.properties.maximum_packet_size or LARGEST_PACKET_BYTES
+        try:
+            async with asyncio.timeout(timeout):
+                stream = await PacketStream.open(host, port, connect.version, largest)
+                try:
+                    connack = await _greet(stream, connect)
+                except BaseException:
+                    stream.abort()
+                    raise
+        except TimeoutError:
+            raise ConnectionRefused(f"no answer from {host}:{port} within {timeout:g} s") from None
+        return cls(stream, connect, connack, limit)
+
+    @property
+    def session_present(self) -> bool:
+        """Whether the server had a session of this client."""
+        return self.connack.session_present
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the connection stands, as far as is known."""
+        return self._lost is None
+
+    async def publish(
+        self,
+        topic: str,
+        payload: bytes | str = b"",
+        *,
+        qos: int = 0,
+        retain: bool = False,
+        properties: PacketProperties = NO_PROPERTIES,
+    ) -> int:
+        """Publish, wait for the acknowledgement that the QoS promises, and return its reason code.
+
+        Raises:
+            RequestRefused: the server answered with a reason of 0x80 or above.
+            InvalidTopic: nobody can publish to this topic; nothing was sent.
+            TooLarge: the server takes no packets of this size; nothing was sent.
+            ConnectionLost: no acknowledgement came; the message may have arrived or not.
+        """
+        _check_topic(topic, properties)
+        _check_qos(qos)
+        _check_version(self.version, properties)
+        data = payload.encode() if isinstance(payload, str) else payload
+        if not qos:
+            self._check_connected()
+            self._stream.write_bytes(self._encode(Publish(topic, data, 0, retain, properties=properties)))
+            await self._stream.drain()
+            self._check_connected()
+            return ReasonCode.SUCCESS
+        await self._exchanges.window.acquire()
+        try:
+            packet = Publish(topic, data, qos, retain, False, self._take_id(), properties)
+            outcome = self._ask(packet, PubAck if qos == 1 else PubRec)
+        except BaseException:
+            self._exchanges.window.release()
+            raise
+        reply = cast(Reply, await outcome)
+        if reply.reason >= 0x80:
+            raise RequestRefused(describe(reply.reason, reply.properties.reason_string), reply.reason)
+        return reply.reason
+
+    async def subscribe(
+        self,
+        *filters: str | Request,
+        qos: int = 0,
+        no_local: bool = False,
+        retain_as_published: bool = False,
+        retain_handling: int = 0,
+        properties: PacketProperties = NO_PROPERTIES,
+    ) -> tuple[int, ...]:
+        """Subscribe and return a reason code per filter: the QoS granted, or 0x80 and above for a no.
+
+        The options are for all filters given as text; a `Request` brings its own.
+        """
+        requests = tuple(
+            Request(each, qos, no_local, retain_as_published, retain_handling)
+            if isinstance(each, str)
+            else each
+            for each in filters
+        )
+        for request in requests:
+            _check_qos(request.qos)
+            if self.version is Version.V311 and request != Request(request.filter, request.qos):
+                raise ValueError("subscription options other than QoS need MQTT 5")
+        _check_version(self.version, properties)
+        reply = await self._ask(Subscribe(self._take_id(), requests, properties), SubAck)
+        return cast(SubAck, reply).reasons
+
+    async def unsubscribe(
+        self, *filters: str, properties: PacketProperties = NO_PROPERTIES
+    ) -> tuple[int, ...]:
+        """Unsubscribe and return a reason code per filter; 3.1.1 has none."""
+        _check_version(self.version, properties)
+        reply = await self._ask(Unsubscribe(self._take_id(), filters, properties), UnsubAck)
+        return cast(UnsubAck, reply).reasons
+
+    async def disconnect(
+        self, reason: int = ReasonCode.SUCCESS, properties: PacketProperties = NO_PROPERTIES
+    ) -> None:
+        """Say goodbye and wait until the server has heard it; does nothing when the connection is over."""
+        _check_version(self.version, properties)
+        if self.version is Version.V311 and reason:
+            raise ValueError("reasons need MQTT 5")
+        if self._lost is None:
+            self._stream.write(Disconnect(reason, properties))
+            self._end(ConnectionLost("disconnected"), is_wanted=True)
+            await self._stop_tasks()
+            try:
+                # Closing before the server does could reset the connection and take the goodbye with it.
+                await self._stream.wait_closed()
+            except TimeoutError:
+                self._stream.abort()
+        await self._stop_tasks()
+        await self._stream.close()
+
+    async def abort(self) -> None:
+        """Cut the connection without a word, as a crash would: the server publishes the will."""
+        self._end(ConnectionLost("aborted"), is_wanted=True)
+        self._stream.abort()
+        await self._stop_tasks()
+
+    def _take_id(self) -> int:
+        self._check_connected()
+        return self._exchanges.take_id()
+
+    def _ask(
+        self, packet: Publish | Subscribe | Unsubscribe, expects: type[Answer]
+    ) -> asyncio.Future[Answer]:
+        """Send what wants an answer."""
+        data = self._encode(packet)
+        outcome = self._exchanges.begin(packet.packet_id, expects)
+        self._resume.set()
+        self._stream.write_bytes(data)
+        return outcome
+
+    def _encode(self, packet: Packet) -> bytes:
+        data = encode_packet(packet, self.version)
+        if len(data) > self._largest_bytes:  # MQTT-3.2.2-15
+            raise TooLarge(f"{len(data)} bytes, the server takes at most {self._largest_bytes}")
+        return data
+
+    def _reply(self, packet: Packet | None) -> None:
+        self._resume.set()
+        if packet is not None and self._lost is None:
+            self._stream.write(packet)
+
+    async def _read(self) -> None:
+        clock = asyncio.get_running_loop().time
+        try:
+            while True:
+                if self.messages.is_full:
+                    await self._wait_for_room()
+                packet = await self._stream.receive()
+                self._heard_at = clock()
+                self._on_packet(packet)
+        except ConnectionLost as lost:
+            self._end(lost)
+        except MqttWireError as error:
+            if self.version is Version.V5:
+                self._stream.write(Disconnect(error.reason))
+            self._end(ConnectionLost(f"the server broke the protocol: {error}", error.reason))
+        self._stream.hang_up()
+
+    def _on_packet(self, packet: Packet) -> None:
+        match packet:
+            case Publish():
+                self.messages.accept(packet)
+            case PubRec():
+                self._reply(self._exchanges.on_pubrec(packet))
+            case PubAck() | PubComp() | SubAck() | UnsubAck():
+                self._exchanges.on_answer(packet)
+            case PubRel():
+                self.messages.release(packet)
+            case PingResp():
+                pass  # that something was heard is noted already
+            case Disconnect():
+                text = describe(packet.reason, packet.properties.reason_string)
+                raise ConnectionLost(f"the server disconnected: {text}", packet.reason)
+            case _:
+                raise ProtocolViolation(f"{type(packet).__name__} from a server")
+
+    async def _wait_for_room(self) -> None:
+        while self.messages.is_full and not self._exchanges:
+            self._resume.clear()
+            await self._resume.wait()
+
+    async def _ping(self, keep_alive: int) -> None:
+        clock = asyncio.get_running_loop().time
+        while True:
+            await asyncio.sleep(keep_alive / 2)
+            if self.messages.is_full:
+                self._heard_at = clock()  # it is us who do not listen
+            if clock() - self._heard_at > 1.5 * keep_alive:
+                self._end(ConnectionLost(f"nothing heard for {1.5 * keep_alive:g} s"))
+                self._stream.abort()
+                return
+            self._stream.write(PingReq())
+
+    def _check_connected(self) -> None:
+        if self._lost is not None:
+            raise self._lost.with_traceback(None)
+
+    def _end(self, lost: ConnectionLost, is_wanted: bool = False) -> None:
+        """Tell everyone who waits; only the first end counts."""
+        if self._lost is not None:
+            return
+        self._lost = lost
+        self.messages.end(None if is_wanted else lost)
+        self._exchanges.fail(lost)
+        for task in self._tasks:
+            if task is not asyncio.current_task():
+                task.cancel()
+
+    async def _stop_tasks(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+async def _greet(stream: PacketStream, connect: Connect) -> ConnAck:
+    """Send CONNECT and take a CONNACK that says yes."""
+    await stream.send(connect)
+    try:
+        connack = await stream.receive()
+    except ConnectionLost:
+        raise ConnectionRefused("the server closed the connection without an answer") from None
+    except MqttWireError as error:
+        raise ConnectionRefused(f"the server's answer is not MQTT: {error}") from None
+    if not isinstance(connack, ConnAck):
+        raise ConnectionRefused(f"the server answered with {type(connack).__name__}")
+    reason = connack.reason
+    if reason and connect.version is Version.V311:
+        known = reason in _RETURN_CODES
+        reason = _RETURN_CODES[ReturnCode(reason)] if known else ReasonCode.UNSPECIFIED_ERROR
+    if reason:
+        raise ConnectionRefused(describe(reason, connack.properties.reason_string), reason)
+    return connack
+
+
+def _check_topic(topic: str, properties: PacketProperties) -> None:
+    if not topic and properties.topic_alias is None:
+        raise InvalidTopic("a topic is not empty")
+    if any(mark in topic for mark in "+#\0"):
+        raise InvalidTopic("a topic holds no +, # or U+0000")
+
+
+def _check_qos(qos: int) -> None:
+    if qos not in (0, 1, 2):
+        raise ValueError(f"QoS is 0, 1 or 2, not {qos}")
+
+
+def _check_version(version: Version, *given: PacketProperties) -> None:
+    if version is Version.V311 and any(properties != NO_PROPERTIES for properties in given):
+        raise ValueError("properties need MQTT 5")

@@ -1,0 +1,214 @@
+"""The table of dotted keys, what a value for each may be, and how to say that it is not.
+
+Values arrive as YAML, as text from the environment, or typed from a flag; `convert` answers with the
+key's own type or complains with the key, the limit and the origin.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
+from functools import cache
+from typing import Any, NamedTuple, get_args
+
+import msgspec
+from msgspec import Struct, inspect
+from msgspec.structs import fields
+
+from penstock.config.settings import Settings
+from penstock.core.settings import CoreSettings
+from penstock.errors import InvalidConfig
+
+SIZE = re.compile(r"(\d+)\s*([kmgt]?)(?:i?b)?")
+SIZE_UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
+UNSET_WORDS = ("off", "none", "null")
+SWITCH_WORDS = {"on": True, "yes": True, "true": True, "off": False, "no": False, "false": False}
+
+
+class Key(NamedTuple):
+    """One setting: its dotted name and the type its values must have."""
+
+    name: str
+    annotation: Any
+    kind: inspect.Type
+
+    @property
+    def is_size(self) -> bool:
+        """Whether the value is a number of bytes, which may be written as `50M`."""
+        last = self.name.rpartition(".")[2]
+        return last == "bytes" or last.endswith("_bytes")
+
+    @property
+    def is_switch(self) -> bool:
+        """Whether the value is true or false."""
+        return any(isinstance(kind, inspect.BoolType) for kind in alternatives(self.kind))
+
+    @property
+    def may_be_unset(self) -> bool:
+        """Whether None is a value."""
+        return any(isinstance(kind, inspect.NoneType) for kind in alternatives(self.kind))
+
+
+@cache
+def known_keys() -> dict[str, Key]:
+    """Every setting by its dotted name: those without a section first, and core's after the rest."""
+    core = CoreSettings.__struct_fields__
+    keys = sorted(keys_of(Settings, ""), key=lambda key: ("." in key.name, key.name.split(".")[0] in core))
+    return {key.name: key for key in keys}
+
+
+def keys_of(struct: type[Struct], prefix: str) -> Iterator[Key]:
+    """The keys of a struct and of the sections in it."""
+    for field in fields(struct):
+        kind = inspect.type_info(field.type)
+        if isinstance(kind, inspect.StructType):
+            yield from keys_of(kind.cls, f"{prefix}{field.name}.")
+        else:
+            yield Key(prefix + field.name, field.type, kind)
+
+
+def alternatives(kind: inspect.Type) -> tuple[inspect.Type, ...]:
+    """The types a value may have; most keys have one."""
+    return kind.types if isinstance(kind, inspect.UnionType) else (kind,)
+
+
+# Values
+
+
+def convert(key: Key, value: Any, origin: str, *, is_text: bool = True) -> Any:
+    """The value in the key's own type.
+
+    Args:
+        is_text: strings may stand for numbers and lists, as in environment and flags.
+    """
+    if isinstance(key.kind, inspect.VarTupleType):
+        return _convert_list(key, key.kind.item_type, value, origin, is_text)
+    value = _plain(key, value)
+    try:
+        converted = msgspec.convert(value, key.annotation, strict=not (is_text and isinstance(value, str)))
+    except msgspec.ValidationError as error:
+        raise wrong(key.name, describe(key), value, origin) from error
+    if isinstance(converted, float) and not math.isfinite(converted):
+        raise wrong(key.name, describe(key), value, origin)
+    return converted
+
+
+def _plain(key: Key, value: Any) -> Any:
+    """Give words their meaning: sizes, switches, and `off` for what may be left unset."""
+    if key.may_be_unset and not key.is_switch and value is False:
+        return None  # YAML reads a bare `off` as False
+    if not isinstance(value, str):
+        return value
+    word = value.strip().lower()
+    if key.is_switch and word in SWITCH_WORDS:
+        return SWITCH_WORDS[word]
+    if key.may_be_unset and word in UNSET_WORDS:
+        return None
+    if key.is_size and (size := SIZE.fullmatch(word)):
+        return int(size[1]) * SIZE_UNITS[size[2]]
+    return value
+
+
+def _convert_list(key: Key, item: inspect.Type, value: Any, origin: str, is_text: bool) -> Any:
+    if is_text and isinstance(value, str):
+        value = _split(key, value, origin)
+    if not isinstance(value, list | tuple):
+        raise wrong(key.name, describe(key), value, origin)
+    if isinstance(item, inspect.StructType):
+        return tuple(_rule(item.cls, f"{key.name}[{at}]", each, origin) for at, each in enumerate(value))
+    try:
+        return msgspec.convert(value, key.annotation)
+    except msgspec.ValidationError as error:
+        raise wrong(key.name, describe(key), value, origin) from error
+
+
+def _split(key: Key, text: str, origin: str) -> Any:
+    """A list in one string: JSON if it looks like it, otherwise words between commas."""
+    if not text.lstrip().startswith("["):
+        return [word.strip() for word in text.split(",")]
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise wrong(key.name, "a JSON list", text, origin) from error
+
+
+def _rule(struct: type[Struct], path: str, value: Any, origin: str) -> Struct:
+    """One entry of a list of structs; its keys are checked like all others."""
+    if not isinstance(value, Mapping):
+        raise wrong(path, "a section with keys", value, origin)
+    keys = {key.name: key for key in keys_of(struct, f"{path}.")}
+    given: dict[str, Any] = {}
+    for word, each in value.items():
+        name = f"{path}.{word}"
+        if name not in keys:
+            raise unknown(name, keys, origin)
+        given[str(word)] = convert(keys[name], each, origin, is_text=False)
+    for field in fields(struct):
+        if field.required and field.name not in given:
+            raise InvalidConfig(f"{path}.{field.name}: is missing ({origin})")
+    return struct(**given)
+
+
+# Words for people
+
+
+def describe(key: Key) -> str:
+    """What a value may be, in words: `a whole number from 0 to 65535, or off`."""
+    if isinstance(key.kind, inspect.LiteralType):
+        return f"one of {', '.join(get_args(key.annotation))}"  # in the order they were written
+    kinds = [kind for kind in alternatives(key.kind) if not isinstance(kind, inspect.NoneType)]
+    unset = ", or null" if key.is_switch else ", or off"
+    return " or ".join(map(_describe_kind, kinds)) + (unset if key.may_be_unset else "")
+
+
+def _describe_kind(kind: inspect.Type) -> str:
+    match kind:
+        case inspect.BoolType():
+            return "true or false"
+        case inspect.IntType():
+            return f"a whole number{_describe_range(kind)}"
+        case inspect.FloatType():
+            return f"a number{_describe_range(kind)}"
+        case inspect.StrType():
+            return "text that is not empty" if kind.min_length else "text"
+        case inspect.EnumType():
+            return f"one of {', '.join(str(member.value) for member in kind.cls)}"
+        case inspect.VarTupleType(item_type=inspect.StructType()):
+            return "a list of rules"
+        case inspect.VarTupleType():
+            return "a list of texts"
+    raise TypeError(f"no words for a setting of type {kind}")
+
+
+def _describe_range(kind: inspect.IntType | inspect.FloatType) -> str:
+    if kind.ge is not None and kind.le is not None:
+        return f" from {kind.ge} to {kind.le}"
+    if kind.ge is not None:
+        return f" of at least {kind.ge}"
+    return f" above {kind.gt}" if kind.gt is not None else ""
+
+
+def _kind_of(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return "a list"
+    if isinstance(value, Mapping):
+        return "a section with keys"
+    return "nothing" if value is None else repr(value)
+
+
+def wrong(name: str, expected: str, value: object, origin: str) -> InvalidConfig:
+    """The complaint about a value."""
+    return InvalidConfig(f"{name}: expected {expected}, got {_kind_of(value)} ({origin})")
+
+
+def unknown(name: str, known: Iterable[str], origin: str) -> InvalidConfig:
+    """The complaint about a key nobody declared."""
+    return InvalidConfig(f"{name}: unknown key{suggest(name, known)} ({origin})")
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """The nearest known name, as the end of a complaint; empty if none is near."""
+    nearest = get_close_matches(name, list(known), n=1)
+    if nearest == [name]:
+        return "; write its parts as sections, one below the other"
+    return f"; did you mean {nearest[0]}?" if nearest else ""

@@ -1,0 +1,74 @@
+"""Puts the sources on top of one another and builds the settings in effect."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct, inspect
+from msgspec.structs import fields
+
+from penstock.config.keys import known_keys
+from penstock.config.settings import Settings
+from penstock.config.sources import from_environment, from_file, from_flags, from_preset, named_file
+
+
+class Loaded(Struct, frozen=True):
+    """The settings in effect, and for every dotted key the place its value came from."""
+
+    settings: Settings
+    origins: dict[str, str]
+
+    def values(self) -> dict[str, Any]:
+        """Every dotted key with its value."""
+        return {name: _look_up(self.settings, name) for name in self.origins}
+
+
+def load(
+    file: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    flags: Mapping[str, object] | None = None,
+    preset: str | None = None,
+) -> Loaded:
+    """Fill the settings; each source is checked on its own and wins over those before it.
+
+    Args:
+        file: a YAML file; if None, the one that `PENSTOCK_CONFIG` names, if any.
+        environ: the process environment; only names that start with `PENSTOCK_` are looked at.
+        flags: values by dotted key; None means the flag was not given.
+        preset: one of `PRESETS`.
+
+    Raises:
+        InvalidConfig: a key is unknown, or a value has the wrong type or is out of range.
+    """
+    environ = environ or {}
+    values: dict[str, Any] = {}
+    origins = dict.fromkeys(known_keys(), "default")
+    for source in (
+        from_preset(preset),
+        from_file(file or named_file(environ)),
+        from_environment(environ),
+        from_flags(flags or {}),
+    ):
+        for given in source:
+            values[given.key] = given.value
+            origins[given.key] = given.origin
+    return Loaded(_assemble(Settings, "", values), origins)
+
+
+def _assemble(struct: type[Struct], prefix: str, values: Mapping[str, Any]) -> Any:
+    """Build a struct and its sections; a key without a value keeps its default."""
+    given: dict[str, Any] = {}
+    for field in fields(struct):
+        name = prefix + field.name
+        kind = inspect.type_info(field.type)
+        if isinstance(kind, inspect.StructType):
+            given[field.name] = _assemble(kind.cls, f"{name}.", values)
+        elif name in values:
+            given[field.name] = values[name]
+    return struct(**given)
+
+
+def _look_up(settings: Any, name: str) -> Any:
+    for part in name.split("."):
+        settings = getattr(settings, part)
+    return settings

@@ -1,0 +1,36 @@
+"""The root of all settings: each room's own, as sections, and the few that belong to no room."""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from penstock.core.settings import AccessSettings, CoreSettings
+from penstock.doors.mqtt.settings import MqttSettings
+
+
+class LoggingSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The program's own log, written to standard error."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    """The least severe events that are written."""
+    format: Literal["text", "json"] = "text"
+    """One plain line or one JSON object per event."""
+
+
+class Settings(CoreSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything the server can be told: what core knows, and what surrounds it."""
+
+    node_id: str = ""
+    """The name of this server among others; empty means a random one at each start."""
+    host: Annotated[str, Meta(min_length=1)] = "127.0.0.1"
+    """The address that doors listen on."""
+    shutdown_timeout_s: Annotated[float, Meta(ge=0)] = 10.0
+    """How long connections may take to drain when the server stops."""
+    logging: LoggingSettings = LoggingSettings()
+    mqtt: MqttSettings = MqttSettings()
+    access: AccessSettings = AccessSettings()
+
+
+def core_settings(settings: Settings) -> CoreSettings:
+    """The part of the settings that core is told."""
+    return CoreSettings(**{name: getattr(settings, name) for name in CoreSettings.__struct_fields__})

@@ -1,0 +1,117 @@
+"""Who a topic reaches: groups of subscribers, one per filter, and audiences, tuples of groups.
+
+Joining and leaving changes a group in place and invalidates nothing. Inside a group members stand in
+classes by form: everyone in a class gets identical bytes, encoded once. A session that is in several
+groups of an audience gets one copy, in a form merged from all of its own.
+"""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, TypeAlias
+
+from penstock.core.ports import Form
+
+if TYPE_CHECKING:
+    from penstock.core.sessions import Session, Subscription
+    from penstock.core.shared import SharedGroup
+
+Members: TypeAlias = "dict[Session, Subscription]"
+
+
+class Group:
+    """The subscribers of one filter, in classes."""
+
+    __slots__ = ("classes", "filter", "version")
+
+    def __init__(self, filter: str) -> None:
+        self.filter = filter
+        self.classes: dict[Form, Members] = {}
+        self.version = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.classes)
+
+    def __len__(self) -> int:
+        return sum(map(len, self.classes.values()))
+
+    def join(self, session: "Session", subscription: "Subscription") -> None:
+        """Add a member to the class of its form."""
+        members = self.classes.get(subscription.form)
+        if members is None:
+            members = self.classes[subscription.form] = {}
+        members[session] = subscription
+        self.version += 1
+
+    def leave(self, session: "Session", subscription: "Subscription") -> None:
+        """Remove a member; no other member is looked at."""
+        members = self.classes[subscription.form]
+        del members[session]
+        if not members:
+            del self.classes[subscription.form]
+        self.version += 1
+
+
+class Audience:
+    """The groups that a topic reaches. Interned: equal tuples of groups are one audience."""
+
+    __slots__ = ("__weakref__", "_table", "_version", "groups", "shared")
+
+    def __init__(self, groups: tuple[Group, ...], shared: "tuple[SharedGroup, ...]") -> None:
+        self.groups = groups
+        self.shared = shared
+        self._table: list[tuple[Form, Members]] = []
+        self._version = -1
+
+    def __bool__(self) -> bool:
+        return bool(self.groups or self.shared)
+
+    def __len__(self) -> int:
+        """How many subscribers a message reaches, away ones included; a shared group counts once."""
+        direct = sum(len(members) for _, members in self.classes())
+        return direct + sum(1 for group in self.shared if group)
+
+    def classes(self) -> Iterable[tuple[Form, Members]]:
+        """Each form with those who want it; nobody twice."""
+        groups = self.groups
+        if len(groups) == 1:
+            return groups[0].classes.items()
+        version = sum(group.version for group in groups)
+        if version != self._version:
+            self._table = self._build()
+            self._version = version
+        return self._table
+
+    def _build(self) -> list[tuple[Form, Members]]:
+        overlapping = self._find_overlapping()
+        if not overlapping:
+            return [pair for group in self.groups for pair in group.classes.items()]
+        table: dict[Form, Members] = {}
+        for group in self.groups:
+            for form, members in group.classes.items():
+                row = table.setdefault(form, {})
+                row.update((one, what) for one, what in members.items() if one not in overlapping)
+        for session in overlapping:
+            wanted = (session.subscriptions.get(group.filter) for group in self.groups)
+            mine = [subscription for subscription in wanted if subscription is not None]
+            form = mine[0].form
+            for subscription in mine[1:]:
+                form = form.merge(subscription.form)
+            best = max(mine, key=lambda subscription: subscription.form.qos)
+            table.setdefault(form, {})[session] = best
+        return list(table.items())
+
+    def _find_overlapping(self) -> "dict[Session, None]":
+        """Sessions in more than one group. Only the smaller groups are walked."""
+        largest = max(self.groups, key=len, default=None)
+        found: dict[Session, None] = {}
+        for group in self.groups:
+            if group is largest:
+                continue
+            filters = [other.filter for other in self.groups if other is not group]
+            for members in group.classes.values():
+                for session in members:
+                    if any(filter in session.subscriptions for filter in filters):
+                        found[session] = None
+        return found
+
+
+NOBODY = Audience((), ())

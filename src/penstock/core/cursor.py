@@ -1,0 +1,57 @@
+"""A position that is valid at every door: opaque text for clients, a list of log positions for us.
+
+The text is URL-safe: a version byte and, for each log, its id, epoch and offset. Everything up to and
+including the offset has been seen.
+"""
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import Error
+from struct import Struct as Layout
+
+from msgspec import Struct
+
+from penstock.core.ports import Position
+from penstock.errors import InvalidCursor
+
+_VERSION = 1
+_ENTRY = Layout(">8sIQ")
+
+
+class Cursor(Struct, frozen=True):
+    """Where a reader is, in every log it reads; one on a single node."""
+
+    positions: tuple[Position, ...]
+
+    def encode(self) -> str:
+        """The text a client keeps."""
+        packed = b"".join(
+            _ENTRY.pack(bytes.fromhex(position.log_id), position.epoch, position.offset)
+            for position in self.positions
+        )
+        return urlsafe_b64encode(bytes((_VERSION,)) + packed).decode().rstrip("=")
+
+    @classmethod
+    def decode(cls, text: str) -> "Cursor":
+        """Read what a client kept.
+
+        Raises:
+            InvalidCursor: it is not a cursor, or one of a version we do not know.
+        """
+        try:
+            packed = urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4))
+        except (Error, ValueError, UnicodeEncodeError):
+            raise InvalidCursor("not a cursor") from None
+        if len(packed) < 1 + _ENTRY.size or packed[0] != _VERSION or (len(packed) - 1) % _ENTRY.size:
+            raise InvalidCursor("not a cursor of this version")
+        if cls._strip(text) != urlsafe_b64encode(packed).decode().rstrip("="):
+            raise InvalidCursor("not a cursor")  # characters that base64 would overlook
+        entries = _ENTRY.iter_unpack(packed[1:])
+        return cls(tuple(Position(log_id.hex(), epoch, offset) for log_id, epoch, offset in entries))
+
+    @staticmethod
+    def _strip(text: str) -> str:
+        return text.rstrip("=")
+
+    def position_in(self, log_id: str) -> Position | None:
+        """The position in one log, if the cursor has one."""
+        return next((position for position in self.positions if position.log_id == log_id), None)

@@ -1,0 +1,78 @@
+"""Deliveries at QoS 1 and 2 that are not complete yet. It belongs to the session, not to a connection.
+
+Each has a delivery number from 1 to 65535 (MQTT's packet identifier) that is not given again while it
+is in use. A QoS 2 delivery that was received but not completed is `RELEASED`: its message is done,
+only its number is still held.
+"""
+
+from msgspec import Struct
+
+from penstock.core.ports import Form
+from penstock.core.shared import SharedForm
+from penstock.model import Run
+
+LAST_NUMBER = 65_535
+
+
+class Pending(Struct, frozen=True, gc=False):
+    """One message on its way: enough to send it again."""
+
+    run: Run
+    form: Form
+    level: int
+
+
+RELEASED = None
+
+
+class Inflight:
+    """The window of one session."""
+
+    __slots__ = ("_last", "entries", "limit")
+
+    def __init__(self, limit: int) -> None:
+        self.entries: dict[int, Pending | None] = {}
+        self.limit = limit
+        self._last = 0
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    @property
+    def room(self) -> int:
+        """How many more may be on their way."""
+        return self.limit - len(self.entries)
+
+    def add(self, pending: Pending) -> int:
+        """Give a number to a delivery that is about to leave."""
+        entries = self.entries
+        number = self._last
+        while True:
+            number = number + 1 if number < LAST_NUMBER else 1
+            if number not in entries:
+                break
+        self._last = number
+        entries[number] = pending
+        return number
+
+    def release(self, number: int) -> bool:
+        """A QoS 2 delivery was received; forget the message, keep the number. False if unknown."""
+        if number not in self.entries:
+            return False
+        self.entries[number] = RELEASED
+        return True
+
+    def complete(self, number: int) -> bool:
+        """A delivery is done and its number free. False if unknown."""
+        return self.entries.pop(number, self) is not self
+
+    def take_shared(self) -> list[tuple[Run, SharedForm]]:
+        """Take out the QoS 1 deliveries of shared groups, which others may get instead, in order."""
+        taken = [
+            (number, pending.run, pending.form)
+            for number, pending in self.entries.items()
+            if pending is not None and pending.level == 1 and isinstance(pending.form, SharedForm)
+        ]
+        for number, _, _ in taken:
+            del self.entries[number]
+        return [(run, form) for _, run, form in taken]

@@ -1,0 +1,116 @@
+"""What was not delivered, to whom and why.
+
+Counts are exact for ever; rows are merged into ranges of sequences and bounded, oldest first. "No
+subscription matched" is never written here: it can be derived, and it is not a loss.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from penstock.core.clock import Clock
+from penstock.model import Policy, Reason, Run
+
+
+class Row(Struct):
+    """One range of messages of a topic that one session did not get."""
+
+    topic: str
+    client_id: str
+    reason: Reason
+    policy: Policy | None
+    setting: str
+    first: int
+    last: int
+    count: int
+    first_at: int
+    last_at: int
+
+
+class News(Struct):
+    """What one session did not get of one topic since the news were last told."""
+
+    topic: str
+    client_id: str
+    reason: Reason
+    first: int
+    last: int
+    count: int
+
+
+class Ledger:
+    """Exact counts by reason, and the most recent rows."""
+
+    def __init__(self, clock: Clock, rows_limit: int) -> None:
+        self._clock = clock
+        self._rows_limit = rows_limit
+        self._rows: OrderedDict[tuple[str, str, Reason, int], Row] = OrderedDict()
+        self._open: dict[tuple[str, str, Reason], Row] = {}
+        self._number = 0
+        self.counts: dict[Reason, int] = {}
+        self.rows_forgotten = 0
+        self.is_watched = False  # someone listens to the news
+        self._news: dict[tuple[str, str, Reason], News] = {}
+
+    def add(
+        self, run: Run, client_id: str, reason: Reason, policy: Policy | None = None, setting: str = ""
+    ) -> None:
+        """Record that a session did not get a run."""
+        count = run.count
+        self.counts[reason] = self.counts.get(reason, 0) + count
+        key = (client_id, run.topic, reason)
+        now = self._clock.wall_us()
+        if self.is_watched and not run.topic.startswith("$"):  # else news would be about news
+            self._note_news(run, client_id, reason)
+        row = self._open.get(key)
+        if row is not None and row.last + 1 == run.sequence and row.policy is policy:
+            row.last += count
+            row.count += count
+            row.last_at = now
+            return
+        last = run.sequence + count - 1
+        self._begin(key, Row(run.topic, client_id, reason, policy, setting, run.sequence, last, count, now, now))
+
+    def _begin(self, key: tuple[str, str, Reason], row: Row) -> None:
+        self._number += 1
+        self._open[key] = row
+        self._rows[(*key, self._number)] = row
+        if len(self._rows) > self._rows_limit:
+            old, forgotten = self._rows.popitem(last=False)
+            self.rows_forgotten += 1
+            if self._open.get(old[:3]) is forgotten:
+                del self._open[old[:3]]
+
+    def _note_news(self, run: Run, client_id: str, reason: Reason) -> None:
+        key = (client_id, run.topic, reason)
+        last = run.sequence + run.count - 1
+        news = self._news.get(key)
+        if news is None:
+            self._news[key] = News(run.topic, client_id, reason, run.sequence, last, run.count)
+        else:
+            news.last = max(news.last, last)
+            news.count += run.count
+
+    def take_news(self) -> list["News"]:
+        """What was recorded since the last call, one entry per session, topic and reason."""
+        news, self._news = self._news, {}
+        return list(news.values())
+
+    @property
+    def total(self) -> int:
+        """All messages ever recorded here."""
+        return sum(self.counts.values())
+
+    def rows(self, *, topic: str | None = None, client_id: str | None = None) -> Iterator[Row]:
+        """The rows that are remembered, oldest first."""
+        for row in self._rows.values():
+            if (topic is None or row.topic == topic) and (client_id is None or row.client_id == client_id):
+                yield row
+
+    def why(self, topic: str, sequence: int, client_id: str) -> Row | None:
+        """The row that explains why this session did not get this message, if there is one."""
+        for row in self.rows(topic=topic, client_id=client_id):
+            if row.first <= sequence <= row.last:
+                return row
+        return None

@@ -1,0 +1,130 @@
+"""What waits for one subscriber, in order, within limits by count and by bytes.
+
+It is empty while the subscriber keeps up. Entries are references to runs together with the form in
+which they will leave, so waiting costs no copies. Dropping is decided by `policy.py`; the caller
+writes what was dropped into the ledger.
+"""
+
+from collections import deque
+from collections.abc import Callable
+
+from penstock.core.policy import Decision, Limits, decide, fitting
+from penstock.core.ports import Form
+from penstock.model import NEVER, Policy, Run
+
+ENTRY_BYTES = 200
+"""What an entry costs beside its payload, so that many small messages are bounded too."""
+
+Entry = tuple[Run, Form]
+FOREVER = float("inf")
+
+
+class Outbox:
+    """A bounded queue of runs for one subscriber."""
+
+    __slots__ = ("_entries", "_limits", "_next_expiry", "bytes", "high_watermark", "messages")
+
+    def __init__(self, limits: Limits) -> None:
+        self._entries: deque[Entry] = deque()
+        self._limits = limits
+        self.messages = 0
+        self.bytes = 0
+        self.high_watermark = 0
+        self._next_expiry = FOREVER
+
+    def __len__(self) -> int:
+        return self.messages
+
+    @property
+    def is_over(self) -> bool:
+        """Holds more than its limits, as it may under `block`."""
+        return self.messages > self._limits.messages or self.bytes > self._limits.bytes
+
+    def has_room(self, run: Run) -> bool:
+        """All of a run fits."""
+        return self._fitting(run) == run.count
+
+    def _fitting(self, run: Run) -> int:
+        return fitting(self.messages, self.bytes, self._limits, run.count, _cost(run) // run.count)
+
+    def add(self, run: Run, form: Form, policy: Policy) -> tuple[Decision, list[Run]]:
+        """Take what the policy takes of a run; answer the decision and the runs that were dropped."""
+        decision = decide(policy, run.count, self._fitting(run))
+        dropped: list[Run] = []
+        if decision.accept:
+            self._append(run.part(0, decision.accept), form)
+        if decision.accept < run.count:
+            dropped.append(run.part(decision.accept, run.count - decision.accept))
+        if decision.evict:
+            dropped += self.shrink()
+        self.high_watermark = max(self.high_watermark, self.messages)
+        return decision, dropped
+
+    def add_first(self, run: Run, form: Form) -> None:
+        """Put back what was taken, before everything else, whatever the limits say."""
+        self._entries.appendleft((run, form))
+        self._count(run)
+
+    def shrink(self) -> list[Run]:
+        """Drop the oldest until the limits hold."""
+        dropped: list[Run] = []
+        while self.is_over:
+            run, form = self._entries[0]
+            over = self.messages - self._limits.messages
+            stride = _cost(run) // run.count
+            over = max(over, -(-(self.bytes - self._limits.bytes) // stride))
+            self._take_first()
+            if over < run.count:
+                self.add_first(run.part(over, run.count - over), form)
+                run = run.part(0, over)
+            dropped.append(run)
+        return dropped
+
+    def take(self, limit_bytes: int) -> list[Entry]:
+        """The next entries, at least one, up to about `limit_bytes`."""
+        taken: list[Entry] = []
+        size = 0
+        while self._entries and size < limit_bytes:
+            entry = self._take_first()
+            size += len(entry[0].slab)
+            taken.append(entry)
+        return taken
+
+    def reform(self, reform: Callable[[Form], Form]) -> None:
+        """Change the form in which entries will leave."""
+        self._entries = deque((run, reform(form)) for run, form in self._entries)
+
+    def remove_expired(self, now: float) -> list[Run]:
+        """Take out whatever has expired, anywhere in the queue."""
+        if now < self._next_expiry:
+            return []
+        expired: list[Run] = []
+        entries, self._entries = self._entries, deque()
+        self.messages = self.bytes = 0
+        self._next_expiry = FOREVER
+        for run, form in entries:
+            if NEVER < run.expires_at <= now:
+                expired.append(run)
+            else:
+                self._append(run, form)
+        return expired
+
+    def _append(self, run: Run, form: Form) -> None:
+        self._entries.append((run, form))
+        self._count(run)
+
+    def _count(self, run: Run) -> None:
+        self.messages += run.count
+        self.bytes += _cost(run)
+        if NEVER < run.expires_at < self._next_expiry:
+            self._next_expiry = run.expires_at
+
+    def _take_first(self) -> Entry:
+        entry = self._entries.popleft()
+        self.messages -= entry[0].count
+        self.bytes -= _cost(entry[0])
+        return entry
+
+
+def _cost(run: Run) -> int:
+    return len(run.slab) + ENTRY_BYTES * run.count

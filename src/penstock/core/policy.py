@@ -1,0 +1,46 @@
+"""What to do with a run when a subscriber's outbox has no room for all of it. Pure.
+
+The same decision can be replayed later over recorded arrivals, which is why nothing here holds state.
+"""
+
+from msgspec import Struct
+
+from penstock.model import Policy
+
+
+class Limits(Struct, frozen=True):
+    """How much may wait."""
+
+    messages: int
+    bytes: int
+
+
+class Decision(Struct, frozen=True):
+    """How many messages of the run are taken, and what else has to happen."""
+
+    accept: int
+    evict: bool = False
+    hold: bool = False
+    close: bool = False
+
+
+def fitting(messages: int, size: int, limits: Limits, count: int, stride: int) -> int:
+    """How many of `count` messages of `stride` bytes fit beside what waits already."""
+    room = min(count, limits.messages - messages)
+    if stride and room * stride > limits.bytes - size:
+        room = (limits.bytes - size) // stride
+    return max(room, 0)
+
+
+def decide(policy: Policy, count: int, fits: int) -> Decision:
+    """Apply a policy to a run of `count` messages of which `fits` have room."""
+    if fits >= count:
+        return Decision(count)
+    if policy is Policy.DROP_NEWEST:
+        return Decision(fits)
+    if policy is Policy.DROP_OLDEST:
+        return Decision(count, evict=True)
+    if policy is Policy.BLOCK:
+        # What was already read is taken; the publisher waits before it sends more.
+        return Decision(count, hold=True)
+    return Decision(0, close=True)

@@ -1,0 +1,103 @@
+"""The topics that are known, and what the settings say of each.
+
+A topic is made on first use and costs one object until its first message makes a ring. Its sequence
+is never given twice.
+"""
+
+from typing import TypeVar
+
+from msgspec import Struct
+
+from penstock.core.audience import NOBODY, Audience
+from penstock.core.ring import Ring, Rings
+from penstock.core.settings import CoreSettings, TopicRule
+from penstock.core.topics import matches
+from penstock.errors import QuotaExceeded
+from penstock.model import NEVER, Policy, Run
+
+T = TypeVar("T")
+STALE = -1
+
+
+class Traits(Struct, frozen=True):
+    """What the settings say of a topic; topics with the same rules share one object."""
+
+    ring_messages: int
+    ring_bytes: int
+    ttl: float
+    policy: Policy | None
+    batch_size: int
+    batch_timeout: float
+    is_kept: bool
+
+
+class Topic:
+    """One topic of the topic space."""
+
+    __slots__ = ("audience", "name", "retained", "ring", "sequence", "traits", "version")
+
+    def __init__(self, name: str, traits: Traits) -> None:
+        self.name = name
+        self.traits = traits
+        self.sequence = 0
+        self.ring: Ring | None = None
+        self.retained: Run | None = None
+        self.audience: Audience = NOBODY
+        self.version = STALE  # of the router, when `audience` was found
+
+
+class Registry(dict[str, Topic]):
+    """All topics by name, in the order of their first use."""
+
+    def __init__(self, settings: CoreSettings) -> None:
+        super().__init__()
+        self._settings = settings
+        self._rings = Rings(settings.ring)
+        self._traits: dict[tuple[int, ...], Traits] = {}
+
+    @property
+    def rings(self) -> Rings:
+        """Where the rings live."""
+        return self._rings
+
+    def make(self, name: str) -> Topic:
+        """The topic of this name, made if it is new."""
+        topic = self.get(name)
+        if topic is None:
+            if len(self) >= self._settings.topic.max_topics:
+                raise QuotaExceeded(f"there are {len(self)} topics already")
+            topic = self[name] = Topic(name, self._find_traits(name))
+        return topic
+
+    def make_ring(self, topic: Topic) -> Ring | None:
+        """The ring of a topic that gets its first message; None if the settings want none."""
+        traits = topic.traits
+        if traits.ring_messages and traits.ring_bytes:
+            topic.ring = self._rings.make(topic.name, traits.ring_messages, traits.ring_bytes)
+        return topic.ring
+
+    def _find_traits(self, name: str) -> Traits:
+        rules = self._settings.topics
+        matching = tuple(number for number, rule in enumerate(rules) if matches(rule.filter, name))
+        is_kept = any(matches(filter, name) for filter in self._settings.log.capture)
+        key = (*matching, int(is_kept))
+        traits = self._traits.get(key)
+        if traits is None:
+            traits = self._traits[key] = self._make_traits([rules[n] for n in matching], is_kept)
+        return traits
+
+    def _make_traits(self, rules: list[TopicRule], is_kept: bool) -> Traits:
+        def first(field: str, default: T) -> T:
+            values = (getattr(rule, field) for rule in rules)
+            return next((value for value in values if value is not None), default)
+
+        ring = self._settings.ring
+        return Traits(
+            first("ring_messages", ring.messages),
+            first("ring_bytes", ring.topic_bytes),
+            first("ttl_ms", self._settings.default_ttl_ms) / 1000 or NEVER,
+            first("policy", None),
+            first("batch_size", 0),
+            first("batch_timeout_ms", 0) / 1000,
+            is_kept,
+        )

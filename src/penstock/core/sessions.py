@@ -1,0 +1,135 @@
+"""Who is known, connected or not.
+
+A session holds what outlives a connection: subscriptions, what is on its way, what is owed. The sink is
+its connection while it has one. `is_flowing` is the one flag the hot path looks at: connected, socket not
+full, nothing waiting that would be overtaken.
+"""
+
+from collections.abc import Iterator
+from enum import StrEnum
+
+from msgspec import Struct
+
+from penstock.core.access import Identity
+from penstock.core.inflight import Inflight
+from penstock.core.outbox import Outbox
+from penstock.core.owed import Owed
+from penstock.core.ports import Form, Sink
+from penstock.core.registry import Topic
+from penstock.model import NEVER, Door, Policy, Properties, Run
+
+FOREVER = float("inf")
+TOPICS_REMEMBERED = 1_024
+
+
+class Ending(StrEnum):
+    """Why core ends a connection."""
+
+    TAKEN_OVER = "taken-over"
+    SLOW = "slow"
+    SHUTTING_DOWN = "shutting-down"
+
+
+class Options(Struct, frozen=True):
+    """What a subscriber asked for, in no protocol's words."""
+
+    qos: int = 0
+    no_local: bool = False
+    retain_as_published: bool = False
+    identifier: int = 0
+
+
+class Subscription(Struct, frozen=True, gc=False):
+    """One filter of one session."""
+
+    filter: str
+    options: Options
+    form: Form
+    policy: Policy
+
+
+class Will(Struct, frozen=True):
+    """What is published when a session's connection ends without a goodbye."""
+
+    topic: str
+    payload: bytes
+    qos: int
+    retain: bool
+    properties: Properties | None = None
+    ttl: float = NEVER
+    delay: float = 0.0
+
+
+class Session:
+    """One client, as long as it is remembered."""
+
+    __slots__ = (
+        "backlog",
+        "client_id",
+        "door",
+        "expires_at",
+        "expiry",
+        "held_by",
+        "identity",
+        "inflight",
+        "is_flowing",
+        "is_paused",
+        "outbox",
+        "owed",
+        "parts",
+        "received",
+        "sink",
+        "subscriptions",
+        "topics",
+        "will",
+        "will_due",
+        "window_limit",
+        "wire",
+    )
+
+    def __init__(self, identity: Identity, door: Door) -> None:
+        self.client_id = identity.client_id
+        self.identity = identity
+        self.door = door
+        # Of the session:
+        self.expiry = 0.0  # seconds it outlives its connection
+        self.expires_at = FOREVER  # when, while it is away
+        self.subscriptions: dict[str, Subscription] = {}
+        self.inflight: Inflight | None = None
+        self.owed: Owed | None = None
+        self.received: set[int] | None = None  # QoS 2 numbers that came in and are not released yet
+        self.will: Will | None = None
+        self.will_due = FOREVER
+        self.window_limit = 1  # deliveries that may wait for their acknowledgement
+        self.wire: object = None  # what its forms were made for; a door compares it on return
+        # Of the connection:
+        self.sink: Sink | None = None
+        self.topics: dict[str, Topic] = {}  # those it may publish to, decided once
+        self.outbox: Outbox | None = None
+        self.backlog: list[Iterator[tuple[Run, Form]]] | None = None  # retained values still to be sent
+        self.is_paused = False
+        self.is_flowing = False
+        self.held_by: set[Session] | None = None  # slow subscribers that make it wait under `block`
+        # Of the tick:
+        self.parts: list[bytes] = []
+
+    @property
+    def is_away(self) -> bool:
+        """Known, but not connected."""
+        return self.sink is None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Something waits that must leave before anything new."""
+        return bool(self.outbox) or bool(self.owed) or bool(self.backlog)
+
+    @property
+    def is_persistent(self) -> bool:
+        """Outlives its connection."""
+        return self.expiry > 0
+
+    def remember(self, topic: Topic) -> None:
+        """This session may publish to this topic."""
+        if len(self.topics) >= TOPICS_REMEMBERED:
+            self.topics.clear()
+        self.topics[topic.name] = topic

@@ -1,0 +1,142 @@
+"""Core's own settings: every buffer, queue and count has a limit here.
+
+`config.py` fills these from file, environment and flags; core only reads them. The sum of the limits
+is the memory ceiling that the reference page documents.
+"""
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from penstock.model import Policy
+
+KIB = 1024
+MIB = 1024 * KIB
+
+Count = Annotated[int, Meta(ge=1)]
+CountOrNone = Annotated[int, Meta(ge=0)]
+Milliseconds = Annotated[int, Meta(ge=0)]
+Seconds = Annotated[float, Meta(ge=0)]
+
+
+class TopicLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How long and how deep a topic or filter may be, and how many topics there may be."""
+
+    max_bytes: Annotated[int, Meta(ge=1, le=65535)] = 4096
+    """Longest topic or filter, in bytes of UTF-8."""
+    max_levels: Annotated[int, Meta(ge=1, le=65535)] = 128
+    """Most levels of a topic or filter, counted between slashes."""
+    max_topics: Count = 1_000_000
+    """Most topics that are known at the same time."""
+
+
+class RingSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The last messages of each topic, in memory, in partitions with a quota each."""
+
+    messages: CountOrNone = 100
+    """Last messages kept for each topic; 0 keeps none."""
+    topic_bytes: CountOrNone = 256 * KIB
+    """Most bytes kept for one topic."""
+    total_bytes: CountOrNone = 50 * MIB
+    """Most bytes kept for all topics together, split evenly among the partitions."""
+    partitions: Annotated[int, Meta(ge=1, le=1024)] = 16
+    """Parts with a quota of their own, so that a busy topic evicts only its neighbours."""
+
+
+class OutboxSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What may wait for one subscriber, and how long a publisher waits under `block`."""
+
+    messages: Count = 10_000
+    """Most messages that wait for one subscriber before its policy decides."""
+    bytes: Count = 8 * MIB
+    """Most bytes that wait for one subscriber before its policy decides."""
+    block_timeout_ms: Milliseconds = 5_000
+    """Longest a publisher is held back under `block`; after it the oldest message is dropped."""
+    block_wildcards: bool = False
+    """Whether `block` is allowed on a filter that starts with a wildcard."""
+
+
+class SessionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How many sessions are kept, how long, and what each may ask for."""
+
+    max_sessions: Count = 1_000_000
+    """Most sessions, connected or not."""
+    max_expiry_s: Seconds = 7 * 24 * 3600.0
+    """Longest an absent session is kept, whatever the client asks for."""
+    max_subscriptions: Count = 10_000
+    """Most subscriptions of one session."""
+    owed_messages: Count = 10_000
+    """Most messages an absent session is owed."""
+    owed_bytes: Count = 8 * MIB
+    """Most bytes an absent session is owed."""
+
+
+class RetainedSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How many topics may have a retained value."""
+
+    max_messages: Count = 1_000_000
+    """Most topics with a retained value; another one is refused."""
+
+
+class LedgerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How many rows of non-delivery are remembered; counts are exact whatever this says."""
+
+    rows: Count = 100_000
+    """Rows remembered; when there are more, the oldest go."""
+
+
+class LogSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which topics the log keeps, and how much of them in memory mode."""
+
+    capture: tuple[str, ...] = ()
+    """Filters of the topics that are kept."""
+    memory_bytes: CountOrNone = 64 * MIB
+    """Most bytes kept while the log is in memory; 0 keeps none."""
+
+
+class AccessSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who may come in. Without a password file everyone is anonymous."""
+
+    password_file: str | None = None
+    """File with names and password hashes, as `penstock passwd` writes it."""
+    acl_file: str | None = None
+    """File that says who may publish and subscribe to what."""
+    allow_anonymous: bool | None = None
+    """Whether clients may come without a name; unset allows it on loopback if there is no password file."""
+
+
+class TopicRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings for the topics that match a filter; the first rule that matches and sets a value wins."""
+
+    filter: str
+    """The topics this rule is for."""
+    batch_size: Count | None = None
+    """Messages that are gathered before they are passed on."""
+    batch_timeout_ms: Milliseconds | None = None
+    """Longest that messages are gathered."""
+    ring_messages: CountOrNone | None = None
+    """Last messages kept for each of these topics."""
+    ring_bytes: CountOrNone | None = None
+    """Most bytes kept for each of these topics."""
+    ttl_ms: Milliseconds | None = None
+    """Lifetime of messages that bring none; 0 means no end."""
+    policy: Policy | None = None
+    """What happens when a subscriber's outbox is full."""
+
+
+class CoreSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything core can be told."""
+
+    topic: TopicLimits = TopicLimits()
+    ring: RingSettings = RingSettings()
+    outbox: OutboxSettings = OutboxSettings()
+    sessions: SessionSettings = SessionSettings()
+    retained: RetainedSettings = RetainedSettings()
+    ledger: LedgerSettings = LedgerSettings()
+    log: LogSettings = LogSettings()
+    topics: tuple[TopicRule, ...] = ()
+    """Rules for the topics that match a filter; the first that sets a value wins."""
+    default_ttl_ms: Milliseconds = 0
+    """Lifetime of messages that bring none and that no rule covers; 0 means no end."""
+    reaper_interval_ms: Count = 1_000
+    """How often expired messages are looked for and removed."""

@@ -1,0 +1,114 @@
+"""One flush per turn of the loop: everything published in between leaves together.
+
+An idle server flushes at once, a busy one batches by itself. Consecutive runs with the same audience
+and shape make a stretch, which is encoded once for each class of subscribers. A topic with a batch
+size or time of its own is gathered here until that is reached.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from penstock.core.audience import Audience
+from penstock.core.clock import Clock, Handle, Scheduler
+from penstock.core.registry import Topic
+from penstock.model import Run, Shape
+
+
+class Stretch:
+    """Consecutive runs of one audience and one shape."""
+
+    __slots__ = ("audience", "runs", "shape")
+
+    def __init__(self, audience: Audience, run: Run) -> None:
+        self.audience = audience
+        self.shape = run.shape
+        self.runs = [run]
+
+
+class Deliverer(Protocol):
+    """Who takes the stretches of a turn."""
+
+    def deliver(self, stretches: list[Stretch]) -> None: ...
+
+
+class Batch:
+    """What is gathered for a topic that wants larger batches."""
+
+    __slots__ = ("count", "runs", "timer")
+
+    def __init__(self, timer: Handle) -> None:
+        self.runs: list[Run] = []
+        self.count = 0
+        self.timer = timer
+
+
+class Tick:
+    """The present turn of the loop."""
+
+    def __init__(self, clock: Clock, scheduler: Scheduler, deliverer: Deliverer) -> None:
+        self._clock = clock
+        self._scheduler = scheduler
+        self._deliverer = deliverer
+        self._stretches: list[Stretch] = []
+        self._last: Stretch | None = None
+        self._after: list[Callable[[], None]] = []
+        self._batches: dict[Topic, Batch] = {}
+        self.is_open = False
+        self.wall_us = 0  # the time of everything published in this turn
+
+    def open(self) -> None:
+        """Begin a turn: take the time and ask for the flush."""
+        self.is_open = True
+        self.wall_us = self._clock.wall_us()
+        self._scheduler.call_soon(self.flush)
+
+    def add(self, audience: Audience, run: Run) -> None:
+        """Queue a run for everyone in its audience."""
+        last = self._last
+        if last is not None and last.audience is audience and last.shape is run.shape:
+            last.runs.append(run)
+        else:
+            self._last = Stretch(audience, run)
+            self._stretches.append(self._last)
+
+    def gather(self, topic: Topic, run: Run) -> None:
+        """Queue a run of a topic that waits for a batch of its own size or time."""
+        batch = self._batches.get(topic)
+        if batch is None:
+            timer = self._scheduler.call_later(topic.traits.batch_timeout, lambda: self._release(topic))
+            batch = self._batches[topic] = Batch(timer)
+        batch.runs.append(run)
+        batch.count += run.count
+        if batch.count >= topic.traits.batch_size:
+            self._release(topic)
+
+    def _release(self, topic: Topic) -> None:
+        batch = self._batches.pop(topic)
+        batch.timer.cancel()
+        if not self.is_open:
+            self.open()
+        for run in batch.runs:
+            self.add(topic.audience, run)
+
+    def after(self, callback: Callable[[], None]) -> None:
+        """Call back when this turn's deliveries have left: the time for acknowledgements."""
+        if not self.is_open:
+            self.open()
+        self._after.append(callback)
+
+    def flush(self) -> None:
+        """Deliver everything, then call who waits for that."""
+        self.is_open = False
+        self._last = None
+        stretches, self._stretches = self._stretches, []
+        if stretches:
+            self._deliverer.deliver(stretches)
+        callbacks, self._after = self._after, []
+        for callback in callbacks:
+            callback()
+
+    def close(self) -> None:
+        """Release every batch and flush: nothing is left behind."""
+        for topic in list(self._batches):
+            self._release(topic)
+        self.flush()

@@ -1,0 +1,59 @@
+"""Core's errors and endings in MQTT's words: the one table of this door."""
+
+from penstock.core.sessions import Ending
+from penstock.errors import (
+    BadCredentials,
+    InvalidFilter,
+    InvalidTopic,
+    NotAuthorized,
+    PenstockError,
+    QuotaExceeded,
+    ShuttingDown,
+    StorageUnavailable,
+    TooLarge,
+)
+from penstock.wire.mqtt.reasons import ReasonCode, ReturnCode
+
+REASONS: dict[str, ReasonCode] = {
+    PenstockError.code: ReasonCode.UNSPECIFIED_ERROR,
+    InvalidTopic.code: ReasonCode.TOPIC_NAME_INVALID,
+    InvalidFilter.code: ReasonCode.TOPIC_FILTER_INVALID,
+    BadCredentials.code: ReasonCode.BAD_USER_NAME_OR_PASSWORD,
+    NotAuthorized.code: ReasonCode.NOT_AUTHORIZED,
+    TooLarge.code: ReasonCode.PACKET_TOO_LARGE,
+    QuotaExceeded.code: ReasonCode.QUOTA_EXCEEDED,
+    StorageUnavailable.code: ReasonCode.QUOTA_EXCEEDED,
+    ShuttingDown.code: ReasonCode.SERVER_SHUTTING_DOWN,
+}
+"""What an MQTT 5 client is told for a code."""
+
+NOT_OF_THIS_DOOR = frozenset({"invalid-cursor", "invalid-config", "malformed"})
+"""Codes that no MQTT packet can bring about: cursors and settings do not travel here, wire errors have reasons."""
+
+ENDINGS: dict[Ending, ReasonCode] = {
+    Ending.TAKEN_OVER: ReasonCode.SESSION_TAKEN_OVER,
+    Ending.SLOW: ReasonCode.QUOTA_EXCEEDED,
+    Ending.SHUTTING_DOWN: ReasonCode.SERVER_SHUTTING_DOWN,
+}
+"""Why a connection ends, for the DISCONNECT of MQTT 5."""
+
+RETURN_CODES: dict[ReasonCode, ReturnCode] = {
+    ReasonCode.UNSUPPORTED_PROTOCOL_VERSION: ReturnCode.UNACCEPTABLE_PROTOCOL_VERSION,
+    ReasonCode.CLIENT_IDENTIFIER_NOT_VALID: ReturnCode.IDENTIFIER_REJECTED,
+    ReasonCode.BAD_USER_NAME_OR_PASSWORD: ReturnCode.BAD_USER_NAME_OR_PASSWORD,
+    ReasonCode.NOT_AUTHORIZED: ReturnCode.NOT_AUTHORIZED,
+}
+"""What a 3.1.1 CONNACK says instead; anything else is "server unavailable"."""
+
+SUBACK_FAILURE = 0x80
+"""All that a 3.1.1 SUBACK can say of a filter that was not granted."""
+
+
+def reason_of(error: PenstockError) -> ReasonCode:
+    """The MQTT 5 reason for an error."""
+    return REASONS.get(error.code, ReasonCode.UNSPECIFIED_ERROR)
+
+
+def return_code_of(reason: ReasonCode) -> ReturnCode:
+    """The 3.1.1 return code for a reason to refuse a connection."""
+    return RETURN_CODES.get(reason, ReturnCode.SERVER_UNAVAILABLE)

@@ -1,0 +1,159 @@
+"""How MQTT subscribers want their messages: the door's implementation of core's `Form`.
+
+Forms are interned, so that equal ones are one object and core compares them by identity.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from math import ceil
+
+from penstock.core.ports import Form, Frame
+from penstock.core.sessions import Options
+from penstock.model import NEVER, Run
+from penstock.wire.mqtt.frames import DUP, encode_frame, publish_properties
+from penstock.wire.mqtt.packets import Version
+from penstock.wire.mqtt.reader import LAYOUTS
+
+
+class MqttForm:
+    """PUBLISH packets of one version, with what the subscription asked for. Made by `mqtt_form`."""
+
+    __slots__ = (
+        "_is_retained",
+        "_is_transparent",
+        "_layout",
+        "_retain_as_published",
+        "_subscription_ids",
+        "_version",
+        "limit_bytes",
+        "no_local",
+        "qos",
+    )
+
+    def __init__(
+        self,
+        version: Version,
+        qos: int,
+        no_local: bool,
+        retain_as_published: bool,
+        subscription_ids: tuple[int, ...],
+        limit_bytes: int,
+        is_retained: bool,
+    ) -> None:
+        self.qos = qos
+        self.no_local = no_local
+        self.limit_bytes = limit_bytes
+        self._version = version
+        self._layout = LAYOUTS[version]
+        self._retain_as_published = retain_as_published
+        self._subscription_ids = subscription_ids
+        self._is_retained = is_retained
+        # Nothing of its own has to be added: a frame of the same layout can be passed on as it came.
+        self._is_transparent = not (subscription_ids or limit_bytes or is_retained)
+
+    def encode(self, runs: Sequence[Run], now: float) -> bytes:
+        """All messages at QoS 0, joined."""
+        shape = runs[0].shape
+        if self._is_transparent and shape.layout is self._layout and not shape.qos and not shape.retain:
+            return runs[0].slab if len(runs) == 1 else b"".join([run.slab for run in runs])
+        return b"".join([piece for run in runs for frame in self._make(run, 0, now) for piece in frame[:2]])
+
+    def frames(self, runs: Sequence[Run], now: float, *, again: bool = False) -> list[Frame]:
+        """All messages at QoS 1 or 2, each cut where its packet identifier goes."""
+        shape = runs[0].shape
+        level = min(shape.qos, self.qos)
+        if self._is_transparent and shape.layout is self._layout and level == shape.qos and not again:
+            return self._cut(runs, level, now)
+        frames = [frame for run in runs for frame in self._make(run, level, now)]
+        if again:
+            return [(bytes((before[0] | DUP,)) + before[1:], after, run) for before, after, run in frames]
+        return frames
+
+    def oversize(self, runs: Sequence[Run], now: float) -> list[Run]:
+        """The messages that exceed what the client said it takes."""
+        if not self.limit_bytes:
+            return []
+        level = min(runs[0].shape.qos, self.qos)
+        frames = [frame for run in runs for frame in self._make_any(run, level, now)]
+        return [run for before, after, run in frames if self._is_too_large(before, after, level)]
+
+    def merge(self, other: Form) -> Form:
+        """One copy for overlapping subscriptions: the highest QoS, all identifiers (MQTT-3.3.4-3)."""
+        assert isinstance(other, MqttForm)
+        return mqtt_form(
+            self._version,
+            max(self.qos, other.qos),
+            self.no_local and other.no_local,
+            self._retain_as_published or other._retain_as_published,
+            self._subscription_ids + other._subscription_ids,
+            self.limit_bytes,
+        )
+
+    def as_retained(self) -> Form:
+        """Retained values keep their flag, whatever the subscription says (MQTT-3.3.1-8)."""
+        return self._copy(self._version, self.limit_bytes, True)
+
+    def on_wire(self, version: Version, limit_bytes: int) -> "MqttForm":
+        """The same for a client that came back with another version or packet size."""
+        return self._copy(version, limit_bytes, self._is_retained)
+
+    def _copy(self, version: Version, limit_bytes: int, is_retained: bool) -> "MqttForm":
+        ids, as_published = self._subscription_ids, self._retain_as_published
+        return mqtt_form(version, self.qos, self.no_local, as_published, ids, limit_bytes, is_retained)
+
+    def _cut(self, runs: Sequence[Run], level: int, now: float) -> list[Frame]:
+        """Frames from the bytes that came in, without encoding anything."""
+        first = 0x30 | level << 1
+        skip = 2 if self._version is Version.V311 else 3  # identifier, and the empty properties of MQTT 5
+        frames: list[Frame] = []
+        for run in runs:
+            slab = run.slab
+            if run.count == 1 and slab[0] == first and not run.expires_at:
+                cut = run.head - skip
+                frames.append((slab[:cut], slab[cut + 2 :], run))
+            else:  # a duplicate or retained flag is the sender's, not ours
+                frames += self._make(run, level, now)
+        return frames
+
+    def _make(self, run: Run, level: int, now: float) -> list[Frame]:
+        frames = self._make_any(run, level, now)
+        if self.limit_bytes:
+            return [frame for frame in frames if not self._is_too_large(frame[0], frame[1], level)]
+        return frames
+
+    def _make_any(self, run: Run, level: int, now: float) -> list[Frame]:
+        retain = self._is_retained or (run.shape.retain and self._retain_as_published)
+        properties = self._properties(run, now)
+        return [
+            (*encode_frame(run, index, level, retain, properties), run.part(index, 1))
+            for index in range(run.count)
+        ]
+
+    def _properties(self, run: Run, now: float) -> bytes:
+        if self._version is Version.V311:
+            return b""
+        expiry = None if run.expires_at == NEVER else max(ceil(run.expires_at - now), 0)
+        return publish_properties(run.properties, expiry, self._subscription_ids)
+
+    def _is_too_large(self, before: bytes, after: bytes, level: int) -> bool:
+        return len(before) + len(after) + (2 if level else 0) > self.limit_bytes
+
+
+@lru_cache(maxsize=65_536)
+def mqtt_form(
+    version: Version,
+    qos: int,
+    no_local: bool,
+    retain_as_published: bool,
+    subscription_ids: tuple[int, ...],
+    limit_bytes: int = 0,
+    is_retained: bool = False,
+) -> MqttForm:
+    """The one form with these properties."""
+    return MqttForm(version, qos, no_local, retain_as_published, subscription_ids, limit_bytes, is_retained)
+
+
+def form_of(options: Options, version: Version, limit_bytes: int) -> MqttForm:
+    """The form of a subscription."""
+    ids = (options.identifier,) if options.identifier else ()
+    return mqtt_form(version, options.qos, options.no_local, options.retain_as_published, ids, limit_bytes)

@@ -1,0 +1,83 @@
+"""One family of errors with stable codes.
+
+Codes are public and never change their meaning; texts may improve. A door maps each code to its
+own protocol's answer (a reason code, a status, an error frame) in one table of its own.
+"""
+
+from typing import ClassVar
+
+
+class PenstockError(Exception):
+    """Something the caller can be told about, by its code."""
+
+    code: ClassVar[str] = "internal"
+    retryable: ClassVar[bool] = False
+
+
+class InvalidTopic(PenstockError):
+    """The topic name breaks a rule or a limit."""
+
+    code = "invalid-topic"
+
+
+class InvalidFilter(PenstockError):
+    """The topic filter breaks a rule or a limit."""
+
+    code = "invalid-filter"
+
+
+class BadCredentials(PenstockError):
+    """Nobody of that name with that password, or anonymous where a name is needed."""
+
+    code = "bad-credentials"
+
+
+class NotAuthorized(PenstockError):
+    """Known, but not allowed to do this."""
+
+    code = "not-authorized"
+
+
+class TooLarge(PenstockError):
+    """A message, packet or body exceeds its limit in bytes."""
+
+    code = "too-large"
+
+
+class QuotaExceeded(PenstockError):
+    """A limit by count or rate is used up."""
+
+    code = "quota-exceeded"
+    retryable = True
+
+
+class InvalidCursor(PenstockError):
+    """A cursor that cannot be read, or that names another log."""
+
+    code = "invalid-cursor"
+
+
+class StorageUnavailable(PenstockError):
+    """The log or the state store cannot take this now; nothing was acknowledged."""
+
+    code = "storage-unavailable"
+    retryable = True
+
+
+class ShuttingDown(PenstockError):
+    """The server is draining and takes nothing new."""
+
+    code = "shutting-down"
+    retryable = True
+
+
+class InvalidConfig(PenstockError):
+    """A setting is unknown, misspelt or out of range; the text names its key."""
+
+    code = "invalid-config"
+
+
+class WireError(PenstockError):
+    """Bytes that break a protocol. It never leaves the door whose bytes they were."""
+
+    code = "malformed"

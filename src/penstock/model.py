@@ -1,0 +1,128 @@
+"""The values that cross rooms.
+
+A run is what a message is while it moves: a slab of bytes as they arrived, with where each payload
+lies in it, and the stamps that core gives it once. Everything here is a `msgspec.Struct` because the
+hot path builds one object per run and nothing else.
+"""
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+NEVER = 0.0
+"""The expiry of what does not expire."""
+
+
+class Door(StrEnum):
+    """Where a message came in."""
+
+    MQTT = "mqtt"
+    SIDECAR = "sidecar"
+    WEB = "web"
+    STREAMS = "streams"
+    SERVER = "server"
+
+
+class Policy(StrEnum):
+    """What happens when a subscriber's outbox is full."""
+
+    DROP_OLDEST = "drop-oldest"
+    DROP_NEWEST = "drop-newest"
+    BLOCK = "block"
+    DISCONNECT = "disconnect"
+
+
+class Reason(StrEnum):
+    """Why a message was not delivered, or why a replay misses it."""
+
+    OUTBOX_FULL = "outbox-full"
+    OWED_FULL = "owed-full"
+    BLOCK_TIMEOUT = "block-timeout"
+    DISCONNECTED = "disconnected"
+    NOT_CONNECTED = "not-connected"
+    SESSION_ENDED = "session-ended"
+    PACKET_TOO_LARGE = "packet-too-large"
+    REFUSED = "refused"
+    EVICTED = "evicted"
+    EXPIRED = "expired"
+    RETENTION = "retention"
+    NEVER_STORED = "never-stored"
+    LOST_UNCOMMITTED = "lost-uncommitted"
+    EPOCH_CHANGED = "epoch-changed"
+    DAMAGED = "damaged"
+    NOT_AUTHORIZED = "not-authorized"
+
+
+class Properties(Struct, frozen=True, gc=False, omit_defaults=True):
+    """What travels with a payload from any door to any door."""
+
+    content_type: str | None = None
+    correlation_id: bytes | None = None
+    response_topic: str | None = None
+    payload_format: int | None = None
+    message_id: str | None = None
+    user: tuple[tuple[str, str], ...] = ()
+
+
+class Shape(Struct, frozen=True, gc=False):
+    """What the bytes of a run look like and how they were sent. Shapes are few and compared by identity.
+
+    `layout` names the framing of the slab ("" for bare payloads). Runs of one shape may be joined
+    and passed on as they are to whoever wants exactly that layout.
+    """
+
+    layout: str
+    door: Door
+    qos: int
+    retain: bool
+
+
+class Run(Struct, gc=False):
+    """Consecutive publishes of one sender with the same topic and flags.
+
+    The slab holds `count` frames of `stride` bytes; each frame's payload starts at `head`. Core fills
+    the stamps; `sequence` and `offset` are those of the first message.
+    """
+
+    topic: str
+    slab: bytes
+    head: int
+    stride: int
+    count: int
+    shape: Shape
+    properties: Properties | None = None
+    ttl: float = NEVER
+    packet_id: int = 0
+    # Stamped once by core:
+    client_id: str = ""
+    sequence: int = 0
+    offset: int = 0
+    published_at: int = 0
+    expires_at: float = NEVER
+
+    def payload(self, index: int = 0) -> bytes:
+        """The payload of one message of the run."""
+        start = index * self.stride
+        return self.slab[start + self.head : start + self.stride]
+
+    def part(self, first: int, count: int) -> "Run":
+        """A run of `count` messages of this one, from index `first` on, with the same stamps."""
+        if count == self.count:
+            return self
+        start = first * self.stride
+        return Run(
+            self.topic,
+            self.slab[start : start + count * self.stride],
+            self.head,
+            self.stride,
+            count,
+            self.shape,
+            self.properties,
+            self.ttl,
+            self.packet_id,
+            self.client_id,
+            self.sequence + first,
+            self.offset + first,
+            self.published_at,
+            self.expires_at,
+        )

@@ -1,0 +1,84 @@
+"""MQTT 3.1.1 and 5.0 as bytes and values; no socket, loop or clock.
+
+`PacketReader` and `RunReader` take bytes in, `encode_packet` gives bytes out. Frames for many
+subscribers at once are made in `frames`, which only a server needs.
+"""
+
+from penstock.wire.mqtt.encode import PINGREQ, PINGRESP, encode_packet
+from penstock.wire.mqtt.packets import (
+    Auth,
+    ConnAck,
+    Connect,
+    Disconnect,
+    Packet,
+    PacketType,
+    PingReq,
+    PingResp,
+    PubAck,
+    PubComp,
+    Publish,
+    PubRec,
+    PubRel,
+    Reply,
+    Request,
+    SubAck,
+    Subscribe,
+    UnsubAck,
+    Unsubscribe,
+    Version,
+    Will,
+)
+from penstock.wire.mqtt.properties import NO_PROPERTIES, PacketProperties
+from penstock.wire.mqtt.reader import Names, PacketReader, RunReader
+from penstock.wire.mqtt.reasons import (
+    InvalidTopicAlias,
+    InvalidTopicName,
+    MalformedPacket,
+    MqttWireError,
+    PacketTooLarge,
+    ProtocolViolation,
+    ReasonCode,
+    ReturnCode,
+    UnsupportedVersion,
+)
+
+__all__ = [
+    "NO_PROPERTIES",
+    "PINGREQ",
+    "PINGRESP",
+    "Auth",
+    "ConnAck",
+    "Connect",
+    "Disconnect",
+    "InvalidTopicAlias",
+    "InvalidTopicName",
+    "MalformedPacket",
+    "MqttWireError",
+    "Names",
+    "Packet",
+    "PacketProperties",
+    "PacketReader",
+    "PacketTooLarge",
+    "PacketType",
+    "PingReq",
+    "PingResp",
+    "ProtocolViolation",
+    "PubAck",
+    "PubComp",
+    "PubRec",
+    "PubRel",
+    "Publish",
+    "ReasonCode",
+    "Reply",
+    "Request",
+    "ReturnCode",
+    "RunReader",
+    "SubAck",
+    "Subscribe",
+    "UnsubAck",
+    "Unsubscribe",
+    "UnsupportedVersion",
+    "Version",
+    "Will",
+    "encode_packet",
+]

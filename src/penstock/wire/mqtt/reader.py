@@ -1,0 +1,225 @@
+"""Finds packets in a stream of bytes, however it is cut.
+
+`PacketReader` makes a value of every packet; the client and the tests read with it. `RunReader` is
+what a server reads with: publishes become runs, in one pass over a chunk, without decoding what
+nobody asked for. After bad bytes `error` is set and nothing more is read; what came before them is
+still returned, because it was valid.
+"""
+
+from penstock.model import NEVER, Door, Properties, Run, Shape
+from penstock.wire.mqtt.decode import check_message, check_publish_flags, check_topic_name, decode_packet
+from penstock.wire.mqtt.packets import Connect, Packet, PubAck, Version
+from penstock.wire.mqtt.primitives import Body, decode_text, take_varint
+from penstock.wire.mqtt.properties import In, take_properties
+from penstock.wire.mqtt.reasons import (
+    InvalidTopicAlias,
+    MalformedPacket,
+    MqttWireError,
+    PacketTooLarge,
+    ProtocolViolation,
+)
+
+LAYOUTS = {Version.V311: "mqtt-3", Version.V5: "mqtt-5"}
+"""Frames that may be passed on as they are to a subscriber of the same version."""
+DRESSED = "mqtt-5-properties"
+"""Frames with properties: some of them are the receiver's own, so they are always made anew."""
+SOON = 1e-9
+"""The lifetime of a message whose expiry interval is zero: it reaches who is there now, and nobody later."""
+_NAMES_LIMIT = 65_536
+_NAME_LIMIT_BYTES = 256  # longer names are checked each time: remembered, they could fill the memory
+
+
+def _shapes(layout: str) -> tuple[Shape | None, ...]:
+    """A shape for each first byte of a PUBLISH; None where the flags are forbidden."""
+    shapes: list[Shape | None] = []
+    for flags in range(16):
+        try:
+            check_publish_flags(flags)
+        except MalformedPacket:
+            shapes.append(None)
+        else:
+            known = shapes[flags & 7] if flags & 8 else None  # DUP says nothing about the message
+            shapes.append(known or Shape(layout, Door.MQTT, flags >> 1 & 3, bool(flags & 1)))
+    return tuple(shapes)
+
+
+SHAPES = {version: _shapes(layout) for version, layout in LAYOUTS.items()}
+DRESSED_SHAPES = _shapes(DRESSED)
+
+
+class Names(dict[bytes, str]):
+    """Topic names already checked and decoded, shared by all connections of a door.
+
+    A dict that fills itself: a known name costs one look-up, the checks are paid once.
+    """
+
+    def __missing__(self, raw: bytes) -> str:
+        name = decode_text(raw)
+        check_topic_name(name)
+        if len(raw) <= _NAME_LIMIT_BYTES:
+            if len(self) >= _NAMES_LIMIT:
+                self.clear()
+            self[raw] = name
+        return name
+
+
+class PacketReader:
+    """Splits what is fed into packets and decodes each."""
+
+    __slots__ = ("_have", "_limit_bytes", "_need", "_parts", "error", "version")
+
+    def __init__(self, limit_bytes: int, version: Version = Version.V311) -> None:
+        self.version = version
+        self.error: MqttWireError | None = None
+        self._limit_bytes = limit_bytes
+        self._parts: list[bytes] | None = None  # the beginning of a packet that is not whole yet
+        self._have = 0
+        self._need = 0
+
+    def feed(self, data: bytes) -> list[Packet | Run]:
+        """Everything that is complete now, in order."""
+        if self._parts is not None:
+            self._parts.append(data)
+            self._have += len(data)
+            if self._have < self._need:  # a large packet is joined once, not at every chunk
+                return []
+            data = b"".join(self._parts)
+            self._parts = None
+        items: list[Packet | Run] = []
+        if self.error is None:
+            try:
+                self._split(data, items)
+            except MqttWireError as error:
+                self.error = error
+        return items
+
+    def _split(self, data: bytes, items: list[Packet | Run]) -> None:
+        position, end = 0, len(data)
+        while position < end:
+            body = position + 2
+            if body > end:
+                return self._keep(data, position, 2)
+            size = data[position + 1]
+            if size >= 0x80:
+                found = take_varint(data, position + 1)
+                if found is None:
+                    return self._keep(data, position, end - position + 1)
+                size, body = found
+            stop = body + size
+            if stop - position > self._limit_bytes:
+                # Refused from the length field: the body is never buffered.
+                raise PacketTooLarge(f"{stop - position} bytes, at most {self._limit_bytes} are taken")
+            if stop > end:
+                return self._keep(data, position, stop - position)
+            first = data[position]
+            if first & 0xF0 == 0x30:
+                position = self._take_publish(data, position, body, stop, items)
+                continue
+            if first == 0x40 and size == 2 and (packet_id := data[body] << 8 | data[body + 1]):
+                items.append(PubAck(packet_id))  # as common as PUBLISH at QoS 1
+            else:
+                self._take_other(first, Body(data, body, stop), items)
+            position = stop
+        return None
+
+    def _take_other(self, first: int, body: Body, items: list[Packet | Run]) -> None:
+        packet = decode_packet(first, body, self.version)
+        if type(packet) is Connect:
+            self.version = packet.version
+        items.append(packet)
+
+    def _take_publish(self, data: bytes, start: int, body: int, stop: int, items: list[Packet | Run]) -> int:
+        """Append what the PUBLISH at `start` is and tell where reading goes on."""
+        items.append(decode_packet(data[start], Body(data, body, stop), self.version))
+        return stop
+
+    def _keep(self, data: bytes, position: int, need: int) -> None:
+        self._parts = [data[position:]]
+        self._have = len(data) - position
+        self._need = need
+
+
+class RunReader(PacketReader):
+    """Reads as a server does: publishes become runs, topic aliases are resolved here."""
+
+    __slots__ = ("_aliases", "_aliases_limit", "_names", "_shapes", "_v5")
+
+    def __init__(self, limit_bytes: int, names: Names, aliases_limit: int = 0) -> None:
+        super().__init__(limit_bytes)
+        self._names = names
+        self._aliases: dict[int, str] | None = None
+        self._aliases_limit = aliases_limit
+        self._shapes = SHAPES[self.version]
+        self._v5 = False
+
+    def _take_other(self, first: int, body: Body, items: list[Packet | Run]) -> None:
+        super()._take_other(first, body, items)
+        self._shapes = SHAPES[self.version]
+        self._v5 = self.version is Version.V5
+
+    def _take_publish(self, data: bytes, start: int, body: int, stop: int, items: list[Packet | Run]) -> int:
+        shape = self._shapes[data[start] & 15]
+        if shape is None:
+            raise MalformedPacket("publish flags")  # MQTT-3.3.1-2, -4
+        head = body + 2
+        if head > stop:
+            raise MalformedPacket("packet shorter than its fields")
+        topic_start, head = head, head + (data[body] << 8 | data[body + 1])
+        if head > stop:
+            raise MalformedPacket("packet shorter than its fields")
+        topic = self._names[data[topic_start:head]]
+        packet_id = 0
+        if shape.qos:
+            head += 2
+            if head > stop or not (packet_id := data[head - 2] << 8 | data[head - 1]):
+                raise MalformedPacket("packet identifier missing or zero")
+        if self._v5:
+            if head >= stop:
+                raise MalformedPacket("packet shorter than its fields")
+            if data[head] or not topic:
+                items.append(self._dressed(data, start, head, stop, topic, packet_id))
+                return stop
+            head += 1
+        elif not topic:
+            raise ProtocolViolation("publish without a topic")
+        stride = stop - start
+        items.append(Run(topic, data[start:stop], head - start, stride, 1, shape, None, NEVER, packet_id))
+        return stop
+
+    def _dressed(self, data: bytes, start: int, head: int, stop: int, topic: str, packet_id: int) -> Run:
+        """A publish with MQTT 5 properties."""
+        body = Body(data, head, stop)
+        given = take_properties(body, In.PUBLISH)
+        if given.subscription_ids:
+            raise ProtocolViolation("subscription identifier from a client")  # MQTT-3.3.4-6
+        check_message(given)
+        if given.topic_alias is not None:
+            topic = self._resolve(given.topic_alias, topic)
+        if not topic:
+            raise ProtocolViolation("publish without a topic")  # MQTT 5 section 3.3.2.1
+        payload = body.rest()
+        properties = Properties(
+            given.content_type,
+            given.correlation_data,
+            given.response_topic,
+            given.payload_format,
+            None,
+            given.user,
+        )
+        ttl = NEVER if given.message_expiry is None else float(given.message_expiry) or SOON
+        shape = DRESSED_SHAPES[data[start] & 15]
+        assert shape is not None
+        return Run(topic, payload, 0, len(payload), 1, shape, properties, ttl, packet_id)
+
+    def _resolve(self, alias: int, topic: str) -> str:
+        if not 0 < alias <= self._aliases_limit:
+            raise InvalidTopicAlias(f"topic alias {alias}")  # MQTT-3.3.2-8, -9
+        if self._aliases is None:
+            self._aliases = {}
+        if topic:
+            self._aliases[alias] = topic
+            return topic
+        try:
+            return self._aliases[alias]
+        except KeyError:
+            raise ProtocolViolation(f"topic alias {alias} is not defined") from None

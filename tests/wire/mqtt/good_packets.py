@@ -1,0 +1,396 @@
+"""Packets as they should be, whole, each length counted by hand."""
+
+from penstock.wire.mqtt import (
+    Auth,
+    ConnAck,
+    Connect,
+    Disconnect,
+    PingReq,
+    PingResp,
+    PubAck,
+    PubComp,
+    Publish,
+    PubRec,
+    PubRel,
+    Request,
+    SubAck,
+    Subscribe,
+    UnsubAck,
+    Unsubscribe,
+    Version,
+    Will,
+)
+from penstock.wire.mqtt import PacketProperties as Props
+from tests.wire.mqtt.case import BOTH, V3, V5, Case, good
+
+GOOD: tuple[Case, ...] = (
+    # CONNECT
+    *good(
+        "connect, the least",
+        V3,
+        b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x3c\x00\x01c",
+        Connect("c", keep_alive=60),
+    ),
+    *good(
+        "connect to an old session",
+        V3,
+        b"\x10\x0d\x00\x04MQTT\x04\x00\xff\xff\x00\x01c",
+        Connect("c", clean_start=False, keep_alive=65535),
+    ),
+    *good(
+        "connect without a client id",
+        V3,
+        b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x00\x00\x00",
+        Connect(""),
+        "MQTT-3.1.3-6",
+    ),
+    *good(
+        "connect with a user name alone",
+        V3,
+        b"\x10\x12\x00\x04MQTT\x04\x82\x00\x00\x00\x01c\x00\x03bob",
+        Connect("c", user_name="bob"),
+        "MQTT-3.1.2-19",
+    ),
+    *good(
+        "connect with user name and a password that is not text",
+        V3,
+        b"\x10\x16\x00\x04MQTT\x04\xc2\x00\x00\x00\x01c\x00\x03bob\x00\x02\xff\x00",
+        Connect("c", user_name="bob", password=b"\xff\x00"),
+        "MQTT-3.1.2-21",
+    ),
+    *good(
+        "connect with empty user name and password",
+        V3,
+        b"\x10\x11\x00\x04MQTT\x04\xc2\x00\x00\x00\x01c\x00\x00\x00\x00",
+        Connect("c", user_name="", password=b""),
+    ),
+    *good(
+        "connect with an empty will",
+        V3,
+        b"\x10\x12\x00\x04MQTT\x04\x06\x00\x00\x00\x01c\x00\x01w\x00\x00",
+        Connect("c", will=Will("w", b"")),
+        "MQTT-3.1.2-9",
+    ),
+    *good(
+        "connect with a retained will at QoS 2",
+        V3,
+        b"\x10\x14\x00\x04MQTT\x04\x36\x00\x00\x00\x01c\x00\x01w\x00\x02\x00\xff",
+        Connect("c", will=Will("w", b"\x00\xff", 2, True)),
+    ),
+    *good(
+        "connect with everything in its order",
+        V3,
+        b"\x10\x19\x00\x04MQTT\x04\xee\x00\x0a\x00\x01c\x00\x01w\x00\x01x\x00\x01u\x00\x01p",
+        Connect("c", Version.V311, True, 10, "u", b"p", Will("w", b"x", 1, True)),
+        "MQTT-3.1.3-1",
+    ),
+    *good(
+        "connect with a byte order mark that is a character",
+        V3,
+        b"\x10\x10\x00\x04MQTT\x04\x02\x00\x00\x00\x04\xef\xbb\xbfc",
+        Connect("\ufeffc"),
+        "MQTT-1.5.3-3",
+    ),
+    *good(
+        "connect, the least",
+        V5,
+        b"\x10\x0e\x00\x04MQTT\x05\x02\x00\x3c\x00\x00\x01c",
+        Connect("c", Version.V5, keep_alive=60),
+        "MQTT-2.2.2-1",
+    ),
+    *good(
+        "connect with a password and no user name",
+        V5,
+        b"\x10\x11\x00\x04MQTT\x05\x42\x00\x00\x00\x00\x01c\x00\x01p",
+        Connect("c", Version.V5, password=b"p"),
+    ),
+    *good(
+        "connect with all its properties",
+        V5,
+        b"\x10\x36\x00\x04MQTT\x05\x02\x00\x00"
+        b"\x28\x11\xff\xff\xff\xff\x15\x00\x01m\x16\x00\x01d\x17\x00\x19\x01\x21\x00\x01\x22\xff\xff"
+        b"\x26\x00\x01k\x00\x01v\x26\x00\x00\x00\x00\x27\x00\x00\x00\x01\x00\x01c",
+        Connect(
+            "c",
+            Version.V5,
+            properties=Props(
+                session_expiry=0xFFFFFFFF,
+                authentication_method="m",
+                authentication_data=b"d",
+                request_problem_information=0,
+                request_response_information=1,
+                receive_maximum=1,
+                topic_alias_maximum=65535,
+                user=(("k", "v"), ("", "")),
+                maximum_packet_size=1,
+            ),
+        ),
+    ),
+    *good(
+        "connect with all the properties of a will",
+        V5,
+        b"\x10\x35\x00\x04MQTT\x05\x06\x00\x00\x00\x00\x01c"
+        b"\x20\x01\x01\x02\x00\x00\x00\x05\x03\x00\x01c\x08\x00\x01r\x09\x00\x01\x00\x18\x00\x00\x00\x07"
+        b"\x26\x00\x01k\x00\x02v2\x00\x01w\x00\x01x",
+        Connect(
+            "c",
+            Version.V5,
+            will=Will(
+                "w",
+                b"x",
+                properties=Props(
+                    payload_format=1,
+                    message_expiry=5,
+                    content_type="c",
+                    response_topic="r",
+                    correlation_data=b"\x00",
+                    will_delay=7,
+                    user=(("k", "v2"),),
+                ),
+            ),
+        ),
+        "MQTT-3.1.2-9",
+    ),
+    # CONNACK
+    *good("connack, accepted", V3, b"\x20\x02\x00\x00", ConnAck()),
+    *good("connack, session present", V3, b"\x20\x02\x01\x00", ConnAck(True), "MQTT-3.2.2-2"),
+    *good("connack, version refused", V3, b"\x20\x02\x00\x01", ConnAck(reason=1), "MQTT-3.1.2-2"),
+    *good("connack, not authorized", V3, b"\x20\x02\x00\x05", ConnAck(reason=5)),
+    *good("connack, accepted", V5, b"\x20\x03\x00\x00\x00", ConnAck()),
+    *good("connack, session present", V5, b"\x20\x03\x01\x00\x00", ConnAck(True), "MQTT-3.2.2-3"),
+    *good("connack, version refused", V5, b"\x20\x03\x00\x84\x00", ConnAck(reason=0x84), "MQTT-3.1.2-2"),
+    *good(
+        "connack with all its properties",
+        V5,
+        b"\x20\x41\x00\x00\x3e"
+        b"\x11\x00\x00\x00\x09\x12\x00\x02id\x13\x00\x1e\x15\x00\x01m\x16\x00\x01d\x1a\x00\x01i\x1c\x00\x01s"
+        b"\x1f\x00\x02ok\x21\x00\x14\x22\x00\x0a\x24\x01\x25\x00\x26\x00\x01k\x00\x01v\x27\x00\x00\x10\x00"
+        b"\x28\x01\x29\x00\x2a\x01",
+        ConnAck(
+            properties=Props(
+                session_expiry=9,
+                assigned_client_id="id",
+                server_keep_alive=30,
+                authentication_method="m",
+                authentication_data=b"d",
+                response_information="i",
+                server_reference="s",
+                reason_string="ok",
+                receive_maximum=20,
+                topic_alias_maximum=10,
+                maximum_qos=1,
+                retain_available=0,
+                user=(("k", "v"),),
+                maximum_packet_size=4096,
+                wildcard_subscription_available=1,
+                subscription_ids_available=0,
+                shared_subscription_available=1,
+            )
+        ),
+    ),
+    # PUBLISH
+    *good("publish", V3, b"\x30\x07\x00\x03a/bhi", Publish("a/b", b"hi"), "MQTT-2.3.1-5"),
+    *good("publish without a payload", V3, b"\x30\x03\x00\x01t", Publish("t")),
+    *good("publish, retained", V3, b"\x31\x04\x00\x01tx", Publish("t", b"x", retain=True)),
+    *good("publish at QoS 1", V3, b"\x32\x06\x00\x01t\x00\x01x", Publish("t", b"x", 1, packet_id=1)),
+    *good(
+        "publish at QoS 2, again, retained",
+        V3,
+        b"\x3d\x06\x00\x01t\xff\xffx",
+        Publish("t", b"x", 2, True, True, 65535),
+        "MQTT-3.3.1-1",
+    ),
+    *good(
+        "publish of any bytes", V3, b"\x30\x07\x00\x01t\x00\xff\xc0\x80", Publish("t", b"\x00\xff\xc0\x80")
+    ),
+    *good(
+        "publish to a topic beyond the basic plane",
+        V3,
+        b"\x30\x09\x00\x06\xf0\x9f\x90\x9f/ x",
+        Publish("\U0001f41f/ ", b"x"),
+        "MQTT-4.7.3-4",
+    ),
+    *good("publish to a lone slash", V3, b"\x30\x03\x00\x01/", Publish("/")),
+    *good(
+        "publish with a length of two bytes",
+        V3,
+        b"\x30\x80\x01\x00\x01t" + b"x" * 125,
+        Publish("t", b"x" * 125),
+    ),
+    *good("publish", V5, b"\x30\x08\x00\x03a/b\x00hi", Publish("a/b", b"hi"), "MQTT-2.2.2-1"),
+    *good("publish without a payload", V5, b"\x30\x04\x00\x01t\x00", Publish("t")),
+    *good(
+        "publish at QoS 2, again, retained",
+        V5,
+        b"\x3d\x07\x00\x01t\xff\xff\x00x",
+        Publish("t", b"x", 2, True, True, 65535),
+        "MQTT-3.3.1-1",
+    ),
+    *good(
+        "publish with all its properties",
+        V5,
+        b"\x32\x32\x00\x01t\x00\x07"
+        b"\x29\x01\x00\x02\x00\x00\x00\x00\x03\x00\x01c\x08\x00\x01r\x09\x00\x02\xff\x00\x0b\x01\x0b\x80\x01"
+        b"\x23\x00\x02\x26\x00\x01b\x00\x01a\x26\x00\x01a\x00\x00bod",
+        Publish(
+            "t",
+            b"bod",
+            1,
+            packet_id=7,
+            properties=Props(
+                payload_format=0,
+                message_expiry=0,
+                content_type="c",
+                response_topic="r",
+                correlation_data=b"\xff\x00",
+                subscription_ids=(1, 128),
+                topic_alias=2,
+                user=(("b", "a"), ("a", "")),
+            ),
+        ),
+        "MQTT-3.3.2-18",
+    ),
+    *good(
+        "publish to an alias alone",
+        V5,
+        b"\x30\x07\x00\x00\x03\x23\x00\x01x",
+        Publish("", b"x", properties=Props(topic_alias=1)),
+    ),
+    *good(
+        "publish with the same user property twice",
+        V5,
+        b"\x30\x14\x00\x01t\x10\x26\x00\x01a\x00\x02b1\x26\x00\x01a\x00\x02b1",
+        Publish("t", properties=Props(user=(("a", "b1"), ("a", "b1")))),
+    ),
+    *good(
+        "publish with properties in any order",
+        V5,
+        b"\x30\x0b\x00\x01t\x07\x02\x00\x00\x00\x01\x01\x01",
+        Publish("t", properties=Props(payload_format=1, message_expiry=1)),
+        is_shortest=False,
+    ),
+    # PUBACK, PUBREC, PUBREL, PUBCOMP
+    *good("puback", BOTH, b"\x40\x02\x00\x01", PubAck(1)),
+    *good("pubrec", BOTH, b"\x50\x02\x01\x00", PubRec(256)),
+    *good("pubrel", BOTH, b"\x62\x02\xff\xff", PubRel(65535), "MQTT-3.6.1-1"),
+    *good("pubcomp", BOTH, b"\x70\x02\x00\x02", PubComp(2)),
+    *good("puback, nobody listens", V5, b"\x40\x03\x00\x01\x10", PubAck(1, 0x10), "MQTT-3.4.2-1"),
+    *good("pubrec, quota exceeded", V5, b"\x50\x03\x00\x01\x97", PubRec(1, 0x97), "MQTT-3.5.2-1"),
+    *good("pubrel, not found", V5, b"\x62\x03\x00\x01\x92", PubRel(1, 0x92), "MQTT-3.6.2-1"),
+    *good("pubcomp, not found", V5, b"\x70\x03\x00\x01\x92", PubComp(1, 0x92), "MQTT-3.7.2-1"),
+    *good("puback, success in full", V5, b"\x40\x03\x00\x01\x00", PubAck(1), is_shortest=False),
+    *good("puback, no properties in full", V5, b"\x40\x04\x00\x01\x10\x00", PubAck(1, 16), is_shortest=False),
+    *good(
+        "puback with a reason string",
+        V5,
+        b"\x40\x0a\x00\x01\x87\x06\x1f\x00\x03why",
+        PubAck(1, 0x87, Props(reason_string="why")),
+    ),
+    *good(
+        "pubcomp with success and a user property",
+        V5,
+        b"\x70\x0b\x00\x01\x00\x07\x26\x00\x01k\x00\x01v",
+        PubComp(1, 0, Props(user=(("k", "v"),))),
+    ),
+    # SUBSCRIBE, SUBACK
+    *good(
+        "subscribe to two filters",
+        V3,
+        b"\x82\x0c\x00\x0a\x00\x01a\x01\x00\x03b/#\x02",
+        Subscribe(10, (Request("a", 1), Request("b/#", 2))),
+    ),
+    *good(
+        "subscribe to a filter that looks shared",
+        V3,
+        b"\x82\x0f\x00\x01\x00\x0a$share/g/t\x00",
+        Subscribe(1, (Request("$share/g/t"),)),
+    ),
+    *good("subscribe", V5, b"\x82\x07\x00\x01\x00\x00\x01+\x00", Subscribe(1, (Request("+"),))),
+    *good(
+        "subscribe with each option",
+        V5,
+        b"\x82\x17\x00\x01\x00\x00\x01a\x04\x00\x01b\x08\x00\x01c\x12\x00\x01d\x21\x00\x01e\x2e",
+        Subscribe(
+            1,
+            (
+                Request("a", no_local=True),
+                Request("b", retain_as_published=True),
+                Request("c", 2, retain_handling=1),
+                Request("d", 1, retain_handling=2),
+                Request("e", 2, True, True, 2),
+            ),
+        ),
+    ),
+    *good(
+        "subscribe with the largest identifier",
+        V5,
+        b"\x82\x0c\x00\x01\x05\x0b\xff\xff\xff\x7f\x00\x01a\x00",
+        Subscribe(1, (Request("a"),), Props(subscription_ids=(268_435_455,))),
+    ),
+    *good(
+        "subscribe to a share, retained as published",
+        V5,
+        b"\x82\x10\x00\x01\x00\x00\x0a$share/g/t\x0a",
+        Subscribe(1, (Request("$share/g/t", 2, retain_as_published=True),)),
+    ),
+    *good("suback with each code", V3, b"\x90\x06\x00\x01\x00\x01\x02\x80", SubAck(1, (0, 1, 2, 0x80))),
+    *good(
+        "suback with each code",
+        V5,
+        b"\x90\x0f\x00\x01\x00\x00\x01\x02\x80\x83\x87\x8f\x91\x97\x9e\xa1\xa2",
+        SubAck(1, (0, 1, 2, 0x80, 0x83, 0x87, 0x8F, 0x91, 0x97, 0x9E, 0xA1, 0xA2)),
+        "MQTT-3.9.3-2",
+    ),
+    *good(
+        "suback with a reason string",
+        V5,
+        b"\x90\x09\x00\x01\x05\x1f\x00\x02no\x80",
+        SubAck(1, (0x80,), Props(reason_string="no")),
+    ),
+    # UNSUBSCRIBE, UNSUBACK
+    *good("unsubscribe", V3, b"\xa2\x08\x00\x01\x00\x01a\x00\x01b", Unsubscribe(1, ("a", "b"))),
+    *good("unsubscribe", V5, b"\xa2\x06\x00\x01\x00\x00\x01a", Unsubscribe(1, ("a",))),
+    *good(
+        "unsubscribe with a user property",
+        V5,
+        b"\xa2\x0d\x00\x01\x07\x26\x00\x01k\x00\x01v\x00\x01a",
+        Unsubscribe(1, ("a",), Props(user=(("k", "v"),))),
+    ),
+    *good("unsuback", V3, b"\xb0\x02\x00\x01", UnsubAck(1)),
+    *good(
+        "unsuback with each code",
+        V5,
+        b"\xb0\x0a\x00\x01\x00\x00\x11\x80\x83\x87\x8f\x91",
+        UnsubAck(1, (0, 0x11, 0x80, 0x83, 0x87, 0x8F, 0x91)),
+        "MQTT-3.11.3-2",
+    ),
+    # PINGREQ, PINGRESP, DISCONNECT, AUTH
+    *good("pingreq", BOTH, b"\xc0\x00", PingReq()),
+    *good("pingresp", BOTH, b"\xd0\x00", PingResp()),
+    *good("disconnect", BOTH, b"\xe0\x00", Disconnect()),
+    *good("disconnect with the will", V5, b"\xe0\x01\x04", Disconnect(4), "MQTT-3.14.2-1"),
+    *good("disconnect, normal in full", V5, b"\xe0\x02\x00\x00", Disconnect(), is_shortest=False),
+    *good(
+        "disconnect with all its properties",
+        V5,
+        b"\xe0\x16\x9d\x14\x11\x00\x00\x00\x00\x1c\x00\x01s\x1f\x00\x01r\x26\x00\x01k\x00\x01v",
+        Disconnect(
+            0x9D, Props(session_expiry=0, server_reference="s", reason_string="r", user=(("k", "v"),))
+        ),
+    ),
+    *good("auth, success", V5, b"\xf0\x00", Auth()),
+    *good(
+        "auth, go on",
+        V5,
+        b"\xf0\x0e\x18\x0c\x15\x00\x05SCRAM\x16\x00\x01\xff",
+        Auth(0x18, Props(authentication_method="SCRAM", authentication_data=b"\xff")),
+        "MQTT-4.12.0-2",
+    ),
+    *good(
+        "auth, once more",
+        V5,
+        b"\xf0\x0f\x19\x0d\x15\x00\x01m\x1f\x00\x01r\x26\x00\x00\x00\x00",
+        Auth(0x19, Props(authentication_method="m", reason_string="r", user=(("", ""),))),
+        "MQTT-3.15.2-1",
+    ),
+)
