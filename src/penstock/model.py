@@ -68,13 +68,15 @@ class Shape(Struct, frozen=True, gc=False):
     """What the bytes of a run look like and how they were sent. Shapes are few and compared by identity.
 
     `layout` names the framing of the slab ("" for bare payloads). Runs of one shape may be joined
-    and passed on as they are to whoever wants exactly that layout.
+    and passed on as they are to whoever wants exactly that layout. A plain one carries no wishes: it
+    is not retained and has neither lifetime nor properties.
     """
 
     layout: str
     door: Door
     qos: int
     retain: bool
+    is_plain: bool
 
 
 class Run(Struct, gc=False):

@@ -93,13 +93,16 @@ def test_asking_for_the_version_loads_no_command() -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-def test_without_a_file_yaml_is_not_loaded() -> None:
+def test_yaml_is_loaded_for_a_file_only(tmp_path: Path) -> None:
+    file = tmp_path / "penstock.yaml"
+    file.touch()
     script = (
-        "import sys; from penstock.config import load; load(); assert 'msgspec' in sys.modules;"
-        "print(sorted({'yaml', 'structlog'} & set(sys.modules)))"
+        "import sys; from pathlib import Path; from penstock.config import load;"
+        "load(); print('yaml' in sys.modules); load(Path(sys.argv[1])); print('yaml' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
+    words = [sys.executable, "-c", script, str(file)]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True"]
 
 
 def test_the_module_can_be_run(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import json
 import sys
 import threading
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
@@ -39,6 +40,7 @@ STDIN = Path("-")
 def pub(
     topic: Annotated[str, typer.Argument(help="Where to publish.")],
     message: Annotated[str | None, typer.Argument(help="What; empty with --retain deletes.")] = None,
+    *,
     file: Annotated[
         Path | None,
         typer.Option("--file", help="Take the message from a file; - is standard input.", allow_dash=True),
@@ -196,19 +198,22 @@ async def _lines(count: int) -> AsyncIterator[bytes]:
     They are read on a thread that nobody waits for, because Ctrl-C cannot interrupt a read.
     """
     loop = asyncio.get_running_loop()
-    lines: asyncio.Queue[bytes | None] = asyncio.Queue(INFLIGHT)
+    lines: asyncio.Queue[bytes | None] = asyncio.Queue()
+    room = threading.Semaphore(INFLIGHT)
 
     def put(line: bytes | None) -> None:
-        asyncio.run_coroutine_threadsafe(lines.put(line), loop).result()
+        room.acquire()
+        loop.call_soon_threadsafe(lines.put_nowait, line)
 
     def read() -> None:
         # A reader of its own: the interpreter cannot close one that is locked in a read.
-        with open(sys.stdin.fileno(), "rb", closefd=False) as stdin:
+        with open(sys.stdin.fileno(), "rb", closefd=False) as stdin, suppress(RuntimeError):
             for line in stdin:
                 put(line.rstrip(b"\r\n"))
-        put(None)
+            put(None)  # RuntimeError: the loop has ended before the input
 
     threading.Thread(target=read, daemon=True).start()
     while (line := await lines.get()) is not None:
+        room.release()
         for _ in range(count):
             yield line

@@ -3,7 +3,8 @@
 import asyncio
 import sys
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any
@@ -28,13 +29,14 @@ from penstock.cli.connection import (
 )
 
 if TYPE_CHECKING:
-    from penstock.client import MqttClient, Publish
+    from penstock.client import Messages, MqttClient, Publish
 
 SEND_RETAINED, NO_RETAINED = 0, 2
 
 
 def sub(
-    filters: Annotated[list[str], typer.Argument(metavar="FILTER...", help="What to subscribe to.")],
+    filters: Annotated[list[str], typer.Argument(metavar="FILTER", help="What to subscribe to.")],
+    *,
     host: Host = "127.0.0.1",
     port: Port = 1883,
     user: User = None,
@@ -61,29 +63,27 @@ def sub(
     tally = Tally()
 
     async def work(target: Target) -> None:
-        async with target.connect() as client:
+        async with target.connect() as client, tally.told() if timings else nullcontext():
             await _subscribe(client, filters, qos, retained)
-            await _listen(client, formatter(output, verbose), tally, count, timeout, retained, timings)
+            as_bytes = formatter(output, verbose)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(timeout):
+                    await _write_all(client.messages, as_bytes, tally, count, retained)
 
-    try:
-        run(Target(host, port, user, password, client_id, mqtt_version), work)
-    finally:
-        if timings:
-            typer.echo(tally.total(), err=True)
+    run(Target(host, port, user, password, client_id, mqtt_version), work)
     if count is not None and tally.messages < count:
         typer.echo(f"error: {tally.messages} of {count} messages came within {timeout:g} s", err=True)
         raise typer.Exit(1)
 
 
 class Tally:
-    """How much came, all in all and since it was last asked."""
+    """How much came, and how fast."""
 
     def __init__(self) -> None:
         self.messages = 0
         self.bytes = 0
         self._first_at = 0.0
         self._last_at = 0.0
-        self._told = 0
 
     def add(self, size: int, now: float) -> None:
         """Note one message."""
@@ -93,11 +93,23 @@ class Tally:
         self.messages += 1
         self.bytes += size
 
-    def since_last(self) -> int:
-        """Messages that came since this was called the last time."""
-        came = self.messages - self._told
-        self._told = self.messages
-        return came
+    @asynccontextmanager
+    async def told(self) -> AsyncIterator[None]:
+        """Tell the rate each second and the sum at the end, on standard error."""
+        telling = asyncio.create_task(self._tell_each_second())
+        try:
+            yield
+        finally:
+            telling.cancel()
+            typer.echo(self.total(), err=True)
+
+    async def _tell_each_second(self) -> None:
+        told = 0
+        while True:
+            await asyncio.sleep(1)
+            if self.messages > told:
+                typer.echo(f"{self.messages - told:,} per second", err=True)
+            told = self.messages
 
     def total(self) -> str:
         """The sum, and the rate between the first message and the last."""
@@ -118,43 +130,24 @@ async def _subscribe(client: "MqttClient", filters: list[str], qos: int, retaine
             raise RequestRefused(f"the server refused {filter!r}: {describe(reason)}", reason)
 
 
-async def _listen(
-    client: "MqttClient",
+async def _write_all(
+    messages: "Messages",
     as_bytes: "Callable[[Publish], bytes]",
     tally: Tally,
     count: int | None,
-    timeout: float | None,
     retained: bool,
-    timings: bool,
 ) -> None:
     """Write what comes until it is enough."""
     out = sys.stdout.buffer
-    ticker = asyncio.create_task(_tell_rate(tally)) if timings else None
-    try:
-        async with asyncio.timeout(timeout):
-            async for message in client.messages:
-                if message.retain and not retained:
-                    continue
-                tally.add(len(message.payload), monotonic())
-                out.write(as_bytes(message) + b"\n")
-                if not len(client.messages):  # a burst is written at once
-                    out.flush()
-                if tally.messages == count:
-                    break
-    except TimeoutError:
-        pass
-    finally:
-        if ticker is not None:
-            ticker.cancel()
-        out.flush()
-
-
-async def _tell_rate(tally: Tally) -> None:
-    while True:
-        await asyncio.sleep(1)
-        came = tally.since_last()
-        if came:
-            typer.echo(f"{came:,} per second", err=True)
+    async for message in messages:
+        if retained or not message.retain:
+            tally.add(len(message.payload), monotonic())
+            out.write(as_bytes(message) + b"\n")
+        is_enough = tally.messages == count
+        if is_enough or not len(messages):  # a burst is written at once
+            out.flush()
+        if is_enough:
+            return
 
 
 def formatter(output: Output, verbose: bool) -> "Callable[[Publish], bytes]":

@@ -191,7 +191,8 @@ class MqttClient:
             raise
         reply = cast(Reply, await outcome)
         if reply.reason >= 0x80:
-            raise RequestRefused(describe(reply.reason, reply.properties.reason_string), reply.reason)
+            text = describe(reply.reason, reply.properties.reason_string)
+            raise RequestRefused(f"the server refused {topic!r}: {text}", reply.reason)
         return reply.reason
 
     async def subscribe(

@@ -5,12 +5,13 @@ is kept and told of later. The broker decides; doors translate.
 """
 
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import NoReturn
 
 from msgspec import Struct, json
 
 from penstock.core.access import Access, Identity
-from penstock.core.audience import Audience
+from penstock.core.audience import NOBODY, Audience
 from penstock.core.clock import Clock, Scheduler
 from penstock.core.counters import Counters
 from penstock.core.delivery import Delivery
@@ -26,7 +27,7 @@ from penstock.core.settings import CoreSettings
 from penstock.core.shared import SharedGroup
 from penstock.core.tick import Tick
 from penstock.core.topics import WILDCARDS, check_filter, check_topic, split_share
-from penstock.errors import NotAuthorized, QuotaExceeded
+from penstock.errors import NotAuthorized, PenstockError, QuotaExceeded
 from penstock.model import NEVER, Door, Policy, Properties, Reason, Run, Shape
 
 
@@ -59,11 +60,15 @@ def bare_shape(door: Door, qos: int, retain: bool) -> Shape:
 
 
 _SHAPES = {
-    (door, qos, retain): Shape("", door, qos, retain)
+    (door, qos, retain): Shape("", door, qos, retain, is_plain=False)
     for door in Door
     for qos in range(3)
     for retain in (False, True)
 }
+
+
+def _raise(run: Run, error: PenstockError) -> NoReturn:
+    raise error
 
 
 class Broker:
@@ -110,38 +115,60 @@ class Broker:
         Raises:
             PenstockError: the topic is invalid, forbidden or one too many; nothing was recorded.
         """
-        topic = sender.topics.get(run.topic)
-        if topic is None:
-            topic = self._admit(run.topic, sender)
-        tick = self.tick
+        ticket = self.publish_all((run,), sender, _raise)
+        return Receipt(run, sender.topics[run.topic].audience, ticket)
+
+    def publish_all(
+        self, runs: Sequence[Run], sender: Session, refuse: Callable[[Run, PenstockError], None]
+    ) -> Ticket | None:
+        """Publish runs in order; answer the ticket that covers them all, if the log keeps one of them.
+
+        This is the path of every message, so it looks up once what all runs share and stamps each run
+        where it stands. A run that may not be published is handed to `refuse`, and the rest goes on.
+        """
+        tick, history, router = self.tick, self.history, self.router
         if not tick.is_open:
             tick.open()
-        history, count = self.history, run.count
-        run.client_id = sender.client_id
-        run.sequence = topic.sequence + 1
-        topic.sequence += count
-        run.offset = history.head + 1
-        history.head += count
-        run.published_at = tick.wall_us
+        find_topic, client_id, wall_us = sender.topics.get, sender.client_id, tick.wall_us
+        version, last, offset = router.version, tick.last, history.head + 1
+        ticket: Ticket | None = None
+        for run in runs:
+            topic = find_topic(run.topic)
+            if topic is None:
+                try:
+                    topic = self._admit(run.topic, sender)
+                except PenstockError as error:
+                    refuse(run, error)
+                    continue
+            shape, count = run.shape, run.count
+            run.client_id = client_id
+            run.published_at = wall_us
+            run.sequence = sequence = topic.sequence + 1
+            topic.sequence = sequence + count - 1
+            run.offset = offset
+            history.head = (offset := offset + count) - 1
+            (topic.ring or self.topics.make_ring(topic)).append(run)
+            if not (shape.is_plain and topic.traits.is_plain):
+                ticket = self._publish_special(run, topic) or ticket
+                if topic.traits.batch_size:
+                    last = None  # it is gathered, not joined to what leaves with this turn
+            if topic.version != version:
+                router.refresh(topic)
+            audience = topic.audience
+            if last is not None and last.audience is audience and last.shape is shape:
+                last.runs.append(run)  # the same stretch goes on
+            elif audience is not NOBODY:
+                last = tick.add(topic, run)
+        return ticket
+
+    def _publish_special(self, run: Run, topic: Topic) -> Ticket | None:
+        """What only some messages need: expiry, retained value, log."""
         traits = topic.traits
         if run.ttl or traits.ttl:
             run.expires_at = self._clock.monotonic() + (run.ttl or traits.ttl)
         if run.shape.retain:
             self._retain(topic, run)
-        ring = topic.ring
-        if ring is not None or (ring := self.topics.make_ring(topic)) is not None:
-            ring.append(run)
-        ticket = self._log.append(run) if traits.is_kept else None
-        if topic.version != self.router.version:
-            self.router.refresh(topic)
-        audience = topic.audience
-        if audience:
-            if traits.batch_size:
-                tick.gather(topic, run)
-            else:
-                tick.add(audience, run)
-        self.counters.published += count
-        return Receipt(run, audience, ticket)
+        return self._log.append(run) if traits.is_kept else None
 
     def publish_server(self, topic: str, payload: bytes, *, retain: bool = False) -> Receipt:
         """Publish in the server's own name, also to `$` topics."""

@@ -14,7 +14,6 @@ class Counters:
         "connections_refused",
         "delivered",
         "packets_received",
-        "published",
         "publishes_refused",
         "sessions_expired",
         "takeovers",
@@ -31,7 +30,6 @@ class Counters:
     connections_refused: int
     delivered: int
     packets_received: int
-    published: int
     publishes_refused: int
     sessions_expired: int
     takeovers: int

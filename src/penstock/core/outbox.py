@@ -12,7 +12,7 @@ from penstock.core.policy import Decision, Limits, decide, fitting
 from penstock.core.ports import Form
 from penstock.model import NEVER, Policy, Run
 
-ENTRY_BYTES = 200
+ENTRY_BYTES = 0
 """What an entry costs beside its payload, so that many small messages are bounded too."""
 
 Entry = tuple[Run, Form]

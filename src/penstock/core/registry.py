@@ -29,6 +29,8 @@ class Traits(Struct, frozen=True):
     batch_size: int
     batch_timeout: float
     is_kept: bool
+    is_plain: bool
+    """A message that carries no wishes of its own needs nothing but ring and audience."""
 
 
 class Topic:
@@ -69,11 +71,10 @@ class Registry(dict[str, Topic]):
             topic = self[name] = Topic(name, self._find_traits(name))
         return topic
 
-    def make_ring(self, topic: Topic) -> Ring | None:
-        """The ring of a topic that gets its first message; None if the settings want none."""
+    def make_ring(self, topic: Topic) -> Ring:
+        """The ring of a topic that gets its first message."""
         traits = topic.traits
-        if traits.ring_messages and traits.ring_bytes:
-            topic.ring = self._rings.make(topic.name, traits.ring_messages, traits.ring_bytes)
+        topic.ring = self._rings.make(topic.name, traits.ring_messages, traits.ring_bytes)
         return topic.ring
 
     def _find_traits(self, name: str) -> Traits:
@@ -92,12 +93,15 @@ class Registry(dict[str, Topic]):
             return next((value for value in values if value is not None), default)
 
         ring = self._settings.ring
+        ttl = first("ttl_ms", self._settings.default_ttl_ms) / 1000 or NEVER
+        batch_size = first("batch_size", 0)
         return Traits(
             first("ring_messages", ring.messages),
             first("ring_bytes", ring.topic_bytes),
-            first("ttl_ms", self._settings.default_ttl_ms) / 1000 or NEVER,
+            ttl,
             first("policy", None),
-            first("batch_size", 0),
+            batch_size,
             first("batch_timeout_ms", 0) / 1000,
             is_kept,
+            not (ttl or batch_size or is_kept),
         )

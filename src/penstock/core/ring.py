@@ -36,12 +36,10 @@ class Partition:
         ring.reserved_bytes = size
         while self.reserved_bytes > self.limit_bytes and self._rings:
             # A second chance for each ring that was used since the hand last passed: close to LRU,
-            # and an append costs one flag instead of a move in a list.
+            # and an append costs nothing.
             coldest = self._rings.popleft()
-            if coldest.is_warm and coldest is not ring and len(self._rings) > 1:
-                coldest.is_warm = False
-                self._rings.append(coldest)
-            elif coldest is ring and len(self._rings):
+            if self._rings and (coldest is ring or coldest.seen_offset != coldest.last_offset):
+                coldest.seen_offset = coldest.last_offset
                 self._rings.append(coldest)
             else:
                 self._evict(coldest)
@@ -72,8 +70,8 @@ class Ring:
         "_runs",
         "_size",
         "evicted_offset",
-        "is_warm",
         "reserved_bytes",
+        "seen_offset",
     )
 
     def __init__(self, limit: int, limit_bytes: int, partition: Partition) -> None:
@@ -86,9 +84,11 @@ class Ring:
         self._partition = partition
         self.reserved_bytes = 0
         self.evicted_offset = 0
-        self.is_warm = True
+        self.seen_offset = 0  # the newest message when the partition's hand last passed
 
-    def __len__(self) -> int:
+    @property
+    def messages(self) -> int:
+        """How many messages it has for a reader."""
         return min(self._count, self._limit)
 
     def append(self, run: Run) -> None:
@@ -96,7 +96,6 @@ class Ring:
         self._runs.append(run)
         self._count += run.count
         self._size += len(run.slab) + RUN_BYTES
-        self.is_warm = True
         if self._count > self._high or self._size > self.reserved_bytes:
             self._settle()
 

@@ -50,7 +50,7 @@ class Tick:
         self._scheduler = scheduler
         self._deliverer = deliverer
         self._stretches: list[Stretch] = []
-        self._last: Stretch | None = None
+        self.last: Stretch | None = None  # the stretch that a run may still join
         self._after: list[Callable[[], None]] = []
         self._batches: dict[Topic, Batch] = {}
         self.is_open = False
@@ -62,16 +62,23 @@ class Tick:
         self.wall_us = self._clock.wall_us()
         self._scheduler.call_soon(self.flush)
 
-    def add(self, audience: Audience, run: Run) -> None:
-        """Queue a run for everyone in its audience."""
-        last = self._last
+    def add(self, topic: Topic, run: Run) -> Stretch | None:
+        """Queue a run for everyone it reaches; answer the stretch that the next run may join, if any."""
+        if topic.traits.batch_size:
+            self._gather(topic, run)
+        else:
+            self._append(topic.audience, run)
+        return self.last
+
+    def _append(self, audience: Audience, run: Run) -> None:
+        last = self.last
         if last is not None and last.audience is audience and last.shape is run.shape:
             last.runs.append(run)
         else:
-            self._last = Stretch(audience, run)
-            self._stretches.append(self._last)
+            self.last = Stretch(audience, run)
+            self._stretches.append(self.last)
 
-    def gather(self, topic: Topic, run: Run) -> None:
+    def _gather(self, topic: Topic, run: Run) -> None:
         """Queue a run of a topic that waits for a batch of its own size or time."""
         batch = self._batches.get(topic)
         if batch is None:
@@ -88,7 +95,7 @@ class Tick:
         if not self.is_open:
             self.open()
         for run in batch.runs:
-            self.add(topic.audience, run)
+            self._append(topic.audience, run)
 
     def after(self, callback: Callable[[], None]) -> None:
         """Call back when this turn's deliveries have left: the time for acknowledgements."""
@@ -99,7 +106,7 @@ class Tick:
     def flush(self) -> None:
         """Deliver everything, then call who waits for that."""
         self.is_open = False
-        self._last = None
+        self.last = None
         stretches, self._stretches = self._stretches, []
         if stretches:
             self._deliverer.deliver(stretches)

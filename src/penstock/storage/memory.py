@@ -12,7 +12,7 @@ from secrets import token_hex
 
 from msgspec import Struct
 
-from penstock.core.ports import Span
+from penstock.core.ports import Span, Ticket
 from penstock.core.ring import RUN_BYTES
 from penstock.model import Run
 
@@ -45,7 +45,7 @@ class MemoryLog:
             self._trim()
         return MemoryTicket(run.offset + run.count - 1)
 
-    def committed(self, ticket: MemoryTicket) -> "Future[None] | None":
+    def committed(self, ticket: Ticket) -> "Future[None] | None":
         """Nothing in memory waits for a commit."""
         return None
 

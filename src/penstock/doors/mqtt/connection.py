@@ -47,7 +47,7 @@ CONTROL_LIMIT_BYTES = 1024 * 1024
 _SUCCESS = ReasonCode.SUCCESS
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """What stands between one socket and core."""
 
     __slots__ = (
@@ -98,9 +98,13 @@ class Connection(asyncio.Protocol):
         self._last_seen = self._loop.time()
         self._door.on_open(self, self._last_seen + self._deadline_s)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, size_hint: int) -> memoryview:
+        return self._door.buffer
+
+    def buffer_updated(self, size: int) -> None:
+        data = bytes(self._door.buffer[:size])
         self._last_seen = self._loop.time()
-        self._door.counters.bytes_received += len(data)
+        self._door.counters.bytes_received += size
         items = self._reader.feed(data)
         if self._waiting is not None:
             self._waiting += items
@@ -169,27 +173,27 @@ class Connection(asyncio.Protocol):
 
     def _take(self, items: list[Packet | Run]) -> None:
         """Act on what was read, in order."""
-        publish = self._door.broker.publish
-        for position, item in enumerate(items):
-            session = self._session
-            if session is None:
-                if not self._is_closing:
-                    self._on_first(items[position:])
-                return
-            if type(item) is Run:
-                if item.shape.qos:
-                    self._on_numbered(item, session)
-                else:
-                    try:
-                        publish(item, session)
-                    except PenstockError as error:
-                        self._on_refused(item, error)
-            else:
+        session = self._session
+        if session is None:
+            if not self._is_closing:
+                self._on_first(items)
+            return
+        self._door.counters.packets_received += len(items)
+        if self._reader.is_plain:
+            self._door.broker.publish_all(cast("list[Run]", items), session, self._on_refused)
+            return
+        for item in items:
+            if type(item) is not Run:
                 try:
                     _HANDLERS[type(item)](self, item, session)
                 except MqttWireError as error:
                     self._on_wire_error(error)
-        self._door.counters.packets_received += len(items)
+            elif item.packet_id:
+                self._on_numbered(item, session)
+            else:
+                self._door.broker.publish_all((item,), session, self._on_refused)
+            if self._is_closing:
+                return
 
     def _on_first(self, items: list[Packet | Run]) -> None:
         """The first packet must be CONNECT; the rest waits until it is answered."""
@@ -256,8 +260,6 @@ class Connection(asyncio.Protocol):
             except PenstockError as error:
                 reason = reason_of(error)
                 self._on_refused(run, error)
-                if self._is_closing:
-                    return
         if run.shape.qos == 1:
             ack = b"\x40\x02" + packet_id.to_bytes(2, "big") if not reason else self._encode_ack(PubAck, packet_id, reason)
         else:
@@ -292,7 +294,8 @@ class Connection(asyncio.Protocol):
             self._control(b"".join(acks))
 
     def _on_refused(self, run: Run, error: PenstockError) -> None:
-        self._door.on_refused(self, run, error)
+        assert self._session is not None
+        self._door.on_refused(self, self._session.client_id, run, error)
 
     def _on_puback(self, packet: PubAck, session: Session) -> None:
         if packet.reason < 0x80:

@@ -29,6 +29,7 @@ log = structlog.get_logger("penstock.mqtt")
 
 FRAMING_BYTES = 64 * 1024 + 1024
 """What a PUBLISH may have beside its payload: topic, properties, headers."""
+READ_BYTES = 64 * 1024
 FILES_KEPT_FREE = 500
 KEEP_ALIVE_FACTOR = 1.5
 NO_EXPIRY = 0xFFFFFFFF
@@ -45,6 +46,7 @@ class MqttDoor:
         self.clock = clock
         self.counters = broker.counters
         self.names = Names()
+        self.buffer = memoryview(bytearray(READ_BYTES))  # one for all: a chunk is taken whole at once
         self.limit_bytes = settings.max_payload_bytes + FRAMING_BYTES
         self.loop = asyncio.get_running_loop()
         self.connections: set[Connection] = set()
@@ -204,10 +206,10 @@ class MqttDoor:
 
     # What happened
 
-    def on_refused(self, connection: Connection, run: Run, error: PenstockError) -> None:
+    def on_refused(self, connection: Connection, client_id: str, run: Run, error: PenstockError) -> None:
         """A publish was not accepted."""
         self.counters.publishes_refused += run.count
-        self.note("publish refused", connection, run.client_id, run.topic, str(error))
+        self.note("publish refused", connection, client_id, run.topic, str(error))
 
     def on_wire_error(self, connection: Connection, error: MqttWireError) -> None:
         """A peer sent bytes that break the protocol."""

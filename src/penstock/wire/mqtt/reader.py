@@ -30,7 +30,7 @@ _NAME_LIMIT_BYTES = 256  # longer names are checked each time: remembered, they 
 
 
 def _shapes(layout: str) -> tuple[Shape | None, ...]:
-    """A shape for each first byte of a PUBLISH; None where the flags are forbidden."""
+    """A shape for each first byte; None if it is no PUBLISH, or its flags are forbidden."""
     shapes: list[Shape | None] = []
     for flags in range(16):
         try:
@@ -39,11 +39,23 @@ def _shapes(layout: str) -> tuple[Shape | None, ...]:
             shapes.append(None)
         else:
             known = shapes[flags & 7] if flags & 8 else None  # DUP says nothing about the message
-            shapes.append(known or Shape(layout, Door.MQTT, flags >> 1 & 3, bool(flags & 1)))
-    return tuple(shapes)
+            qos, retain = flags >> 1 & 3, bool(flags & 1)
+            is_plain = layout != DRESSED and not retain
+            shapes.append(known or Shape(layout, Door.MQTT, qos, retain, is_plain))
+    return (None,) * 0x30 + tuple(shapes) + (None,) * 0xC0
+
+
+def _extend(data: bytes, start: int, head: int, stride: int, end: int) -> int:
+    """Where the packets end that begin with the same bytes, up to their payload, as the one at `start`."""
+    prefix = data[start:head]
+    stop = start + stride
+    while data.startswith(prefix, stop):
+        stop += stride
+    return stop if stop <= end else stop - stride
 
 
 SHAPES = {version: _shapes(layout) for version, layout in LAYOUTS.items()}
+NO_SHAPES: tuple[Shape | None, ...] = (None,) * 256
 DRESSED_SHAPES = _shapes(DRESSED)
 
 
@@ -95,7 +107,7 @@ class PacketReader:
 
     def _split(self, data: bytes, items: list[Packet | Run]) -> None:
         position, end = 0, len(data)
-        while position < end:
+        while (position := self._take_known(data, position, end, items)) < end:
             body = position + 2
             if body > end:
                 return self._keep(data, position, 2)
@@ -115,12 +127,13 @@ class PacketReader:
             if first & 0xF0 == 0x30:
                 position = self._take_publish(data, position, body, stop, items)
                 continue
-            if first == 0x40 and size == 2 and (packet_id := data[body] << 8 | data[body + 1]):
-                items.append(PubAck(packet_id))  # as common as PUBLISH at QoS 1
-            else:
-                self._take_other(first, Body(data, body, stop), items)
+            self._take_other(first, Body(data, body, stop), items)
             position = stop
         return None
+
+    def _take_known(self, data: bytes, position: int, end: int, items: list[Packet | Run]) -> int:
+        """Take what can be taken quickly and tell where it ended; nothing, unless a subclass knows how."""
+        return position
 
     def _take_other(self, first: int, body: Body, items: list[Packet | Run]) -> None:
         packet = decode_packet(first, body, self.version)
@@ -140,25 +153,97 @@ class PacketReader:
 
 
 class RunReader(PacketReader):
-    """Reads as a server does: publishes become runs, topic aliases are resolved here."""
+    """Reads as a server does: publishes become runs, topic aliases are resolved here.
 
-    __slots__ = ("_aliases", "_aliases_limit", "_names", "_shapes", "_v5")
+    `is_plain` tells of the last chunk that it held nothing but publishes at QoS 0, which need no answer.
+    """
+
+    __slots__ = ("_aliases", "_aliases_limit", "_names", "_shapes", "_tail", "is_plain")
 
     def __init__(self, limit_bytes: int, names: Names, aliases_limit: int = 0) -> None:
         super().__init__(limit_bytes)
+        self.is_plain = True
         self._names = names
         self._aliases: dict[int, str] | None = None
         self._aliases_limit = aliases_limit
-        self._shapes = SHAPES[self.version]
-        self._v5 = False
+        self._set_version()
+
+    def _set_version(self) -> None:
+        self._shapes = SHAPES[self.version] if self._limit_bytes > 0x4000 else NO_SHAPES
+        self._tail = int(self.version is Version.V5)  # bytes of an empty property section
+
+    def _split(self, data: bytes, items: list[Packet | Run]) -> None:
+        self.is_plain = True
+        super()._split(data, items)
 
     def _take_other(self, first: int, body: Body, items: list[Packet | Run]) -> None:
+        self.is_plain = False
         super()._take_other(first, body, items)
-        self._shapes = SHAPES[self.version]
-        self._v5 = self.version is Version.V5
+        self._set_version()
+
+    def _take_known(self, data: bytes, position: int, end: int, items: list[Packet | Run]) -> int:
+        """The hot loop: publishes to known topics, without properties, that are whole and below 16 KiB.
+
+        Whatever else it meets is left to the general path, which also decides what is malformed.
+        """
+        shapes, find_name, tail = self._shapes, self._names.get, self._tail
+        last_topic, last_stride = None, 0
+        append = items.append
+        try:
+            while True:
+                first = data[position]
+                shape = shapes[first]
+                size = data[position + 1]
+                body = position + 2
+                if shape is None:
+                    packet_id = data[body] << 8 | data[body + 1]
+                    if first != 0x40 or size != 2 or not packet_id:
+                        return position
+                    append(PubAck(packet_id))  # at QoS 1 as common as PUBLISH
+                    self.is_plain = False
+                    position += 4
+                    continue
+                if size >= 0x80:
+                    second = data[body]
+                    if not 0 < second < 0x80:  # three bytes and more, or not the shortest form
+                        return position
+                    size += (second - 1) << 7
+                    body += 1
+                if data[body]:  # a topic of 256 bytes and more is not known
+                    return position
+                stop = body + size
+                topic_start = body + 2
+                topic_end = topic_start + data[body + 1]
+                topic = find_name(data[topic_start:topic_end])
+                if not topic or stop > end:
+                    return position
+                head = topic_end + tail
+                stride = stop - position
+                if first & 6:
+                    head += 2
+                    packet_id = data[topic_end] << 8 | data[topic_end + 1]
+                    if not packet_id or head > stop or (tail and data[head - 1]):
+                        return position
+                    slab = data[position:stop]
+                    append(Run(topic, slab, head - position, stride, 1, shape, None, NEVER, packet_id))
+                    self.is_plain = False
+                    position = stop
+                    continue
+                if head > stop or (tail and data[head - 1]):
+                    return position
+                if topic is last_topic and stride == last_stride:
+                    stop = _extend(data, position, head, stride, end)
+                    slab = data[position:stop]
+                    append(Run(topic, slab, head - position, stride, len(slab) // stride, shape))
+                else:
+                    append(Run(topic, data[position:stop], head - position, stride, 1, shape))
+                    last_topic, last_stride = topic, stride
+                position = stop
+        except IndexError:  # the end of the chunk
+            return position
 
     def _take_publish(self, data: bytes, start: int, body: int, stop: int, items: list[Packet | Run]) -> int:
-        shape = self._shapes[data[start] & 15]
+        shape = SHAPES[self.version][data[start]]
         if shape is None:
             raise MalformedPacket("publish flags")  # MQTT-3.3.1-2, -4
         head = body + 2
@@ -170,10 +255,11 @@ class RunReader(PacketReader):
         topic = self._names[data[topic_start:head]]
         packet_id = 0
         if shape.qos:
+            self.is_plain = False
             head += 2
             if head > stop or not (packet_id := data[head - 2] << 8 | data[head - 1]):
                 raise MalformedPacket("packet identifier missing or zero")
-        if self._v5:
+        if self._tail:
             if head >= stop:
                 raise MalformedPacket("packet shorter than its fields")
             if data[head] or not topic:
@@ -207,7 +293,7 @@ class RunReader(PacketReader):
             given.user,
         )
         ttl = NEVER if given.message_expiry is None else float(given.message_expiry) or SOON
-        shape = DRESSED_SHAPES[data[start] & 15]
+        shape = DRESSED_SHAPES[data[start]]
         assert shape is not None
         return Run(topic, payload, 0, len(payload), 1, shape, properties, ttl, packet_id)
 
