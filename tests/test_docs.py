@@ -2,12 +2,15 @@
 
 import re
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
+from pkgutil import walk_packages
 from typing import Any
 
 import pytest
 import typer.main
 
+import penstock
 from docs.generate import PAGE, configuration_page, field_docs
 from penstock.cli import COMMANDS, build
 from penstock.config import PRESETS, Settings
@@ -24,6 +27,14 @@ CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
 
 def text_of(page: Path) -> str:
     return page.read_text(encoding="utf-8")
+
+
+def all_errors() -> list[type[PenstockError]]:
+    """Every error of every room; a room's errors exist once it is imported."""
+    for module in walk_packages(penstock.__path__, "penstock."):
+        if not module.name.endswith("__main__"):
+            import_module(module.name)
+    return sorted(set(errors_below(PenstockError)), key=repr)
 
 
 def errors_below(kind: type[PenstockError]) -> Iterator[type[PenstockError]]:
@@ -65,7 +76,7 @@ def test_the_configuration_page_names_every_key_and_preset() -> None:
     assert [name for name in [*known_keys(), *PRESETS] if f"`{name}`" not in page] == []
 
 
-@pytest.mark.parametrize("error", sorted(set(errors_below(PenstockError)), key=repr))
+@pytest.mark.parametrize("error", all_errors())
 def test_every_error_code_is_in_the_reference(error: type[PenstockError]) -> None:
     again = "yes" if error.retryable else "no"
     assert re.search(

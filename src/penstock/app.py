@@ -14,7 +14,7 @@ from penstock.core.access import Access, FileAccess, OpenAccess
 from penstock.core.broker import Broker
 from penstock.core.clock import Clock, SystemClock
 from penstock.doors.base import Door
-from penstock.doors.mqtt import MqttDoor
+from penstock.doors.mqtt.door import MqttDoor
 from penstock.errors import InvalidConfig
 from penstock.storage.memory import MemoryLog, MemoryStateStore
 
@@ -87,15 +87,15 @@ def build_access(settings: Settings) -> Access:
         InvalidConfig: the server would be open to strangers without anyone having said so.
     """
     access = settings.access
-    is_local = is_loopback(settings.host)
     if access.password_file is None and access.acl_file is None:
-        if not is_local and not access.allow_anonymous:
+        if not is_loopback(settings.host) and not access.allow_anonymous:
             raise InvalidConfig(
                 f"host: {settings.host} is not loopback and there is no access.password_file; "
                 "give one, or say --allow-anonymous"
             )
         return OpenAccess()
-    allow_anonymous = is_local if access.allow_anonymous is None else access.allow_anonymous
+    # Whoever gives a password file means that people should log in, on loopback too.
+    allow_anonymous = access.allow_anonymous or (access.allow_anonymous is None and not access.password_file)
     passwords = Path(access.password_file) if access.password_file else None
     rules = Path(access.acl_file) if access.acl_file else None
     return FileAccess.load(passwords, rules, allow_anonymous)

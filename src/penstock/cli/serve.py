@@ -22,7 +22,9 @@ Text = Annotated[str | None, typer.Option()]
 def serve(
     config: Annotated[Path | None, typer.Option(help="Settings file (YAML).")] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
-    mqtt_port: Annotated[str | None, typer.Option(help="MQTT port; 0 takes a free one, off closes it.")] = None,
+    mqtt_port: Annotated[
+        str | None, typer.Option(help="MQTT port; 0 takes a free one, off closes it.")
+    ] = None,
     allow_anonymous: Annotated[
         bool | None, typer.Option(help="Let clients in without a user name.", show_default=False)
     ] = None,

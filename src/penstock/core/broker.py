@@ -28,8 +28,7 @@ from penstock.core.shared import SharedGroup
 from penstock.core.tick import Tick
 from penstock.core.topics import WILDCARDS, check_filter, check_topic, split_share
 from penstock.errors import NotAuthorized, PenstockError, QuotaExceeded
-from penstock.model import NEVER, Door, Policy, Properties, Reason, Run, Shape
-
+from penstock.model import NEVER, Door, Policy, Reason, Run, Shape
 
 DROPS_TOPIC = "$penstock/drops"
 
@@ -257,7 +256,9 @@ class Broker:
             if isinstance(group := self.router.find_group(filter), SharedGroup):
                 self.delivery.serve_group(group)
 
-    def disconnect(self, session: Session, sink: Sink, *, is_graceful: bool, expiry: float | None = None) -> None:
+    def disconnect(
+        self, session: Session, sink: Sink, *, is_graceful: bool, expiry: float | None = None
+    ) -> None:
         """A connection ended. It may be one that was taken over long ago; then nothing happens."""
         if session.sink is not sink:
             return
@@ -397,7 +398,11 @@ class Broker:
         old = session.subscriptions.get(filter)
         if old is None and len(session.subscriptions) >= self.settings.sessions.max_subscriptions:
             raise QuotaExceeded(f"{len(session.subscriptions)} subscriptions already")
-        if policy is Policy.BLOCK and inner.startswith(WILDCARDS) and not self.settings.outbox.block_wildcards:
+        if (
+            policy is Policy.BLOCK
+            and inner.startswith(WILDCARDS)
+            and not self.settings.outbox.block_wildcards
+        ):
             policy = Policy.DROP_OLDEST  # a reader of everything may not stop everyone
         subscription = Subscription(filter, options, form, policy)
         group = self.router.open_group(filter)
@@ -445,9 +450,9 @@ class Broker:
         for topic in self.retained.match(filter):
             run = topic.retained
             # A value published since then has been delivered live already.
-            if run is not None and run.offset <= head:
-                if not NEVER < run.expires_at <= self._clock.monotonic():
-                    yield run, form
+            if run is None or run.offset > head or NEVER < run.expires_at <= self._clock.monotonic():
+                continue
+            yield run, form
 
     # Time
 

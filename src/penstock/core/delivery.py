@@ -30,6 +30,7 @@ CHUNK_BYTES = 64 * 1024
 TURN_BYTES = 4 * CHUNK_BYTES
 """How much one session may drain in one turn of the loop before others have theirs."""
 
+DROPPING = frozenset({Policy.DROP_NEWEST, Policy.DROP_OLDEST})
 _count_of = attrgetter("count")
 
 
@@ -58,7 +59,9 @@ class Delivery:
         self._lagging: dict[Session, None] = {}
         self._ready: dict[Session, None] = {}  # will drain in the next turn
         self._outcomes: dict[int, list[int]] = {}
-        self.holding = Holding(clock, scheduler, settings.outbox.block_timeout_ms / 1000, self._on_block_timeout)
+        self.holding = Holding(
+            clock, scheduler, settings.outbox.block_timeout_ms / 1000, self._on_block_timeout
+        )
 
     # The fast path
 
@@ -189,10 +192,10 @@ class Delivery:
         if session.outbox is None:
             session.outbox = Outbox(self._outbox_limits)
         session.is_flowing = False
-        if level and session.is_persistent and policy in (Policy.DROP_NEWEST, Policy.DROP_OLDEST):
-            if not session.outbox.has_room(run):
-                self._owe(session, run, form, policy)  # it will be fetched when the outbox is empty
-                return
+        is_durable = bool(level) and session.is_persistent and policy in DROPPING
+        if is_durable and not session.outbox.has_room(run):
+            self._owe(session, run, form, policy)  # it will be fetched when the outbox is empty
+            return
         self._enqueue(session, session.outbox, run, form, policy)
 
     def _enqueue(self, session: Session, outbox: Outbox, run: Run, form: Form, policy: Policy) -> None:

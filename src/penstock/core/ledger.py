@@ -70,7 +70,9 @@ class Ledger:
             row.last_at = now
             return
         last = run.sequence + count - 1
-        self._begin(key, Row(run.topic, client_id, reason, policy, setting, run.sequence, last, count, now, now))
+        self._begin(
+            key, Row(run.topic, client_id, reason, policy, setting, run.sequence, last, count, now, now)
+        )
 
     def _begin(self, key: tuple[str, str, Reason], row: Row) -> None:
         self._number += 1

@@ -68,7 +68,9 @@ class Router:
                 break
             node = node.children.setdefault(level, Node())
             groups = node.groups
-        group = groups[filter] = Group(filter) if share is None else SharedGroup(filter, inner, self._owed_limits)
+        group = groups[filter] = (
+            Group(filter) if share is None else SharedGroup(filter, inner, self._owed_limits)
+        )
         return group
 
     def find_group(self, filter: str) -> AnyGroup | None:

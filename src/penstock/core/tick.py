@@ -11,7 +11,7 @@ from typing import Protocol
 from penstock.core.audience import Audience
 from penstock.core.clock import Clock, Handle, Scheduler
 from penstock.core.registry import Topic
-from penstock.model import Run, Shape
+from penstock.model import Run
 
 
 class Stretch:

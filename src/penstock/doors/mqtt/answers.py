@@ -28,7 +28,7 @@ REASONS: dict[str, ReasonCode] = {
 """What an MQTT 5 client is told for a code."""
 
 NOT_OF_THIS_DOOR = frozenset({"invalid-cursor", "invalid-config", "malformed"})
-"""Codes that no MQTT packet can bring about: cursors and settings do not travel here, wire errors have reasons."""
+"""Codes that never reach a client here: cursors and settings do not travel, wire errors have reasons."""
 
 ENDINGS: dict[Ending, ReasonCode] = {
     Ending.TAKEN_OVER: ReasonCode.SESSION_TAKEN_OVER,

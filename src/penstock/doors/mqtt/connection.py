@@ -261,7 +261,11 @@ class Connection(asyncio.BufferedProtocol):
                 reason = reason_of(error)
                 self._on_refused(run, error)
         if run.shape.qos == 1:
-            ack = b"\x40\x02" + packet_id.to_bytes(2, "big") if not reason else self._encode_ack(PubAck, packet_id, reason)
+            ack = (
+                b"\x40\x02" + packet_id.to_bytes(2, "big")
+                if not reason
+                else self._encode_ack(PubAck, packet_id, reason)
+            )
         else:
             if not reason:
                 if session.received is None:

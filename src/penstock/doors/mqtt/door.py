@@ -224,7 +224,12 @@ class MqttDoor:
 def _will(will: packets.Will) -> Will:
     given = will.properties
     properties = Properties(
-        given.content_type, given.correlation_data, given.response_topic, given.payload_format, None, given.user
+        given.content_type,
+        given.correlation_data,
+        given.response_topic,
+        given.payload_format,
+        None,
+        given.user,
     )
     ttl = NEVER if given.message_expiry is None else float(given.message_expiry)
     delay = float(given.will_delay or 0)
