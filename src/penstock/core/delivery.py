@@ -96,19 +96,19 @@ class Delivery:
     def _deliver_shared_bytes(
         self, form: Form, members: Members, runs: list[Run], now: float, dirty: list[Session]
     ) -> None:
-        data = form.encode(runs, now)
+        data: bytes | None = None
         flowing = 0
         for session in members:
             if session.is_flowing:
+                if data is None:
+                    data = form.encode(runs, now)
                 parts = session.parts
                 if not parts:
                     dirty.append(session)
                 parts.append(data)
                 flowing += 1
             else:
-                policy = members[session].policy
-                for run in runs:
-                    self._hold(session, run, form, policy)
+                self._hold_all(session, runs, form, members[session].policy)
         self._counters.delivered += flowing * sum(map(_count_of, runs))
         if form.limit_bytes:
             self._note_oversize(form, members, runs, now)
@@ -129,9 +129,7 @@ class Delivery:
                 self._counters.delivered += need
             else:
                 was_flowing = session.is_flowing  # then its window is too small for all of this at once
-                policy = members[session].policy
-                for run in runs:
-                    self._hold(session, run, form, policy)
+                self._hold_all(session, runs, form, members[session].policy)
                 if was_flowing:
                     self.wake(session)
         if form.limit_bytes:
@@ -172,6 +170,13 @@ class Delivery:
                 self._ledger.add(run, session.client_id, Reason.PACKET_TOO_LARGE)
 
     # Away, slow, or catching up
+
+    def _hold_all(self, session: Session, runs: list[Run], form: Form, policy: Policy) -> None:
+        outbox = session.outbox
+        has_queue = outbox is not None and session.sink is not None and not session.owed
+        for run in runs:
+            if not (has_queue and outbox is not None and outbox.offer(run, form)):
+                self._hold(session, run, form, policy)
 
     def _hold(self, session: Session, run: Run, form: Form, policy: Policy) -> None:
         """Keep a run for a session that cannot get it now, or record why not."""

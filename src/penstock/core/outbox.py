@@ -12,9 +12,6 @@ from penstock.core.policy import Decision, Limits, decide, fitting
 from penstock.core.ports import Form
 from penstock.model import NEVER, Policy, Run
 
-ENTRY_BYTES = 0
-"""What an entry costs beside its payload, so that many small messages are bounded too."""
-
 Entry = tuple[Run, Form]
 FOREVER = float("inf")
 
@@ -45,7 +42,19 @@ class Outbox:
         return self._fitting(run) == run.count
 
     def _fitting(self, run: Run) -> int:
-        return fitting(self.messages, self.bytes, self._limits, run.count, _cost(run) // run.count)
+        return fitting(self.messages, self.bytes, self._limits, run.count, len(run.slab) // run.count)
+
+    def offer(self, run: Run, form: Form) -> bool:
+        """Take a run if all of it fits; the quick way where no policy has to decide."""
+        limits = self._limits
+        messages, size = self.messages + run.count, self.bytes + len(run.slab)
+        if messages > limits.messages or size > limits.bytes or run.expires_at:
+            return False
+        self._entries.append((run, form))
+        self.messages, self.bytes = messages, size
+        if messages > self.high_watermark:
+            self.high_watermark = messages
+        return True
 
     def add(self, run: Run, form: Form, policy: Policy) -> tuple[Decision, list[Run]]:
         """Take what the policy takes of a run; answer the decision and the runs that were dropped."""
@@ -71,7 +80,7 @@ class Outbox:
         while self.is_over:
             run, form = self._entries[0]
             over = self.messages - self._limits.messages
-            stride = _cost(run) // run.count
+            stride = len(run.slab) // run.count or 1
             over = max(over, -(-(self.bytes - self._limits.bytes) // stride))
             self._take_first()
             if over < run.count:
@@ -115,16 +124,12 @@ class Outbox:
 
     def _count(self, run: Run) -> None:
         self.messages += run.count
-        self.bytes += _cost(run)
+        self.bytes += len(run.slab)
         if NEVER < run.expires_at < self._next_expiry:
             self._next_expiry = run.expires_at
 
     def _take_first(self) -> Entry:
         entry = self._entries.popleft()
         self.messages -= entry[0].count
-        self.bytes -= _cost(entry[0])
+        self.bytes -= len(entry[0].slab)
         return entry
-
-
-def _cost(run: Run) -> int:
-    return len(run.slab) + ENTRY_BYTES * run.count

@@ -7,6 +7,7 @@ never see it.
 """
 
 from collections import deque
+from operator import attrgetter
 
 from penstock.core.settings import RingSettings
 from penstock.model import Run
@@ -14,6 +15,7 @@ from penstock.model import Run
 RUN_BYTES = 256
 """What a run costs beside its slab."""
 _STEP_BYTES = 4096
+_slab_of = attrgetter("slab")
 
 
 class Partition:
@@ -107,6 +109,21 @@ class Ring:
             self._partition.reserve(self, min(steps * _STEP_BYTES, self._limit_bytes))
 
     def _trim(self) -> None:
+        if self._count == len(self._runs) and self._size <= self._limit_bytes:
+            self._trim_singles()
+        else:
+            self._trim_runs()
+
+    def _trim_singles(self) -> None:
+        """Runs of one message each, and only too many of them: no need to look at each by itself."""
+        over = self._count - self._limit
+        gone = self._runs[:over]
+        del self._runs[:over]
+        self._count = self._limit
+        self._size -= sum(map(len, map(_slab_of, gone))) + over * RUN_BYTES
+        self.evicted_offset = gone[-1].offset
+
+    def _trim_runs(self) -> None:
         runs, gone = self._runs, 0
         while gone < len(runs):
             oldest = runs[gone]
