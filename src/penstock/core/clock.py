@@ -27,8 +27,7 @@ class SystemClock:
     def wall_us(self) -> int:
         return time.time_ns() // 1000
 
-    def monotonic(self) -> float:
-        return time.monotonic()
+    monotonic = staticmethod(time.monotonic)
 
 
 class Handle(Protocol):

@@ -174,9 +174,11 @@ class Delivery:
     def _hold_all(self, session: Session, runs: list[Run], form: Form, policy: Policy) -> None:
         outbox = session.outbox
         has_queue = outbox is not None and session.sink is not None and not session.owed
+        session.is_flowing = False
         for run in runs:
             if not (has_queue and outbox is not None and outbox.offer(run, form)):
                 self._hold(session, run, form, policy)
+                has_queue = has_queue and not session.owed  # what is owed may not be overtaken
 
     def _hold(self, session: Session, run: Run, form: Form, policy: Policy) -> None:
         """Keep a run for a session that cannot get it now, or record why not."""

@@ -40,8 +40,8 @@ class Inflight:
 
     @property
     def room(self) -> int:
-        """How many more may be on their way."""
-        return self.limit - len(self.entries)
+        """How many more may be on their way; none when a client came back with a smaller window."""
+        return max(self.limit - len(self.entries), 0)
 
     def add(self, pending: Pending) -> int:
         """Give a number to a delivery that is about to leave."""

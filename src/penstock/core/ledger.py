@@ -39,6 +39,17 @@ class News(Struct):
     count: int
 
 
+def _widen(row: Row, first: int, last: int) -> bool:
+    """Add a range that touches a row to it, at its front too: a queue may be given up from its end."""
+    if row.last + 1 == first:
+        row.last = last
+    elif last + 1 == row.first:
+        row.first = first
+    else:
+        return False
+    return True
+
+
 class Ledger:
     """Exact counts by reason, and the most recent rows."""
 
@@ -63,13 +74,13 @@ class Ledger:
         now = self._clock.wall_us()
         if self.is_watched and not run.topic.startswith("$"):  # else news would be about news
             self._note_news(run, client_id, reason)
+        last = run.sequence + count - 1
         row = self._open.get(key)
-        if row is not None and row.last + 1 == run.sequence and row.policy is policy:
-            row.last += count
+        is_alike = row is not None and row.policy is policy and row.setting == setting
+        if row is not None and is_alike and _widen(row, run.sequence, last):
             row.count += count
             row.last_at = now
             return
-        last = run.sequence + count - 1
         self._begin(
             key, Row(run.topic, client_id, reason, policy, setting, run.sequence, last, count, now, now)
         )
@@ -91,6 +102,7 @@ class Ledger:
         if news is None:
             self._news[key] = News(run.topic, client_id, reason, run.sequence, last, run.count)
         else:
+            news.first = min(news.first, run.sequence)
             news.last = max(news.last, last)
             news.count += run.count
 

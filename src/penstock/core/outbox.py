@@ -78,22 +78,18 @@ class Outbox:
         """Drop the oldest until the limits hold."""
         dropped: list[Run] = []
         while self.is_over:
-            run, form = self._entries[0]
-            over = self.messages - self._limits.messages
-            stride = len(run.slab) // run.count or 1
-            over = max(over, -(-(self.bytes - self._limits.bytes) // stride))
-            self._take_first()
-            if over < run.count:
-                self.add_first(run.part(over, run.count - over), form)
-                run = run.part(0, over)
-            dropped.append(run)
+            run, form = self._take_first()
+            keep = self._fitting(run)
+            if keep:
+                self.add_first(run.part(run.count - keep, keep), form)
+            dropped.append(run.part(0, run.count - keep))
         return dropped
 
     def take(self, limit_bytes: int) -> list[Entry]:
         """The next entries, at least one, up to about `limit_bytes`."""
         taken: list[Entry] = []
         size = 0
-        while self._entries and size < limit_bytes:
+        while self._entries and (size < limit_bytes or not taken):
             entry = self._take_first()
             size += len(entry[0].slab)
             taken.append(entry)

@@ -27,8 +27,9 @@ class Decision(Struct, frozen=True):
 def fitting(messages: int, size: int, limits: Limits, count: int, stride: int) -> int:
     """How many of `count` messages of `stride` bytes fit beside what waits already."""
     room = min(count, limits.messages - messages)
-    if stride and room * stride > limits.bytes - size:
-        room = (limits.bytes - size) // stride
+    left = limits.bytes - size
+    if room * stride > left:
+        room = left // stride if stride else 0
     return max(room, 0)
 
 

@@ -5,13 +5,14 @@ the topic itself; a level that has both a value and deeper ones keeps its own un
 """
 
 from collections.abc import Iterator
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import TypeAlias
 
 from penstock.core.registry import Topic
 from penstock.model import NEVER, Run
 
 Branch: TypeAlias = "dict[str | None, Topic | Branch]"
+_SUPERSEDED_AT_MOST = 1_000
 
 
 class Retained:
@@ -21,7 +22,8 @@ class Retained:
         self._limit = limit
         self._root: Branch = {}
         self._count = 0
-        self._expiries: list[tuple[float, str, Topic]] = []
+        self._expiries: list[tuple[float, int, Topic]] = []
+        self._number = 0  # so that equal times need not compare topics
 
     def __len__(self) -> int:
         return self._count
@@ -38,7 +40,7 @@ class Retained:
             self._count += 1
         topic.retained = run if run.count == 1 else run.part(run.count - 1, 1)
         if run.expires_at != NEVER:
-            heappush(self._expiries, (run.expires_at, topic.name, topic))
+            self._expect(topic, run.expires_at)
 
     def delete(self, topic: Topic) -> None:
         """Forget the topic's value."""
@@ -56,6 +58,19 @@ class Retained:
                 self.delete(topic)
                 reaped += 1
         return reaped
+
+    def _expect(self, topic: Topic, when: float) -> None:
+        self._number += 1
+        heappush(self._expiries, (when, self._number, topic))
+        if len(self._expiries) > 2 * self._count + _SUPERSEDED_AT_MOST:
+            self._forget_superseded()
+
+    def _forget_superseded(self) -> None:
+        """Keep one time for each value: a topic may get a new value a thousand times before one expires."""
+        due = {topic: topic.retained.expires_at for *_, topic in self._expiries if topic.retained is not None}
+        times = [(when, topic) for topic, when in due.items() if when != NEVER]
+        self._expiries = [(when, number, topic) for number, (when, topic) in enumerate(times)]
+        heapify(self._expiries)
 
     def match(self, filter: str) -> Iterator[Topic]:
         """Topics with a value that match a filter. Lazily: values may come and go meanwhile."""

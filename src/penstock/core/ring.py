@@ -2,8 +2,8 @@
 
 Rings live in partitions. Each partition has its share of the memory and evicts its own coldest rings,
 so a hot topic cannot push out the cold ones of other partitions. A ring is made with a topic's first
-message. Trimming is done in steps: a ring may hold a quarter more than its limit for a moment, readers
-never see it.
+message. Trimming is done in steps: a ring may hold a quarter more than its limit for a moment, or all of
+a merged run of which only the end is wanted; readers never see it.
 """
 
 from collections import deque
@@ -34,6 +34,7 @@ class Partition:
         """Let a ring grow to `size` bytes, at the expense of rings not used for longest."""
         if not ring.reserved_bytes:
             self._rings.append(ring)
+            ring.seen_offset = ring.last_offset  # to be new is not to be used again
         self.reserved_bytes += size - ring.reserved_bytes
         ring.reserved_bytes = size
         while self.reserved_bytes > self.limit_bytes and self._rings:
@@ -65,13 +66,13 @@ class Ring:
 
     __slots__ = (
         "_count",
+        "_forgotten_offset",
         "_high",
         "_limit",
         "_limit_bytes",
         "_partition",
         "_runs",
         "_size",
-        "evicted_offset",
         "reserved_bytes",
         "seen_offset",
     )
@@ -85,7 +86,7 @@ class Ring:
         self._limit_bytes = limit_bytes
         self._partition = partition
         self.reserved_bytes = 0
-        self.evicted_offset = 0
+        self._forgotten_offset = 0
         self.seen_offset = 0  # the newest message when the partition's hand last passed
 
     @property
@@ -121,7 +122,7 @@ class Ring:
         del self._runs[:over]
         self._count = self._limit
         self._size -= sum(map(len, map(_slab_of, gone))) + over * RUN_BYTES
-        self.evicted_offset = gone[-1].offset
+        self._forgotten_offset = gone[-1].offset
 
     def _trim_runs(self) -> None:
         runs, gone = self._runs, 0
@@ -132,12 +133,12 @@ class Ring:
                 break
             gone += 1
             self._forget(oldest)
-            if over < oldest.count:  # part of a merged run is still within the count
-                self._keep_tail(oldest, over, gone)
+            # Part of a merged run may still be within the limits.
+            if over < oldest.count and self._keep_tail(oldest, over, gone):
                 break
         del runs[:gone]
 
-    def _keep_tail(self, run: Run, over: int, gone: int) -> None:
+    def _keep_tail(self, run: Run, over: int, gone: int) -> bool:
         room = max(self._limit_bytes - self._size - RUN_BYTES, 0) // max(run.stride, 1)
         keep = min(run.count - over, room)
         if keep:
@@ -145,12 +146,13 @@ class Ring:
             self._runs.insert(gone, tail)
             self._count += keep
             self._size += len(tail.slab) + RUN_BYTES
-            self.evicted_offset = tail.offset - 1
+            self._forgotten_offset = tail.offset - 1
+        return keep > 0
 
     def _forget(self, run: Run) -> None:
         self._count -= run.count
         self._size -= len(run.slab) + RUN_BYTES
-        self.evicted_offset = run.offset + run.count - 1
+        self._forgotten_offset = run.offset + run.count - 1
 
     def clear(self) -> None:
         """Let go of everything."""
@@ -167,6 +169,17 @@ class Ring:
     def last_offset(self) -> int:
         """The offset of the newest message, 0 if there is none."""
         return self._runs[-1].offset + self._runs[-1].count - 1 if self._runs else 0
+
+    @property
+    def evicted_offset(self) -> int:
+        """The offset of the newest message that no reader gets any more, 0 if there is none."""
+        over, offset = self._count - self._limit, self._forgotten_offset
+        for run in self._runs:
+            if over <= 0:
+                break
+            offset = run.offset + min(over, run.count) - 1
+            over -= run.count
+        return offset
 
     def runs(self) -> list[Run]:
         """The last messages within the limit, oldest first."""

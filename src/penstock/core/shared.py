@@ -5,6 +5,7 @@ the group itself is owed the messages; what a leaving member had not acknowledge
 again, first and in order.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -17,21 +18,19 @@ from penstock.core.ports import Form, Frame
 from penstock.model import Run
 
 if TYPE_CHECKING:
-    from penstock.core.audience import Members
     from penstock.core.sessions import Session, Subscription
 
 
 class SharedGroup:
     """The members of one `$share/name/filter`."""
 
-    __slots__ = ("_turn", "filter", "members", "name", "owed")
+    __slots__ = ("filter", "members", "name", "owed")
 
     def __init__(self, name: str, filter: str, limits: Limits) -> None:
         self.name = name
         self.filter = filter
-        self.members: Members = {}
+        self.members: OrderedDict[Session, Subscription] = OrderedDict()  # whose turn is next comes first
         self.owed = Owed(limits)
-        self._turn: list[Session] = []
 
     def __bool__(self) -> bool:
         return bool(self.members)
@@ -39,24 +38,23 @@ class SharedGroup:
     def join(self, session: "Session", subscription: "Subscription") -> None:
         """Add a member, or replace its subscription."""
         self.members[session] = replace(subscription, form=SharedForm(subscription.form, self))
-        self._turn.clear()
 
     def leave(self, session: "Session", subscription: "Subscription") -> None:
         """Remove a member."""
         del self.members[session]
-        self._turn.clear()
 
     def choose(self) -> "Session | None":
         """Whose turn it is; None while nobody is connected."""
-        lagging = None
-        for _ in range(len(self.members)):
-            if not self._turn:
-                self._turn = list(self.members)[::-1]
-            session = self._turn.pop()
+        members, lagging = self.members, None
+        for _ in range(len(members)):
+            session = next(iter(members))
+            members.move_to_end(session)
             if session.is_flowing:
                 return session
             if session.sink is not None and lagging is None:
                 lagging = session
+        if lagging is not None:
+            members.move_to_end(lagging)  # laggards take turns too
         return lagging
 
     @property

@@ -14,9 +14,11 @@ from msgspec import Struct
 
 from penstock.core.ports import Span, Ticket
 from penstock.core.ring import RUN_BYTES
-from penstock.model import Run
+from penstock.model import Door, Run, Shape
 
 _offset_of = attrgetter("offset")
+_GONE = Run("", b"", 0, 0, 0, Shape("", Door.SERVER, 0, False, True))
+"""Stands where a run was, so that its memory is free before its place is."""
 
 
 class MemoryTicket(Struct, frozen=True, gc=False):
@@ -34,7 +36,7 @@ class MemoryLog:
         self.first_offset = 1
         self._limit_bytes = limit_bytes
         self._runs: list[Run] = []
-        self._start = 0  # runs before this index are gone; removed in steps
+        self._start = 0  # runs before this index are gone; their places are removed in steps
         self._size = 0
 
     def append(self, run: Run) -> MemoryTicket:
@@ -56,9 +58,9 @@ class MemoryLog:
         index = bisect_right(self._runs, after, lo=self._start, key=_offset_of)
         if index > self._start and (last := self._runs[index - 1]).offset + last.count - 1 > after:
             index -= 1
-        for run in self._runs[index:]:
-            if size >= limit_bytes:
-                break
+        while index < len(self._runs) and (size < limit_bytes or not runs):
+            run = self._runs[index]
+            index += 1
             runs.append(run)
             size += len(run.slab)
             until = run.offset + run.count - 1
@@ -69,6 +71,7 @@ class MemoryLog:
             run = self._runs[self._start]
             self._size -= len(run.slab) + RUN_BYTES
             self.first_offset = run.offset + run.count
+            self._runs[self._start] = _GONE
             self._start += 1
         if self._start > 1024 and self._start * 2 > len(self._runs):
             del self._runs[: self._start]

@@ -1,17 +1,20 @@
 """What tests are made of: movable time, connections in memory, readable frames."""
 
+from penstock.testing.broker import Client, Stage
 from penstock.testing.clock import ManualClock, ManualHandle, ManualScheduler
 from penstock.testing.forms import Delivered, PlainForm, read_frames
 from penstock.testing.samples import make_run, make_session, payloads_of, sample_shape
 from penstock.testing.sink import MemorySink
 
 __all__ = [
+    "Client",
     "Delivered",
     "ManualClock",
     "ManualHandle",
     "ManualScheduler",
     "MemorySink",
     "PlainForm",
+    "Stage",
     "make_run",
     "make_session",
     "payloads_of",

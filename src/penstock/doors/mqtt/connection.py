@@ -103,8 +103,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, size: int) -> None:
         data = bytes(self._door.buffer[:size])
-        self._last_seen = self._loop.time()
+        self._last_seen = now = self._loop.time()
         self._door.counters.bytes_received += size
+        tick = self._door.tick
+        is_alone = tick.open_alone(now)
         items = self._reader.feed(data)
         if self._waiting is not None:
             self._waiting += items
@@ -112,6 +114,8 @@ class Connection(asyncio.BufferedProtocol):
             self._take(items)
         if self._reader.error is not None and self._waiting is None:
             self._on_wire_error(self._reader.error)
+        if is_alone:
+            tick.flush()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._is_closing = True

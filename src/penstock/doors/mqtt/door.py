@@ -45,6 +45,7 @@ class MqttDoor:
         self.broker = broker
         self.clock = clock
         self.counters = broker.counters
+        self.tick = broker.tick
         self.names = Names()
         self.buffer = memoryview(bytearray(READ_BYTES))  # one for all: a chunk is taken whole at once
         self.limit_bytes = settings.max_payload_bytes + FRAMING_BYTES

@@ -8,7 +8,7 @@ still returned, because it was valid.
 
 from penstock.model import NEVER, Door, Properties, Run, Shape
 from penstock.wire.mqtt.decode import check_message, check_publish_flags, check_topic_name, decode_packet
-from penstock.wire.mqtt.packets import Connect, Packet, PubAck, Version
+from penstock.wire.mqtt.packets import Connect, Packet, PacketType, PubAck, Version
 from penstock.wire.mqtt.primitives import Body, decode_text, take_varint
 from penstock.wire.mqtt.properties import In, take_properties
 from penstock.wire.mqtt.reasons import (
@@ -23,6 +23,8 @@ LAYOUTS = {Version.V311: "mqtt-3", Version.V5: "mqtt-5"}
 """Frames that may be passed on as they are to a subscriber of the same version."""
 DRESSED = "mqtt-5-properties"
 """Frames with properties: some of them are the receiver's own, so they are always made anew."""
+CONNECT = PacketType.CONNECT << 4
+PROTOCOL_NAME = b"\x00\x04MQTT"
 SOON = 1e-9
 """The lifetime of a message whose expiry interval is zero: it reaches who is there now, and nobody later."""
 _NAMES_LIMIT = 65_536
@@ -76,14 +78,31 @@ class Names(dict[bytes, str]):
 
 
 class PacketReader:
-    """Splits what is fed into packets and decodes each."""
+    """Splits what is fed into packets and decodes each.
 
-    __slots__ = ("_have", "_limit_bytes", "_need", "_parts", "error", "version")
+    `control_limit_bytes` is for every packet but PUBLISH: whoever decodes all of a large one does nothing
+    else meanwhile. `is_greeted` tells that a CONNECT was begun, whether or not it turned out to be good.
+    """
 
-    def __init__(self, limit_bytes: int, version: Version = Version.V311) -> None:
+    __slots__ = (
+        "_control_limit_bytes",
+        "_have",
+        "_limit_bytes",
+        "_need",
+        "_parts",
+        "error",
+        "is_greeted",
+        "version",
+    )
+
+    def __init__(
+        self, limit_bytes: int, version: Version = Version.V311, control_limit_bytes: int | None = None
+    ) -> None:
         self.version = version
         self.error: MqttWireError | None = None
+        self.is_greeted = False
         self._limit_bytes = limit_bytes
+        self._control_limit_bytes = limit_bytes if control_limit_bytes is None else control_limit_bytes
         self._parts: list[bytes] | None = None  # the beginning of a packet that is not whole yet
         self._have = 0
         self._need = 0
@@ -99,14 +118,17 @@ class PacketReader:
             self._parts = None
         items: list[Packet | Run] = []
         if self.error is None:
-            try:
-                self._split(data, items)
-            except MqttWireError as error:
-                self.error = error
+            self._go_on(data, 0, items)
         return items
 
-    def _split(self, data: bytes, items: list[Packet | Run]) -> None:
-        position, end = 0, len(data)
+    def _go_on(self, data: bytes, position: int, items: list[Packet | Run]) -> None:
+        try:
+            self._split(data, position, items)
+        except MqttWireError as error:
+            self.error = error
+
+    def _split(self, data: bytes, position: int, items: list[Packet | Run]) -> None:
+        end = len(data)
         while (position := self._take_known(data, position, end, items)) < end:
             body = position + 2
             if body > end:
@@ -118,18 +140,29 @@ class PacketReader:
                     return self._keep(data, position, end - position + 1)
                 size, body = found
             stop = body + size
-            if stop - position > self._limit_bytes:
+            first = data[position]
+            is_publish = first & 0xF0 == 0x30
+            if first == CONNECT:
+                self._learn_version(data, body)
+            limit_bytes = self._limit_bytes if is_publish else self._control_limit_bytes
+            if stop - position > limit_bytes:
                 # Refused from the length field: the body is never buffered.
-                raise PacketTooLarge(f"{stop - position} bytes, at most {self._limit_bytes} are taken")
+                raise PacketTooLarge(f"{stop - position} bytes, at most {limit_bytes} are taken")
             if stop > end:
                 return self._keep(data, position, stop - position)
-            first = data[position]
-            if first & 0xF0 == 0x30:
+            if is_publish:
                 position = self._take_publish(data, position, body, stop, items)
                 continue
             self._take_other(first, Body(data, body, stop), items)
             position = stop
         return None
+
+    def _learn_version(self, data: bytes, start: int) -> None:
+        """Look at a CONNECT's version before anything else: if it is refused, the answer has to suit it."""
+        self.is_greeted = True
+        if data.startswith(PROTOCOL_NAME, start) and len(data) > start + len(PROTOCOL_NAME):
+            level = data[start + len(PROTOCOL_NAME)]
+            self.version = Version.V5 if level >= Version.V5 else Version.V311
 
     def _take_known(self, data: bytes, position: int, end: int, items: list[Packet | Run]) -> int:
         """Take what can be taken quickly and tell where it ended; nothing, unless a subclass knows how."""
@@ -155,14 +188,28 @@ class PacketReader:
 class RunReader(PacketReader):
     """Reads as a server does: publishes become runs, topic aliases are resolved here.
 
-    `is_plain` tells of the last chunk that it held nothing but publishes at QoS 0, which need no answer.
+    Before CONNECT nothing larger than `control_limit_bytes` is taken, and what a publish has beside its
+    payload never is. `is_plain` tells of the last chunk that it held nothing but publishes at QoS 0,
+    which need no answer.
     """
 
-    __slots__ = ("_aliases", "_aliases_limit", "_names", "_shapes", "_tail", "is_plain")
+    __slots__ = (
+        "_aliases",
+        "_aliases_limit",
+        "_names",
+        "_publish_limit_bytes",
+        "_shapes",
+        "_tail",
+        "is_plain",
+    )
 
-    def __init__(self, limit_bytes: int, names: Names, aliases_limit: int = 0) -> None:
-        super().__init__(limit_bytes)
+    def __init__(
+        self, limit_bytes: int, names: Names, aliases_limit: int = 0, control_limit_bytes: int | None = None
+    ) -> None:
+        control_limit_bytes = limit_bytes if control_limit_bytes is None else control_limit_bytes
+        super().__init__(min(limit_bytes, control_limit_bytes), control_limit_bytes=control_limit_bytes)
         self.is_plain = True
+        self._publish_limit_bytes = limit_bytes
         self._names = names
         self._aliases: dict[int, str] | None = None
         self._aliases_limit = aliases_limit
@@ -172,14 +219,23 @@ class RunReader(PacketReader):
         self._shapes = SHAPES[self.version] if self._limit_bytes > 0x4000 else NO_SHAPES
         self._tail = int(self.version is Version.V5)  # bytes of an empty property section
 
-    def _split(self, data: bytes, items: list[Packet | Run]) -> None:
+    def feed(self, data: bytes) -> list[Packet | Run]:
+        """Everything that is complete now, in order; the common chunk never leaves the hot loop."""
         self.is_plain = True
-        super()._split(data, items)
+        if self._parts is None and self.error is None:
+            items: list[Packet | Run] = []
+            position = self._take_known(data, 0, len(data), items)
+            if position < len(data):
+                self._go_on(data, position, items)
+            return items
+        return super().feed(data)
 
     def _take_other(self, first: int, body: Body, items: list[Packet | Run]) -> None:
         self.is_plain = False
         super()._take_other(first, body, items)
-        self._set_version()
+        if first == CONNECT:
+            self._limit_bytes = self._publish_limit_bytes
+            self._set_version()
 
     def _take_known(self, data: bytes, position: int, end: int, items: list[Packet | Run]) -> int:
         """The hot loop: publishes to known topics, without properties, that are whole and below 16 KiB.
@@ -190,7 +246,7 @@ class RunReader(PacketReader):
         last_topic, last_stride = None, 0
         append = items.append
         try:
-            while True:
+            while position < end:
                 first = data[position]
                 shape = shapes[first]
                 size = data[position + 1]
@@ -239,8 +295,9 @@ class RunReader(PacketReader):
                     append(Run(topic, data[position:stop], head - position, stride, 1, shape))
                     last_topic, last_stride = topic, stride
                 position = stop
-        except IndexError:  # the end of the chunk
-            return position
+        except IndexError:  # a header cut by the end of the chunk
+            pass
+        return position
 
     def _take_publish(self, data: bytes, start: int, body: int, stop: int, items: list[Packet | Run]) -> int:
         shape = SHAPES[self.version][data[start]]
@@ -274,6 +331,9 @@ class RunReader(PacketReader):
 
     def _dressed(self, data: bytes, start: int, head: int, stop: int, topic: str, packet_id: int) -> Run:
         """A publish with MQTT 5 properties."""
+        size = take_varint(data, head, stop)
+        if size is not None and size[0] > self._control_limit_bytes:
+            raise PacketTooLarge(f"{size[0]} bytes of properties, at most {self._control_limit_bytes} are taken")
         body = Body(data, head, stop)
         given = take_properties(body, In.PUBLISH)
         if given.subscription_ids:

@@ -1,0 +1,212 @@
+"""A broker without sockets: named clients on a stage, and time that passes when a test says so.
+
+A client does what a door does for it, and no more: it connects, sends again what was on its way, resumes,
+and tells core when its socket is full.
+"""
+
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from penstock.core.access import Access, Identity, OpenAccess
+from penstock.core.broker import Arrival, Broker, Receipt
+from penstock.core.ports import Form, Log
+from penstock.core.sessions import Options, Session, Will
+from penstock.core.settings import CoreSettings
+from penstock.model import NEVER, Door, Policy
+from penstock.storage.memory import MemoryLog, MemoryStateStore
+from penstock.testing.clock import ManualClock, ManualScheduler
+from penstock.testing.forms import Delivered, PlainForm
+from penstock.testing.samples import make_run
+from penstock.testing.sink import MemorySink
+
+WIDE = 65_535
+"""A window that does not get in the way."""
+
+
+class Stage:
+    """One broker with its clock, its loop and its clients."""
+
+    def __init__(
+        self, settings: CoreSettings | None = None, *, access: Access | None = None, log: Log | None = None
+    ) -> None:
+        self.settings = settings or CoreSettings()
+        self.clock = ManualClock()
+        self.scheduler = ManualScheduler(self.clock)
+        self.state = MemoryStateStore()
+        self.log = log or MemoryLog(self.settings.log.memory_bytes)
+        self.broker = Broker(
+            self.settings, access or OpenAccess(), self.log, self.state, self.clock, self.scheduler
+        )
+
+    def client(
+        self,
+        client_id: str,
+        *,
+        user: str | None = None,
+        clean: bool = True,
+        expiry: float = 0.0,
+        window: int = WIDE,
+        will: Will | None = None,
+        wire: object = None,
+        reform: Callable[[Form], Form] | None = None,
+        room_bytes: int | None = None,
+    ) -> "Client":
+        """A client that has just connected. `room_bytes` is what its socket takes until it is read."""
+        arrival = Arrival(Identity(user, client_id), Door.MQTT, clean, expiry, window, will, wire)
+        return Client(self, arrival, reform or (lambda form: form), room_bytes)
+
+    def settle(self) -> None:
+        """Turn the loop until nothing is left to do now."""
+        self.scheduler.settle()
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, then reap once, as the server does every second."""
+        self.scheduler.advance(seconds)
+        self.broker.reap()
+        self.settle()
+
+    def why(self, topic: str, sequence: int, client_id: str) -> str | None:
+        """The ledger's reason why a client did not get a message."""
+        row = self.broker.ledger.why(topic, sequence, client_id)
+        return None if row is None else str(row.reason)
+
+    def losses(self, client_id: str | None = None) -> list[tuple[str, int, int, str]]:
+        """The ledger's rows in short: topic, first, last, reason."""
+        rows = self.broker.ledger.rows(client_id=client_id)
+        return [(row.topic, row.first, row.last, str(row.reason)) for row in rows]
+
+
+class Client:
+    """One connection of a client, and the session behind it."""
+
+    def __init__(
+        self, stage: Stage, arrival: Arrival, reform: Callable[[Form], Form], room_bytes: int | None
+    ) -> None:
+        self._broker = stage.broker
+        self._clock = stage.clock
+        self._room_bytes = room_bytes
+        self._unread = 0
+        self.client_id = arrival.identity.client_id
+        self.sink = MemorySink(self._on_write)
+        self.session: Session
+        self.session, self.is_known = self._broker.connect(arrival, self.sink, reform)
+        self._send_again()
+        self._broker.resume(self.session)
+
+    # As a subscriber
+
+    def subscribe(
+        self,
+        filter: str,
+        qos: int = 0,
+        *,
+        no_local: bool = False,
+        identifier: int = 0,
+        limit_bytes: int = 0,
+        policy: Policy = Policy.DROP_NEWEST,
+        retain_handling: int = 0,
+        form: Form | None = None,
+    ) -> None:
+        """Subscribe as MQTT does; a form of the test's own replaces the plain one."""
+        if form is None:
+            identifiers = (identifier,) if identifier else ()
+            form = PlainForm(
+                qos=qos, no_local=no_local, limit_bytes=limit_bytes, identifiers=identifiers
+            )
+        self._broker.subscribe(
+            self.session,
+            filter,
+            Options(qos, no_local, False, identifier),
+            form,
+            policy=policy,
+            retained=retain_handling < 2,
+            retained_if_known=retain_handling == 0,
+        )
+
+    def unsubscribe(self, filter: str) -> bool:
+        """Want a filter no more."""
+        return self._broker.unsubscribe(self.session, filter)
+
+    def take(self) -> list[Delivered]:
+        """What arrived since the last call."""
+        return self.sink.take()
+
+    def take_payloads(self) -> list[bytes]:
+        """The payloads of what arrived since the last call."""
+        return self.sink.take_payloads()
+
+    def take_and_acknowledge(self) -> list[bytes]:
+        """The payloads of what arrived since the last call, each acknowledged if it wants that."""
+        taken = self.take()
+        for delivered in taken:
+            if delivered.number:
+                self.acknowledge(delivered.number)
+        return [delivered.payload for delivered in taken]
+
+    def acknowledge(self, number: int) -> bool:
+        """Complete a delivery."""
+        return self._broker.acknowledge(self.session, number)
+
+    def refuse(self, number: int) -> bool:
+        """Refuse a delivery."""
+        return self._broker.refuse(self.session, number)
+
+    def receive(self, number: int) -> bool:
+        """Take over a QoS 2 delivery: its message is done, its number is not."""
+        inflight = self.session.inflight
+        return inflight is not None and inflight.release(number)
+
+    def pause(self) -> None:
+        """Stop reading: the socket is full."""
+        self._broker.pause(self.session)
+
+    def unpause(self) -> None:
+        """Read everything: the socket is empty."""
+        self._unread = 0
+        self._broker.unpause(self.session)
+
+    # As a publisher
+
+    def publish(
+        self, topic: str, *payloads: bytes, qos: int = 0, retain: bool = False, ttl: float = NEVER
+    ) -> Receipt:
+        """Publish payloads of one length as one run."""
+        return self._broker.publish(make_run(topic, *payloads, qos=qos, retain=retain, ttl=ttl), self.session)
+
+    # Going
+
+    def disconnect(self, *, expiry: float | None = None) -> None:
+        """Say goodbye and go."""
+        self._broker.disconnect(self.session, self.sink, is_graceful=True, expiry=expiry)
+
+    def drop(self) -> None:
+        """Go without a word."""
+        self._broker.disconnect(self.session, self.sink, is_graceful=False)
+
+    def _on_write(self, data: bytes) -> None:
+        self._unread += len(data)
+        if self._room_bytes is not None and self._unread >= self._room_bytes:
+            self._broker.pause(self.session)
+
+    def _send_again(self) -> None:
+        """In-flight first, with the same numbers, as every door owes it."""
+        if self.session.inflight is None:
+            return
+        now, parts = self._clock.monotonic(), []
+        for number, pending in self.session.inflight.entries.items():
+            if pending is not None:
+                for before, after, _ in pending.form.frames((pending.run,), now, again=True):
+                    parts += (before, number.to_bytes(2, "big"), after)
+        if parts:
+            self.sink.write(b"".join(parts))
+
+
+def as_tagged(identifier: int) -> Callable[[Form], Form]:
+    """A way to remake plain forms for another wire that can be seen in what arrives."""
+
+    def reform(form: Form) -> Form:
+        assert isinstance(form, PlainForm)
+        return replace(form, identifiers=(identifier,))
+
+    return reform
