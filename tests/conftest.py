@@ -1,20 +1,12 @@
 """What every test may ask for."""
 
 import os
-import re
-import subprocess
-import sys
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 
 import pytest
 
-
-class RunningServer(NamedTuple):
-    """A real server in a process of its own, on loopback."""
-
-    port: int
-    process: "subprocess.Popen[str]"
+from tests.e2e.servers import RunningServer, Settings, StartServer, is_setting, start
 
 
 @pytest.fixture(scope="session")
@@ -32,25 +24,23 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[RunningServer]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     """`penstock serve` with default settings on a free port; shared, so use topics and names of your own."""
-    words = [sys.executable, "-m", "penstock", "serve", "--mqtt-port", "0", "--log-level", "warning"]
-    environment = {name: value for name, value in os.environ.items() if not is_setting(name)}
-    with subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            yield RunningServer(printed_port(process), process)
-        finally:
-            process.terminate()
+    running = start(tmp_path_factory.mktemp("server"), {}, (), {})
+    yield running
+    running.stop()
 
 
-def is_setting(variable: str) -> bool:
-    return variable.startswith("PENSTOCK_") and variable != "PENSTOCK_SOAK"
+@pytest.fixture(scope="module")
+def start_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartServer]:
+    """Starts further servers; what a test leaves running is stopped, and checked, after its module."""
+    with ExitStack() as running:
 
+        def start_one(
+            settings: Settings | None = None, *flags: str, environment: Mapping[str, str] | None = None
+        ) -> RunningServer:
+            one = start(tmp_path_factory.mktemp("server"), settings or {}, flags, environment or {})
+            running.callback(one.stop)
+            return one
 
-def printed_port(process: "subprocess.Popen[str]") -> int:
-    """The MQTT port, as the server tells whoever started it."""
-    assert process.stdout is not None
-    for line in process.stdout:
-        if found := re.search(r"mqtt\b.*:(\d+)", line):
-            return int(found[1])
-    raise RuntimeError(f"the server ended with {process.wait()} before it listened")
+        yield start_one

@@ -22,6 +22,8 @@ log = structlog.get_logger("penstock")
 
 GARBAGE_THRESHOLD = 50_000
 """Runs are not tracked by the garbage collector; what is left rarely forms cycles."""
+DRAIN_INTERVAL_S = 0.05
+"""How often a server that stops looks whether everything has left."""
 
 
 class Server:
@@ -60,12 +62,15 @@ class Server:
             log.info("listening", door=door.name, addresses=" ".join(door.addresses()))
 
     async def stop(self) -> None:
-        """Drain: accept nobody, flush, say goodbye, wait for the last byte or the timeout."""
+        """Drain: take nothing new, deliver what was taken, say goodbye, wait for the last byte."""
         deadline = time.monotonic() + self.settings.shutdown_timeout_s
         if self._reaper is not None:
             self._reaper.cancel()
         for door in self.doors:
             await door.close()
+        self.broker.stop()
+        while not self.broker.is_drained and time.monotonic() < deadline:
+            await asyncio.sleep(DRAIN_INTERVAL_S)
         self.broker.close()
         for door in self.doors:
             await door.finish(max(deadline - time.monotonic(), 0.1))

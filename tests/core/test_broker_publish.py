@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from penstock.core.access import FileAccess
+from penstock.core.ring import RUN_BYTES
 from penstock.core.settings import CoreSettings, LogSettings, OutboxSettings, TopicLimits, TopicRule
 from penstock.errors import InvalidTopic, NotAuthorized, PenstockError, QuotaExceeded
 from penstock.model import NEVER, Policy, Run
@@ -365,7 +366,7 @@ def test_the_first_rule_that_sets_a_value_wins() -> None:
 
 
 def test_the_lifetime_of_a_long_run_holds_for_what_a_small_ring_keeps_of_it() -> None:
-    stage = stage_with(TopicRule(filter="a", ttl_ms=1_000, ring_messages=2))
+    stage = stage_with(TopicRule(filter="a", ttl_ms=1_000, ring_bytes=RUN_BYTES + 2))
     stage.client("s").publish("a", b"1", b"2", b"3", b"4")
     stage.clock.advance(2.0)
     chunk = stage.broker.history.since_sequence("a", 0)

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from penstock.core.ring import RUN_BYTES, Partition, Ring, Rings
+from penstock.core.ring import PLAIN_BYTES, RUN_BYTES, Partition, Ring, Rings
 from penstock.core.settings import RingSettings
-from penstock.model import Run
+from penstock.model import Door, Run, Shape
 from penstock.testing import make_run, payloads_of
 
 STEP = 4096  # the least a ring reserves
@@ -39,7 +39,9 @@ class Writer:
 
     def make(self, count: int, size: int, gap: int = 0) -> Run:
         payloads = [bytes([number % 256]) * size for number in range(self.sequence, self.sequence + count)]
-        run = make_run(self.topic, *payloads, sequence=self.sequence, offset=self.offset + gap)
+        # An expiry far away: such a run is kept whole, which makes what it costs easy to tell.
+        stamps = {"sequence": self.sequence, "offset": self.offset + gap}
+        run = make_run(self.topic, *payloads, expires_at=1e9, **stamps)
         self.sequence += count
         self.offset += gap + count
         self.sizes += [size] * count
@@ -256,7 +258,7 @@ def test_a_ring_is_never_promised_more_than_its_partition_has() -> None:
     ring = rings.make("a", 100, ROOMY)
     for offset in range(1, 50):
         ring.append(make_run("a", bytes(50), sequence=offset, offset=offset))
-    assert 0 < cost(ring.runs()) <= 1_000
+    assert 0 < sum(len(run.slab) + PLAIN_BYTES for run in ring.runs()) <= 1_000
 
 
 @pytest.mark.parametrize("total_bytes", [0, 1, 15])
@@ -266,3 +268,48 @@ def test_without_memory_nothing_is_kept_and_nothing_fails(total_bytes: int) -> N
     ring.append(make_run("a", b"x", b"y", sequence=1, offset=1))
     assert ring.runs() == []
     assert ring.evicted_offset == 2
+
+
+PLAIN = [Shape("framed", Door.MQTT, qos, False, True) for qos in (0, 1)]
+WHOLE = Shape("", Door.WEB, 0, False, False)
+kinds = st.tuples(
+    st.sampled_from([*PLAIN, None]),  # None: a run that is kept as it is
+    st.sampled_from(["anna", "ben"]),
+    st.integers(0, 3),  # where the payload starts
+    st.integers(1, 4),
+    st.integers(0, 3),
+)
+
+
+@given(st.integers(0, 12), st.lists(kinds, max_size=60))
+def test_plain_messages_and_others_are_read_back_as_they_were_published(
+    limit: int, script: list[tuple[Shape | None, str, int, int, int]]
+) -> None:
+    ring, published, offset = Ring(limit, ROOMY, Partition(ROOMY)), [], 1
+    for shape, client_id, head, count, gap in script:
+        offset += gap
+        sequence = len(published) + 1
+        frames = [b"." * head + bytes([number % 256]) * (number % 7) for number in range(count)]
+        if shape is not None:
+            slab, stride, number = frames[0], len(frames[0]), 1
+        else:
+            slab, stride, number = b"." * (head + 3) * count, head + 3, count
+        run = Run("a", slab, head, stride, number, shape or WHOLE, client_id=client_id)
+        run.sequence, run.offset, run.published_at = sequence, offset, 7 * offset
+        ring.append(run)
+        published += [run.part(index, 1) for index in range(number)]
+        offset += number
+    singles = [run.part(index, 1) for run in ring.runs() for index in range(run.count)]
+    expected = published[-limit:] if limit else []
+    assert singles == expected
+    gone = published[: len(published) - len(expected)]
+    assert ring.evicted_offset == (gone[-1].offset if gone else 0)
+    assert ring.last_offset == (published[-1].offset if expected else 0) or not limit
+
+
+def test_plain_messages_cost_less_and_still_stay_within_the_bytes() -> None:
+    ring = Ring(1_000, 10_000, Partition(ROOMY))
+    for number in range(1, 301):
+        ring.append(Run("a", bytes(100), 0, 100, 1, PLAIN[0], sequence=number, offset=number))
+    assert ring.messages == 10_000 // (100 + PLAIN_BYTES)
+    assert [run.sequence for run in ring.runs()] == list(range(301 - ring.messages, 301))

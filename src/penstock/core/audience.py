@@ -97,7 +97,7 @@ class Audience:
                 form = form.merge(subscription.form)
             best = max(mine, key=lambda subscription: subscription.form.qos)
             table.setdefault(form, {})[session] = best
-        return list(table.items())
+        return [(form, members) for form, members in table.items() if members]
 
     def _find_overlapping(self) -> "dict[Session, None]":
         """Sessions in more than one group. Only the smaller groups are walked."""

@@ -27,10 +27,12 @@ from penstock.core.settings import CoreSettings
 from penstock.core.shared import SharedGroup
 from penstock.core.tick import Tick
 from penstock.core.topics import WILDCARDS, check_filter, check_topic, split_share
-from penstock.errors import NotAuthorized, PenstockError, QuotaExceeded
+from penstock.errors import NotAuthorized, PenstockError, QuotaExceeded, ShuttingDown
 from penstock.model import NEVER, Door, Policy, Reason, Run, Shape
 
 DROPS_TOPIC = "$penstock/drops"
+STALE_DEADLINES = 1_000
+"""How many deadlines of sessions that came back may wait for their time before they are cleared away."""
 
 
 class Receipt(Struct, frozen=True, gc=False):
@@ -105,6 +107,7 @@ class Broker:
         self._deadlines: list[tuple[float, int, Session]] = []  # of absent sessions and late wills
         self._deadline_number = 0
         self._server = Session(Identity(None, ""), Door.SERVER)
+        self._is_stopping = False
 
     # Publishing
 
@@ -131,33 +134,36 @@ class Broker:
         find_topic, client_id, wall_us = sender.topics.get, sender.client_id, tick.wall_us
         version, last, offset = router.version, tick.last, history.head + 1
         ticket: Ticket | None = None
-        for run in runs:
-            topic = find_topic(run.topic)
-            if topic is None:
-                try:
-                    topic = self._admit(run.topic, sender)
-                except PenstockError as error:
-                    refuse(run, error)
-                    continue
-            shape, count = run.shape, run.count
-            run.client_id = client_id
-            run.published_at = wall_us
-            run.sequence = sequence = topic.sequence + 1
-            topic.sequence = sequence + count - 1
-            run.offset = offset
-            history.head = (offset := offset + count) - 1
-            (topic.ring or self.topics.make_ring(topic)).append(run)
-            if not (shape.is_plain and topic.traits.is_plain):
-                ticket = self._publish_special(run, topic) or ticket
-                if topic.traits.batch_size:
-                    last = None  # it is gathered, not joined to what leaves with this turn
-            if topic.version != version:
-                router.refresh(topic)
-            audience = topic.audience
-            if last is not None and last.audience is audience and last.shape is shape:
-                last.runs.append(run)  # the same stretch goes on
-            elif audience is not NOBODY:
-                last = tick.add(topic, run)
+        try:
+            for run in runs:
+                topic = find_topic(run.topic)
+                if topic is None:
+                    try:
+                        topic = self._admit(run.topic, sender)
+                    except PenstockError as error:
+                        refuse(run, error)
+                        continue
+                shape, count = run.shape, run.count
+                run.client_id = client_id
+                run.published_at = wall_us
+                run.offset = offset
+                offset += count
+                run.sequence = sequence = topic.sequence + 1
+                topic.sequence = sequence + count - 1
+                if not (shape.is_plain and topic.traits.is_plain):
+                    ticket = self._publish_special(run, topic) or ticket
+                    if topic.traits.batch_size:
+                        last = None  # it is gathered, not joined to what leaves with this turn
+                (topic.ring or self.topics.make_ring(topic)).append(run)  # with all its stamps
+                if topic.version != version:
+                    router.refresh(topic)
+                audience = topic.audience
+                if last is not None and last.audience is audience and last.shape is shape:
+                    last.runs.append(run)  # the same stretch goes on
+                elif audience is not NOBODY:
+                    last = tick.add(topic, run)
+        finally:
+            history.head = offset - 1
         return ticket
 
     def _publish_special(self, run: Run, topic: Topic) -> Ticket | None:
@@ -185,6 +191,8 @@ class Broker:
         """Decide once whether a sender may use a topic."""
         check_topic(name, self.settings.topic)
         if sender.door is not Door.SERVER:
+            if self._is_stopping:
+                raise ShuttingDown("the server is about to stop")
             if name.startswith("$"):
                 raise NotAuthorized("topics that begin with $ are the server's own")
             if not self.access.may_publish(sender.identity, name):
@@ -214,7 +222,10 @@ class Broker:
 
         Raises:
             QuotaExceeded: there are too many sessions.
+            ShuttingDown: the server is about to stop.
         """
+        if self._is_stopping:
+            raise ShuttingDown("the server is about to stop")
         client_id = arrival.identity.client_id
         session = self.sessions.get(client_id)
         if session is not None:
@@ -323,14 +334,14 @@ class Broker:
 
     def _end(self, session: Session) -> None:
         """Forget a session and everything it still wanted."""
-        if session.will is not None:
-            self._publish_will(session)
         for filter in list(session.subscriptions):
             self._leave(session, filter)
         self.delivery.end(session)
         if self.sessions.get(session.client_id) is session:
             del self.sessions[session.client_id]
             self._state.delete("sessions", session.client_id)
+        if session.will is not None:
+            self._publish_will(session)
 
     def _reform(self, session: Session, reform: Callable[[Form], Form]) -> None:
         """The client came back on another wire: remake every form it had."""
@@ -360,7 +371,7 @@ class Broker:
         run = Run(will.topic, will.payload, 0, len(will.payload), 1, shape, will.properties, will.ttl)
         try:
             self.publish(run, session)
-        except (NotAuthorized, QuotaExceeded):
+        except PenstockError:
             # Rights or room may have gone since the will was accepted.
             self.ledger.add(run, session.client_id, Reason.NOT_AUTHORIZED)
 
@@ -404,6 +415,7 @@ class Broker:
             and not self.settings.outbox.block_wildcards
         ):
             policy = Policy.DROP_OLDEST  # a reader of everything may not stop everyone
+        self.tick.settle(inner)
         subscription = Subscription(filter, options, form, policy)
         group = self.router.open_group(filter)
         if old is not None:
@@ -425,10 +437,13 @@ class Broker:
         return True
 
     def _leave(self, session: Session, filter: str) -> None:
+        self.tick.settle(split_share(filter)[1])
         subscription = session.subscriptions.pop(filter)
         group = self.router.find_group(filter)
         assert group is not None
         group.leave(session, subscription)
+        if isinstance(group, SharedGroup):
+            self.delivery.leave(session, group)
         if not group:
             self.router.close_group(filter)
             if isinstance(group, SharedGroup):
@@ -442,17 +457,20 @@ class Broker:
         """Queue retained values; they leave in chunks, as the socket takes them."""
         if session.backlog is None:
             session.backlog = []
-        session.backlog.append(self._retained_entries(filter, form, self.history.head))
+        session.backlog.append(self._retained_entries(session, filter, form, self.history.head))
         session.is_flowing = False
         self.delivery.wake(session)
 
-    def _retained_entries(self, filter: str, form: Form, head: int) -> Iterator[tuple[Run, Form]]:
+    def _retained_entries(
+        self, session: Session, filter: str, form: Form, head: int
+    ) -> Iterator[tuple[Run, Form]]:
         for topic in self.retained.match(filter):
             run = topic.retained
             # A value published since then has been delivered live already.
             if run is None or run.offset > head or NEVER < run.expires_at <= self._clock.monotonic():
                 continue
-            yield run, form
+            if not (form.no_local and run.client_id == session.client_id):  # MQTT-3.8.3-3
+                yield run, form
 
     # Time
 
@@ -473,19 +491,45 @@ class Broker:
     def _tell_drops(self) -> None:
         """Publish what was not delivered, if someone listens."""
         self.ledger.is_watched = bool(self.router.match(DROPS_TOPIC))
-        if self.ledger.is_watched and (news := self.ledger.take_news()):
+        news = self.ledger.take_news()
+        if self.ledger.is_watched and news:
             self.publish_server(DROPS_TOPIC, json.encode(news))
 
     def _set_deadline(self, when: float, session: Session) -> None:
         self._deadline_number += 1
         heapq.heappush(self._deadlines, (when, self._deadline_number, session))
+        if len(self._deadlines) > 4 * len(self.sessions) + STALE_DEADLINES:
+            self._forget_stale_deadlines()
+
+    def _forget_stale_deadlines(self) -> None:
+        away = [session for session in self.sessions.values() if session.sink is None]
+        self._deadlines = []
+        for session in away:
+            for when in (session.expires_at, session.will_due):
+                if when < FOREVER:
+                    self._deadline_number += 1
+                    self._deadlines.append((when, self._deadline_number, session))
+        heapq.heapify(self._deadlines)
+
+    def stop(self) -> None:
+        """Take nothing new, and flush; what waits for slow subscribers goes on leaving."""
+        self._is_stopping = True
+        for session in self.sessions.values():
+            session.topics.clear()  # so that every publish is decided anew, and refused
+        self.tick.close()
+
+    @property
+    def is_drained(self) -> bool:
+        """Nothing waits for anyone who is connected."""
+        return not any(session.sink is not None and session.is_waiting for session in self.sessions.values())
 
     def close(self) -> None:
-        """Flush everything and end every connection."""
-        self.tick.close()
+        """End every connection; what still waits for one of them is recorded as not delivered."""
         for session in list(self.sessions.values()):
-            if session.sink is not None:
-                session.sink.close(Ending.SHUTTING_DOWN)
+            sink, session.sink = session.sink, None
+            if sink is not None:
+                self.delivery.detach(session)
+                sink.close(Ending.SHUTTING_DOWN)
 
     def _save(self, session: Session) -> None:
         if session.is_persistent:

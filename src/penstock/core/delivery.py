@@ -6,7 +6,7 @@ owed list under its policy and writes what is dropped into the ledger. `drain` b
 what waits in the outbox, then what is owed, then retained values, then the fast path again.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
 
 from penstock.core.audience import Members
@@ -30,7 +30,6 @@ CHUNK_BYTES = 64 * 1024
 TURN_BYTES = 4 * CHUNK_BYTES
 """How much one session may drain in one turn of the loop before others have theirs."""
 
-DROPPING = frozenset({Policy.DROP_NEWEST, Policy.DROP_OLDEST})
 _count_of = attrgetter("count")
 
 
@@ -56,7 +55,7 @@ class Delivery:
         self._sessions = sessions
         self._outbox_limits = Limits(settings.outbox.messages, settings.outbox.bytes)
         self._owed_limits = Limits(settings.sessions.owed_messages, settings.sessions.owed_bytes)
-        self._lagging: dict[Session, None] = {}
+        self._expiring: dict[Session, None] = {}  # something waits for them that may expire
         self._ready: dict[Session, None] = {}  # will drain in the next turn
         self._outcomes: dict[int, list[int]] = {}
         self.holding = Holding(
@@ -109,7 +108,8 @@ class Delivery:
                 flowing += 1
             else:
                 self._hold_all(session, runs, form, members[session].policy)
-        self._counters.delivered += flowing * sum(map(_count_of, runs))
+        if flowing:
+            self._counters.delivered += flowing * _count(runs)
         if form.limit_bytes:
             self._note_oversize(form, members, runs, now)
 
@@ -165,8 +165,10 @@ class Delivery:
                 self._deliver_shared_bytes(form, one, [message], now, dirty)
 
     def _note_oversize(self, form: Form, members: Iterable[Session], runs: Sequence[Run], now: float) -> None:
-        for run in form.oversize(runs, now):
-            for session in members:
+        """Record what was left out for those who got the rest; the others are told of when theirs leaves."""
+        reached = [session for session in members if session.is_flowing]
+        for run in form.oversize(runs, now) if reached else ():
+            for session in reached:
                 self._ledger.add(run, session.client_id, Reason.PACKET_TOO_LARGE)
 
     # Away, slow, or catching up
@@ -185,23 +187,24 @@ class Delivery:
         topic = self._topics.get(run.topic)
         if topic is not None and topic.traits.policy is not None:
             policy = topic.traits.policy
-        level = min(run.shape.qos, form.qos)
-        self._lagging[session] = None
+        if run.expires_at:
+            self._expiring[session] = None
+        is_durable = _is_durable(session, run, form)
         if session.sink is None:
-            if level and session.is_persistent:
+            if is_durable:
                 self._owe(session, run, form, policy)
             else:
                 self._ledger.add(run, session.client_id, Reason.NOT_CONNECTED)
             return
-        if level and session.owed:
-            self._owe(session, run, form, policy)
+        if session.owed:
+            self._owe(session, run, form, policy)  # nothing overtakes what is owed
             return
         if session.outbox is None:
             session.outbox = Outbox(self._outbox_limits)
-        session.is_flowing = False
-        is_durable = bool(level) and session.is_persistent and policy in DROPPING
-        if is_durable and not session.outbox.has_room(run):
+        if is_durable and policy is not Policy.BLOCK and not session.outbox.has_room(run):
             self._owe(session, run, form, policy)  # it will be fetched when the outbox is empty
+            if policy is Policy.DISCONNECT:
+                session.sink.close(Ending.SLOW)
             return
         self._enqueue(session, session.outbox, run, form, policy)
 
@@ -241,8 +244,9 @@ class Delivery:
 
     def outcome(self, run: Run) -> tuple[int, int]:
         """For how many subscribers a run of this turn was dropped, and how many hold its publisher back."""
-        dropped, blocked = self._outcomes.get(run.offset, (0, 0))
-        return dropped, blocked
+        offsets = range(run.offset, run.offset + run.count)
+        found = [self._outcomes[offset] for offset in offsets if offset in self._outcomes]
+        return sum(dropped for dropped, _ in found), sum(blocked for _, blocked in found)
 
     def _on_block_timeout(self, session: Session) -> None:
         self._shrink(session, Policy.BLOCK, Reason.BLOCK_TIMEOUT)
@@ -283,7 +287,6 @@ class Delivery:
             entries = self._next_entries(session)
             if not entries:
                 session.is_flowing = True
-                self._lagging.pop(session, None)
                 break
             sent, is_blocked = self._send(session, entries, now)
             budget -= sent
@@ -327,14 +330,14 @@ class Delivery:
             else:
                 parts.append(form.encode((run,), now))
                 self._counters.delivered += run.count
-                if form.limit_bytes:
-                    self._note_oversize(form, (session,), (run,), now)
+                for lost in form.oversize((run,), now) if form.limit_bytes else ():
+                    self._ledger.add(lost, session.client_id, Reason.PACKET_TOO_LARGE)
         if stop < len(entries):
             if session.outbox is None:
                 session.outbox = Outbox(self._outbox_limits)
             for run, form in reversed(entries[stop:]):
                 session.outbox.add_first(run, form)
-            self._lagging[session] = None
+            self._expiring[session] = None
         data = b"".join(parts)
         if data and session.sink is not None:
             session.sink.write(data)
@@ -361,57 +364,99 @@ class Delivery:
         """A session lost its connection: what waited for it is owed, or recorded as lost."""
         session.is_flowing = session.is_paused = False
         session.parts.clear()
-        session.backlog = None
-        self._lagging.pop(session, None)
         self._ready.pop(session, None)
         self.holding.release(session)
         self.holding.forget(session)
-        outbox, session.outbox = session.outbox, None
-        waiting = outbox.take(outbox.bytes + 1) if outbox else []
-        for run, form in reversed(waiting):
+        waiting = [*_take_all(session.outbox), *_take_all(session.owed)]
+        session.outbox = session.owed = None
+        own: list[Entry] = []
+        shared = session.inflight.take_shared() if session.inflight else []
+        for run, form in waiting:
             if isinstance(form, SharedForm):
-                form.group.owed.add_first(run, form)
-            elif session.is_persistent and run.shape.qos and form.qos:
-                if session.owed is None:
-                    session.owed = Owed(self._owed_limits)
-                session.owed.add_first(run, form)
+                shared.append((run, form))
+            elif _is_durable(session, run, form):
+                own.append((run, form))
             else:
                 self._ledger.add(run, session.client_id, Reason.DISCONNECTED)
-        for run, shared_form in reversed(session.inflight.take_shared() if session.inflight else []):
+        for run, shared_form in reversed(shared):
             shared_form.group.owed.add_first(run, shared_form)
+        if own:
+            session.owed = owed = Owed(self._owed_limits)
+            self._expiring[session] = None
+            for run, form in reversed(own):
+                owed.add_first(run, form)
 
     def reform(self, session: Session, reform: Callable[[Form], Form]) -> None:
         """Remake the forms of everything a session still gets."""
-        if session.inflight is not None:
-            for number, pending in session.inflight.entries.items():
-                if pending is not None:
-                    form = reform_any(pending.form, reform)
-                    session.inflight.entries[number] = Pending(pending.run, form, pending.level)
-        if session.owed:
-            session.owed.reform(lambda form: reform_any(form, reform))
+        _reform_waiting(session, lambda form: reform_any(form, reform))
+        if session.backlog:
+            session.backlog = [_reformed(entries, reform) for entries in session.backlog]
+
+    def leave(self, session: Session, group: SharedGroup) -> None:
+        """A session left a shared group: what it was chosen for stays its own, whoever is left."""
+        _reform_waiting(
+            session,
+            lambda form: form.form if isinstance(form, SharedForm) and form.group is group else form,
+        )
 
     def serve_group(self, group: SharedGroup) -> None:
         """Hand out what a shared group is owed, as far as someone is there to take it."""
         while group.owed and group.is_attended:
             dirty: list[Session] = []
+            now = self._clock.monotonic()
             for run, _ in group.owed.take(CHUNK_BYTES):
-                self._deliver_to_one(group, run, self._clock.monotonic(), dirty)
+                if NEVER < run.expires_at <= now:
+                    self._ledger.add(run, group.name, Reason.EXPIRED)
+                else:
+                    self._deliver_to_one(group, run, now, dirty)
             self._write(dirty)
 
     def end(self, session: Session) -> None:
         """A session is over: whatever it was still owed is recorded."""
-        owed, session.owed = session.owed, None
-        for run, _ in owed.take(owed.bytes + 1) if owed else ():
+        self._expiring.pop(session, None)
+        for run, _ in _take_all(session.owed):
             self._ledger.add(run, session.client_id, Reason.SESSION_ENDED)
         for pending in session.inflight.entries.values() if session.inflight else ():
             if pending is not None:
                 self._ledger.add(pending.run, session.client_id, Reason.SESSION_ENDED)
-        session.inflight = None
+        session.owed = session.inflight = session.backlog = None
 
     def reap(self, now: float) -> None:
         """Take out of every outbox what has expired."""
-        for session in list(self._lagging):
-            for queue in (session.outbox, session.owed):
-                for run in queue.remove_expired(now) if queue else ():
+        for session in list(self._expiring):
+            queues = [queue for queue in (session.outbox, session.owed) if queue]
+            for queue in queues:
+                for run in queue.remove_expired(now):
                     self._ledger.add(run, session.client_id, Reason.EXPIRED)
+            if not any(queue.may_expire for queue in queues):
+                del self._expiring[session]
             self._let_go(session)
+
+
+def _is_durable(session: Session, run: Run, form: Form) -> bool:
+    """A session gets this even if it is away meanwhile."""
+    return bool(run.shape.qos and form.qos) and session.is_persistent
+
+
+def _take_all(queue: Outbox | None) -> list[Entry]:
+    return queue.take(queue.bytes + 1) if queue else []
+
+
+def _reform_waiting(session: Session, reform: Callable[[Form], Form]) -> None:
+    if session.inflight is not None:
+        for number, pending in session.inflight.entries.items():
+            if pending is not None:
+                session.inflight.entries[number] = Pending(pending.run, reform(pending.form), pending.level)
+    for queue in (session.outbox, session.owed):
+        if queue:
+            queue.reform(reform)
+
+
+def _reformed(entries: Iterator[Entry], reform: Callable[[Form], Form]) -> Iterator[Entry]:
+    return ((run, reform(form)) for run, form in entries)
+
+
+def _count(runs: list[Run]) -> int:
+    """How many messages there are in runs of rising offsets, without looking at each if they are single."""
+    span = runs[-1].offset + runs[-1].count - runs[0].offset
+    return span if span == len(runs) else sum(map(_count_of, runs))

@@ -37,6 +37,11 @@ class Outbox:
         """Holds more than its limits, as it may under `block`."""
         return self.messages > self._limits.messages or self.bytes > self._limits.bytes
 
+    @property
+    def may_expire(self) -> bool:
+        """Holds something that does not live for ever, or did a moment ago."""
+        return self._next_expiry != FOREVER
+
     def has_room(self, run: Run) -> bool:
         """All of a run fits."""
         return self._fitting(run) == run.count

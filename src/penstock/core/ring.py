@@ -6,16 +6,17 @@ message. Trimming is done in steps: a ring may hold a quarter more than its limi
 a merged run of which only the end is wanted; readers never see it.
 """
 
+from array import array
 from collections import deque
-from operator import attrgetter
 
 from penstock.core.settings import RingSettings
-from penstock.model import Run
+from penstock.model import Run, Shape
 
 RUN_BYTES = 256
 """What a run costs beside its slab."""
+PLAIN_BYTES = 64
+"""What a plain message in a ring costs beside its bytes."""
 _STEP_BYTES = 4096
-_slab_of = attrgetter("slab")
 
 
 class Partition:
@@ -62,31 +63,50 @@ class Partition:
 
 
 class Ring:
-    """The last messages of one topic."""
+    """The last messages of one topic.
+
+    Most messages of a topic differ in nothing but payload and stamps. Of such a plain message only the
+    slab and two numbers are kept; a mould says what they have in common and makes a run of it again
+    when somebody reads. A message that does not fit the mould is kept as the run it is.
+    """
 
     __slots__ = (
         "_count",
+        "_entries",
+        "_first",
         "_forgotten_offset",
         "_high",
         "_limit",
         "_limit_bytes",
+        "_mould",
+        "_mould_client_id",
+        "_mould_head",
+        "_mould_shape",
         "_partition",
-        "_runs",
         "_size",
+        "_stamps",
+        "_whole",
         "reserved_bytes",
         "seen_offset",
     )
 
     def __init__(self, limit: int, limit_bytes: int, partition: Partition) -> None:
-        self._runs: list[Run] = []
+        self._entries: list[bytes | Run] = []  # slabs of plain messages, or runs
+        self._stamps = array("q")  # offset and time of each entry
+        self._first = 0  # the sequence of the oldest message; the others follow by one
+        self._whole = 0  # how many entries are runs
         self._count = 0
         self._size = 0
         self._limit = limit
         self._high = limit + limit // 4
         self._limit_bytes = limit_bytes
         self._partition = partition
-        self.reserved_bytes = 0
+        self._mould: Run | None = None
+        self._mould_shape: Shape | None = None
+        self._mould_client_id = ""
+        self._mould_head = 0
         self._forgotten_offset = 0
+        self.reserved_bytes = 0
         self.seen_offset = 0  # the newest message when the partition's hand last passed
 
     @property
@@ -96,69 +116,120 @@ class Ring:
 
     def append(self, run: Run) -> None:
         """Keep a run, and let go of what is beyond the limits."""
-        self._runs.append(run)
-        self._count += run.count
-        self._size += len(run.slab) + RUN_BYTES
+        slab = run.slab
+        if (
+            run.shape is self._mould_shape
+            and run.client_id is self._mould_client_id
+            and run.head == self._mould_head
+            and run.count == 1
+        ):
+            self._entries.append(slab)
+            self._count += 1
+            self._size += len(slab) + PLAIN_BYTES
+        else:
+            self._append_other(run)
+        stamp = self._stamps.append
+        stamp(run.offset)
+        stamp(run.published_at)
         if self._count > self._high or self._size > self.reserved_bytes:
             self._settle()
 
+    def _append_other(self, run: Run) -> None:
+        """The first of a kind makes the mould, once nothing is left of the last kind."""
+        is_plain = run.count == 1 and run.shape.is_plain and not run.expires_at
+        if not self._entries:
+            self._first = run.sequence
+        if is_plain and self._whole == len(self._entries):
+            self._set_mould(run)
+            self._entries.append(run.slab)
+            self._size += len(run.slab) + PLAIN_BYTES
+        else:
+            self._entries.append(run)
+            self._size += len(run.slab) + RUN_BYTES
+            self._whole += 1
+        self._count += run.count
+
+    def _set_mould(self, run: Run | None) -> None:
+        self._mould = run
+        self._mould_shape = None if run is None else run.shape
+        self._mould_client_id = "" if run is None else run.client_id
+        self._mould_head = 0 if run is None else run.head
+
     def _settle(self) -> None:
         if self._count > self._high or self._size > self._limit_bytes:
-            self._trim()
+            if self._whole or self._size > self._limit_bytes:
+                self._trim()
+            else:
+                self._trim_plain()
         if self._size > self.reserved_bytes:
             steps = self._size // _STEP_BYTES + 1
             self._partition.reserve(self, min(steps * _STEP_BYTES, self._limit_bytes))
 
-    def _trim(self) -> None:
-        if self._count == len(self._runs) and self._size <= self._limit_bytes:
-            self._trim_singles()
-        else:
-            self._trim_runs()
-
-    def _trim_singles(self) -> None:
-        """Runs of one message each, and only too many of them: no need to look at each by itself."""
+    def _trim_plain(self) -> None:
+        """Plain messages, and only too many of them: no need to look at each by itself."""
         over = self._count - self._limit
-        gone = self._runs[:over]
-        del self._runs[:over]
+        self._size -= sum(map(len, self._entries[:over])) + over * PLAIN_BYTES  # type: ignore[arg-type]
         self._count = self._limit
-        self._size -= sum(map(len, map(_slab_of, gone))) + over * RUN_BYTES
-        self._forgotten_offset = gone[-1].offset
+        self._first += over
+        self._drop_entries(over)
 
-    def _trim_runs(self) -> None:
-        runs, gone = self._runs, 0
-        while gone < len(runs):
-            oldest = runs[gone]
+    def _trim(self) -> None:
+        entries, gone = self._entries, 0
+        while gone < len(entries):
+            entry = entries[gone]
+            count = entry.count if isinstance(entry, Run) else 1
             over = max(self._count - self._limit, 0)
-            if over < oldest.count and self._size <= self._limit_bytes:
+            if over < count and self._size <= self._limit_bytes:
+                break
+            self._discount(entry)
+            # Part of a merged run may still be within the limits.
+            if isinstance(entry, Run) and over < count and self._keep_tail(entry, over, gone):
                 break
             gone += 1
-            self._forget(oldest)
-            # Part of a merged run may still be within the limits.
-            if over < oldest.count and self._keep_tail(oldest, over, gone):
-                break
-        del runs[:gone]
+        self._drop_entries(gone)
 
-    def _keep_tail(self, run: Run, over: int, gone: int) -> bool:
+    def _keep_tail(self, run: Run, over: int, index: int) -> bool:
         room = max(self._limit_bytes - self._size - RUN_BYTES, 0) // max(run.stride, 1)
         keep = min(run.count - over, room)
         if keep:
             tail = run.part(run.count - keep, keep)
-            self._runs.insert(gone, tail)
+            self._entries[index] = tail
+            self._stamps[2 * index] = tail.offset
+            self._first -= keep
+            self._whole += 1
             self._count += keep
             self._size += len(tail.slab) + RUN_BYTES
             self._forgotten_offset = tail.offset - 1
         return keep > 0
 
-    def _forget(self, run: Run) -> None:
-        self._count -= run.count
-        self._size -= len(run.slab) + RUN_BYTES
-        self._forgotten_offset = run.offset + run.count - 1
+    def _discount(self, entry: "bytes | Run") -> None:
+        """Take an entry that is about to go out of the sums."""
+        if isinstance(entry, Run):
+            self._count -= entry.count
+            self._size -= len(entry.slab) + RUN_BYTES
+            self._whole -= 1
+            self._first += entry.count
+        else:
+            self._count -= 1
+            self._size -= len(entry) + PLAIN_BYTES
+            self._first += 1
+
+    def _drop_entries(self, gone: int) -> None:
+        """Remove the oldest entries, which are in no sum any more."""
+        if gone:
+            last = self._entries[gone - 1]
+            end = last.count if isinstance(last, Run) else 1
+            self._forgotten_offset = max(self._forgotten_offset, self._stamps[2 * gone - 2] + end - 1)
+            del self._entries[:gone]
+            del self._stamps[: 2 * gone]
 
     def clear(self) -> None:
         """Let go of everything."""
-        for run in self._runs:
-            self._forget(run)
-        self._runs.clear()
+        self._forgotten_offset = max(self._forgotten_offset, self.last_offset)
+        self._entries.clear()
+        del self._stamps[:]
+        self._count = self._size = self._whole = 0
+        self._set_mould(None)
 
     def close(self) -> None:
         """Let go of everything and give the memory back."""
@@ -168,26 +239,31 @@ class Ring:
     @property
     def last_offset(self) -> int:
         """The offset of the newest message, 0 if there is none."""
-        return self._runs[-1].offset + self._runs[-1].count - 1 if self._runs else 0
+        if not self._entries:
+            return 0
+        last = self._entries[-1]
+        return self._stamps[-2] + (last.count - 1 if isinstance(last, Run) else 0)
 
     @property
     def evicted_offset(self) -> int:
         """The offset of the newest message that no reader gets any more, 0 if there is none."""
-        over, offset = self._count - self._limit, self._forgotten_offset
-        for run in self._runs:
-            if over <= 0:
-                break
-            offset = run.offset + min(over, run.count) - 1
-            over -= run.count
-        return offset
+        over = self._count - self._limit
+        if over <= 0:
+            return self._forgotten_offset
+        for index, entry in enumerate(self._entries):
+            count = entry.count if isinstance(entry, Run) else 1
+            if over <= count:
+                return int(self._stamps[2 * index]) + over - 1
+            over -= count
+        return self.last_offset
 
     def runs(self) -> list[Run]:
         """The last messages within the limit, oldest first."""
         over = self._count - self._limit
         if over <= 0:
-            return list(self._runs)
+            return self._make_runs()
         kept: list[Run] = []
-        for run in self._runs:
+        for run in self._make_runs():
             if over >= run.count:
                 over -= run.count
             elif over > 0:
@@ -196,6 +272,35 @@ class Ring:
             else:
                 kept.append(run)
         return kept
+
+    def _make_runs(self) -> list[Run]:
+        """Every entry as a run."""
+        runs: list[Run] = []
+        sequence, mould = self._first, self._mould
+        for index, entry in enumerate(self._entries):
+            if isinstance(entry, Run):
+                runs.append(entry)
+                sequence += entry.count
+            else:
+                assert mould is not None
+                runs.append(self._cast(mould, entry, sequence, index))
+                sequence += 1
+        return runs
+
+    def _cast(self, mould: Run, slab: bytes, sequence: int, index: int) -> Run:
+        offset, published_at = self._stamps[2 * index : 2 * index + 2]
+        return Run(
+            mould.topic,
+            slab,
+            mould.head,
+            len(slab),
+            1,
+            mould.shape,
+            client_id=mould.client_id,
+            sequence=sequence,
+            offset=offset,
+            published_at=published_at,
+        )
 
     def since(self, sequence: int) -> list[Run]:
         """What it has after a sequence, oldest first."""

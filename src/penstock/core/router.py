@@ -145,9 +145,12 @@ class Router:
         """No filter that came or went since the topic last looked concerns it."""
         if not self._changes or topic.version < self._changes[0][0] - 1:
             return False
-        return not any(
-            version > topic.version and matches(filter, topic.name) for version, filter in self._changes
-        )
+        for version, filter in reversed(self._changes):
+            if version <= topic.version:
+                break
+            if matches(filter, topic.name):
+                return False
+        return True
 
     def _intern(self, groups: list[AnyGroup]) -> Audience:
         if not groups:

@@ -11,6 +11,7 @@ from typing import Protocol
 from penstock.core.audience import Audience
 from penstock.core.clock import Clock, Handle, Scheduler
 from penstock.core.registry import Topic
+from penstock.core.topics import matches
 from penstock.model import Run
 
 
@@ -128,6 +129,13 @@ class Tick:
         callbacks, self._after = self._after, []
         for callback in callbacks:
             callback()
+
+    def settle(self, filter: str) -> None:
+        """Someone comes or goes: what was published before leaves now, to those who were there then."""
+        for topic in [topic for topic in self._batches if matches(filter, topic.name)]:
+            self._release(topic)
+        if self._stretches:
+            self.flush()
 
     def close(self) -> None:
         """Release every batch and flush: nothing is left behind."""

@@ -193,7 +193,7 @@ class Client:
         """In-flight first, with the same numbers, as every door owes it."""
         if self.session.inflight is None:
             return
-        now, parts = self._clock.monotonic(), []
+        now, parts = self._clock.monotonic(), list[bytes]()
         for number, pending in self.session.inflight.entries.items():
             if pending is not None:
                 for before, after, _ in pending.form.frames((pending.run,), now, again=True):

@@ -12,6 +12,7 @@ from penstock.errors import (
     StorageUnavailable,
     TooLarge,
 )
+from penstock.wire.mqtt.packets import Version
 from penstock.wire.mqtt.reasons import ReasonCode, ReturnCode
 
 REASONS: dict[str, ReasonCode] = {
@@ -26,6 +27,9 @@ REASONS: dict[str, ReasonCode] = {
     ShuttingDown.code: ReasonCode.SERVER_SHUTTING_DOWN,
 }
 """What an MQTT 5 client is told for a code."""
+
+ENDING = frozenset({TooLarge.code, ShuttingDown.code})
+"""Errors that no acknowledgement has a word for: the connection ends instead."""
 
 NOT_OF_THIS_DOOR = frozenset({"invalid-cursor", "invalid-config", "malformed"})
 """Codes that never reach a client here: cursors and settings do not travel, wire errors have reasons."""
@@ -49,9 +53,23 @@ SUBACK_FAILURE = 0x80
 """All that a 3.1.1 SUBACK can say of a filter that was not granted."""
 
 
+def ends_connection(error: PenstockError, version: Version) -> bool:
+    """Whether a publish that failed like this ends its connection.
+
+    MQTT 3.1.1 cannot say "later": only without an acknowledgement does the client keep the message.
+    """
+    return error.code in ENDING or (error.retryable and version is Version.V311)
+
+
 def reason_of(error: PenstockError) -> ReasonCode:
     """The MQTT 5 reason for an error."""
     return REASONS.get(error.code, ReasonCode.UNSPECIFIED_ERROR)
+
+
+def refusal_of(error: PenstockError) -> ReasonCode:
+    """The reason in a CONNACK, which has another word for a server that is about to stop."""
+    reason = reason_of(error)
+    return ReasonCode.SERVER_UNAVAILABLE if reason is ReasonCode.SERVER_SHUTTING_DOWN else reason
 
 
 def return_code_of(reason: ReasonCode) -> ReturnCode:

@@ -2,40 +2,27 @@
 
 It is an asyncio protocol and core's sink at once. Reading and writing never wait: a chunk is taken
 whole, deliveries arrive as joined bytes at the tick's flush, acknowledgements follow in the same turn.
-Control packets are written at once and so never wait behind an outbox.
+Control packets are written at once and so never wait behind an outbox. What the packets mean is in
+`handlers.py`, but for publishes, which come in runs.
 """
 
 import asyncio
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from functools import partial
+from typing import TYPE_CHECKING, cast
 
 from penstock.core.broker import Receipt
 from penstock.core.ports import Form
-from penstock.core.sessions import Ending, Options, Session
-from penstock.doors.mqtt.answers import ENDINGS, SUBACK_FAILURE, reason_of
-from penstock.doors.mqtt.forms import MqttForm, form_of
+from penstock.core.sessions import Ending, Session
+from penstock.doors.mqtt.answers import ENDINGS, ends_connection, reason_of
+from penstock.doors.mqtt.forms import MqttForm
+from penstock.doors.mqtt.handlers import HANDLERS, on_unexpected
+from penstock.doors.mqtt.resending import Resending
 from penstock.errors import PenstockError
-from penstock.model import Run
-from penstock.wire.mqtt.encode import PINGRESP, encode_packet
-from penstock.wire.mqtt.packets import (
-    Auth,
-    Connect,
-    Disconnect,
-    Packet,
-    PingReq,
-    PubAck,
-    PubComp,
-    PubRec,
-    PubRel,
-    Request,
-    SubAck,
-    Subscribe,
-    UnsubAck,
-    Unsubscribe,
-    Version,
-)
+from penstock.model import Reason, Run
+from penstock.wire.mqtt.encode import encode_packet
+from penstock.wire.mqtt.packets import Connect, Disconnect, Packet, PubAck, PubRec, Version
 from penstock.wire.mqtt.reader import RunReader
-from penstock.wire.mqtt.reasons import MqttWireError, ProtocolViolation, ReasonCode
+from penstock.wire.mqtt.reasons import MqttWireError, ReasonCode
 
 if TYPE_CHECKING:
     from penstock.doors.mqtt.door import MqttDoor
@@ -44,7 +31,6 @@ CLOSING_TIMEOUT_S = 5.0
 """How long the last bytes may take to leave a connection that is being closed."""
 CONTROL_LIMIT_BYTES = 1024 * 1024
 """How many bytes of answers a peer may leave unread before we read no more from it."""
-_SUCCESS = ReasonCode.SUCCESS
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -52,20 +38,24 @@ class Connection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_acks",
-        "_deadline_s",
-        "_door",
+        "_again",
+        "_deadline",
         "_is_closing",
-        "_is_graceful",
+        "_is_full",
         "_is_held",
         "_is_reading",
+        "_keep_alive_s",
         "_last_seen",
-        "_limit_bytes",
         "_loop",
         "_reader",
         "_session",
         "_transport",
+        "_unanswered",
         "_waiting",
-        "expiry",
+        "_window",
+        "door",
+        "limit_bytes",
+        "notes",
         "peer",
         "version",
     )
@@ -73,19 +63,26 @@ class Connection(asyncio.BufferedProtocol):
     _transport: asyncio.Transport
 
     def __init__(self, door: "MqttDoor") -> None:
-        self._door = door
+        settings = door.settings
+        self.door = door
         self._loop = door.loop
-        self._reader = RunReader(door.limit_bytes, door.names, door.settings.topic_alias_maximum)
+        self._reader = RunReader(
+            door.limit_bytes, door.names, settings.topic_alias_maximum, settings.max_control_bytes
+        )
         self._session: Session | None = None
         self._acks: list[bytes] | None = None
+        self._unanswered = 0  # of `_acks`, those that end their exchange
+        self._window = settings.receive_maximum
         self._waiting: list[Packet | Run] | None = None  # read while the password is still checked
+        self._again: Resending | None = None
         self._last_seen = 0.0
-        self._deadline_s = door.settings.connect_timeout_s
-        self._limit_bytes = 0
-        self._is_closing = self._is_graceful = self._is_held = False
+        self._deadline = 0.0  # for CONNECT, and for the last bytes
+        self._keep_alive_s = 0.0
+        self._is_closing = self._is_held = self._is_full = False
         self._is_reading = True
+        self.limit_bytes = 0
+        self.notes = 0
         self.version = Version.V311
-        self.expiry: float | None = None
         self.peer = ""
 
     # The socket
@@ -94,67 +91,75 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)  # uvloop's does not derive from it
         peer = transport.get_extra_info("peername")
         self.peer = f"{peer[0]}:{peer[1]}" if peer else ""
-        self._transport.set_write_buffer_limits(high=self._door.settings.write_buffer_bytes)
+        self._transport.set_write_buffer_limits(high=self.door.settings.write_buffer_bytes)
         self._last_seen = self._loop.time()
-        self._door.on_open(self, self._last_seen + self._deadline_s)
+        self._deadline = self._last_seen + self.door.settings.connect_timeout_s
+        self.door.on_open(self, self._deadline)
 
     def get_buffer(self, size_hint: int) -> memoryview:
-        return self._door.buffer
+        return self.door.buffer
 
     def buffer_updated(self, size: int) -> None:
-        data = bytes(self._door.buffer[:size])
+        data = bytes(self.door.buffer[:size])
         self._last_seen = now = self._loop.time()
-        self._door.counters.bytes_received += size
-        tick = self._door.tick
+        self.door.counters.bytes_received += size
+        tick = self.door.tick
         is_alone = tick.open_alone(now)
-        items = self._reader.feed(data)
-        if self._waiting is not None:
-            self._waiting += items
-        elif items:
-            self._take(items)
-        if self._reader.error is not None and self._waiting is None:
-            self._on_wire_error(self._reader.error)
-        if is_alone:
-            tick.flush()
+        try:
+            items = self._reader.feed(data)
+            if self._waiting is not None:
+                self._waiting += items
+            elif items:
+                self._take(items)
+            if self._reader.error is not None and self._waiting is None:
+                self._on_wire_error(self._reader.error)
+        finally:  # a turn that was begun must end, or everyone waits for ever
+            if is_alone:
+                tick.flush()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._is_closing = True
         session, self._session = self._session, None
         if session is not None:
-            self._door.broker.disconnect(session, self, is_graceful=self._is_graceful, expiry=self.expiry)
-        self._door.on_lost(self)
+            self.door.broker.disconnect(session, self, is_graceful=False)
+        self.door.on_lost(self)
 
     def pause_writing(self) -> None:
-        if self._session is not None and self._session.sink is self:
-            self._door.broker.pause(self._session)
+        self._is_full = True
+        if self._session is not None:
+            self.door.broker.pause(self._session)
 
     def resume_writing(self) -> None:
+        self._is_full = False
         self._set_reading()
-        if self._session is not None and self._session.sink is self:
-            self._door.broker.unpause(self._session)
+        if self._session is not None:
+            self._go_on(self._session)
 
     def check_deadline(self, now: float) -> float | None:
         """Keep alive, the time for CONNECT, and the time for the last bytes after a close."""
-        if self._transport.is_closing() and not self._is_closing:
+        if self not in self.door.connections:
             return None
-        due = self._last_seen + self._deadline_s
-        if not self._deadline_s:
-            return None
-        if not self._is_reading and not self._is_closing:
-            return now + self._deadline_s  # we are the ones who do not listen: its clock stands still
-        if now < due:
-            return due
         if self._is_closing or self._session is None:
+            if self._waiting is not None:  # it has said CONNECT; the check of its password is ours
+                return now + self.door.settings.connect_timeout_s
+            if now < self._deadline:
+                return self._deadline
             self._transport.abort()
             return None
-        self._door.note("keep alive timeout", self, self._session.client_id)
+        if not self._keep_alive_s:
+            return None
+        if self._is_held:
+            return now + self._keep_alive_s  # we are the ones who do not listen: its clock stands still
+        if now < self._last_seen + self._keep_alive_s:
+            return self._last_seen + self._keep_alive_s
+        self.door.note("keep alive timeout", self)
         self.end(ReasonCode.KEEP_ALIVE_TIMEOUT)
-        return now + CLOSING_TIMEOUT_S
+        return self._deadline
 
     # Core's sink
 
     def write(self, data: bytes) -> None:
-        self._door.counters.bytes_sent += len(data)
+        self.door.counters.bytes_sent += len(data)
         self._transport.write(data)
 
     def hold(self, *, is_unacknowledged: bool) -> None:
@@ -170,8 +175,12 @@ class Connection(asyncio.BufferedProtocol):
             self._write_acks()
 
     def close(self, reason: str) -> None:
-        self._session = None  # core has let go of it, or will
-        self.end(ENDINGS[Ending(reason)])
+        session, self._session = self._session, None
+        ending = Ending(reason)
+        self.end(ENDINGS[ending], is_lingering=ending is Ending.SHUTTING_DOWN)
+        if session is not None and session.sink is self:
+            # Core is in the middle of a delivery; it can let go of the session when that is done.
+            self._loop.call_soon(partial(self.door.broker.disconnect, session, self, is_graceful=False))
 
     # Packets
 
@@ -181,21 +190,24 @@ class Connection(asyncio.BufferedProtocol):
         if session is None:
             if not self._is_closing:
                 self._on_first(items)
-            return
-        self._door.counters.packets_received += len(items)
-        if self._reader.is_plain:
-            self._door.broker.publish_all(cast("list[Run]", items), session, self._on_refused)
-            return
+        elif self._reader.is_plain:
+            self.door.counters.packets_received += len(items)
+            self.door.broker.publish_all(cast("list[Run]", items), session, self._on_refused)
+        else:
+            self._take_each(items, session)
+
+    def _take_each(self, items: list[Packet | Run], session: Session) -> None:
+        self.door.counters.packets_received += len(items)
         for item in items:
             if type(item) is not Run:
                 try:
-                    _HANDLERS[type(item)](self, item, session)
+                    HANDLERS.get(type(item), on_unexpected)(self, item, session)
                 except MqttWireError as error:
                     self._on_wire_error(error)
             elif item.packet_id:
                 self._on_numbered(item, session)
             else:
-                self._door.broker.publish_all((item,), session, self._on_refused)
+                self.door.broker.publish_all((item,), session, self._on_refused)
             if self._is_closing:
                 return
 
@@ -203,184 +215,143 @@ class Connection(asyncio.BufferedProtocol):
         """The first packet must be CONNECT; the rest waits until it is answered."""
         packet = items[0]
         if not isinstance(packet, Connect):
-            self._transport.abort()  # MQTT-3.1.0-1
             self._is_closing = True
+            self._transport.abort()  # MQTT-3.1.0-1
             return
         self.version = packet.version
         self._waiting = items[1:]
-        self._door.admit(self, packet)
-
-    def set_wire(self, limit_bytes: int) -> None:
-        """How large a packet the client takes; 0 if it did not say."""
-        self._limit_bytes = limit_bytes
+        self.door.admit(self, packet)
 
     def accept(self, session: Session, connack: bytes, keep_alive_s: float) -> None:
         """The door let the client in: answer, send again what was on its way, go on."""
         self._session = session
-        self._deadline_s = keep_alive_s
+        # What the client has not released yet was sent on an earlier connection and is no part of its quota.
+        self._window = self.door.settings.receive_maximum + len(session.received or ())
+        self._keep_alive_s = keep_alive_s
         if keep_alive_s:
-            self._door.watch(self, self._last_seen + keep_alive_s)
+            self.door.watch(self, self._last_seen + keep_alive_s)
         self.write(connack)
-        self._send_again(session)
-        self._door.broker.resume(session)
+        if session.inflight:
+            self._again = Resending(session.inflight, self.version)
+            self.door.broker.pause(session)  # nothing new before the last of it
+            self._go_on(session)
+        else:
+            self.door.broker.resume(session)
         waiting, self._waiting = self._waiting, None
         self._set_reading()
         if waiting:
-            self._take(waiting)
+            self._take_each(waiting, session)
         if self._reader.error is not None:
             self._on_wire_error(self._reader.error)
 
-    def _send_again(self, session: Session) -> None:
-        """In-flight first: same packet identifiers, marked as duplicates (MQTT-4.4.0-1)."""
-        if session.inflight is None:
+    def _go_on(self, session: Session) -> None:
+        """The way out is free: send what is on its way again, then let core send what it has."""
+        again = self._again
+        if again is None:
+            self.door.broker.unpause(session)
             return
-        now, parts = self._door.clock.monotonic(), []
-        for number, pending in session.inflight.entries.items():
-            if pending is None:
-                parts.append(encode_packet(PubRel(number), self.version))
-                continue
-            for before, after, _ in pending.form.frames((pending.run,), now, again=True):
-                parts += (before, number.to_bytes(2, "big"), after)
-        if parts:
-            self.write(b"".join(parts))
+        while again and not self._is_full:
+            data = again.take(self.door.clock.monotonic())
+            if not data:
+                break
+            self.write(data)
+        for pending in again.too_large:
+            self.door.broker.ledger.add(pending.run, session.client_id, Reason.PACKET_TOO_LARGE)
+        again.too_large.clear()
+        if not again and not self._is_full:
+            self._again = None
+            self.door.broker.unpause(session)
+            self.door.broker.resume(session)
 
     def reform(self, form: Form) -> Form:
         """A form of this session's last connection, for this one."""
         assert isinstance(form, MqttForm)
-        return form.on_wire(self.version, self._limit_bytes)
+        return form.on_wire(self.version, self.limit_bytes)
+
+    def on_acknowledged(self, session: Session) -> None:
+        """The client has room for one more of what is sent again."""
+        if self._again is not None and not self._is_full:
+            self._go_on(session)
+
+    # Publishes at QoS 1 and 2
 
     def _on_numbered(self, run: Run, session: Session) -> None:
-        """A publish at QoS 1 or 2."""
-        packet_id = run.packet_id
-        is_twice = run.shape.qos == 2 and session.received is not None and packet_id in session.received
-        if self.version is Version.V5 and not is_twice and self._is_window_exceeded(session):
+        packet_id, qos, received = run.packet_id, run.shape.qos, session.received
+        if qos == 2 and received is not None and packet_id in received:
+            self._acknowledge(encode_packet(PubRec(packet_id), self.version), None)  # MQTT-4.3.3-10
+            return
+        if self.version is Version.V5 and self._unanswered + len(received or ()) >= self._window:
             self.end(ReasonCode.RECEIVE_MAXIMUM_EXCEEDED)
             return
-        receipt: Receipt | None = None
-        reason = _SUCCESS
-        if not is_twice:
-            try:
-                receipt = self._door.broker.publish(run, session)
-            except PenstockError as error:
-                reason = reason_of(error)
-                self._on_refused(run, error)
-        if run.shape.qos == 1:
-            ack = (
-                b"\x40\x02" + packet_id.to_bytes(2, "big")
-                if not reason
-                else self._encode_ack(PubAck, packet_id, reason)
-            )
+        try:
+            receipt = self.door.broker.publish(run, session)
+        except PenstockError as error:
+            self._refuse_numbered(run, error)
+            return
+        if qos == 1:
+            self._unanswered += 1
+            self._acknowledge(b"\x40\x02" + packet_id.to_bytes(2, "big"), receipt)
         else:
-            if not reason:
-                if session.received is None:
-                    session.received = set()
-                session.received.add(packet_id)
-            ack = self._encode_ack(PubRec, packet_id, reason)
-        self._acknowledge(ack, receipt)
+            if received is None:
+                received = session.received = set()
+            received.add(packet_id)
+            self._acknowledge(b"\x50\x02" + packet_id.to_bytes(2, "big"), receipt)
 
-    def _is_window_exceeded(self, session: Session) -> bool:
-        waiting = len(self._acks or ()) + len(session.received or ())
-        return waiting >= self._door.settings.receive_maximum
-
-    def _encode_ack(self, kind: type[PubAck] | type[PubRec], packet_id: int, reason: ReasonCode) -> bytes:
+    def _refuse_numbered(self, run: Run, error: PenstockError) -> None:
+        reason = reason_of(error)
+        self._on_refused(run, error)
+        if ends_connection(error, self.version):
+            self.end(reason)
+            return
         # MQTT 3.1.1 has no word for a refusal: the message is acknowledged and not published.
-        return encode_packet(kind(packet_id, reason), self.version)
+        kind = PubAck if run.shape.qos == 1 else PubRec
+        self._unanswered += 1
+        self._acknowledge(encode_packet(kind(run.packet_id, reason), self.version), None)
 
     def _acknowledge(self, ack: bytes, receipt: Receipt | None) -> None:
         if self._acks is None:
             self._acks = []
         if not self._acks:
             if receipt is None:
-                self._door.broker.tick.after(self._write_acks)
+                self.door.tick.after(self._write_acks)
             else:
-                self._door.broker.when_settled(receipt, self._write_acks)
+                self.door.broker.when_settled(receipt, self._write_acks)
         self._acks.append(ack)
+        if self._is_held and len(self._acks) >= self._window:
+            self._set_reading(wanted=False)  # 3.1.1 has no window of its own
 
     def _write_acks(self) -> None:
         if self._acks and not self._is_held and not self._is_closing:
             acks, self._acks = self._acks, []
-            self._control(b"".join(acks))
+            self._unanswered = 0
+            self.control(b"".join(acks))
 
     def _on_refused(self, run: Run, error: PenstockError) -> None:
-        assert self._session is not None
-        self._door.on_refused(self, self._session.client_id, run, error)
-
-    def _on_puback(self, packet: PubAck, session: Session) -> None:
-        if packet.reason < 0x80:
-            self._door.broker.acknowledge(session, packet.packet_id)
-        else:
-            self._door.broker.refuse(session, packet.packet_id)
-
-    def _on_pubrec(self, packet: PubRec, session: Session) -> None:
-        if packet.reason >= 0x80:
-            self._door.broker.refuse(session, packet.packet_id)
+        if self._is_closing:
             return
-        is_known = session.inflight is not None and session.inflight.release(packet.packet_id)
-        reason = _SUCCESS if is_known else ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
-        self._answer(PubRel(packet.packet_id, reason))
-
-    def _on_pubrel(self, packet: PubRel, session: Session) -> None:
-        is_known = session.received is not None and packet.packet_id in session.received
-        if is_known and session.received is not None:
-            session.received.discard(packet.packet_id)
-        reason = _SUCCESS if is_known else ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
-        self._answer(PubComp(packet.packet_id, reason))
-
-    def _on_pubcomp(self, packet: PubComp, session: Session) -> None:
-        self._door.broker.acknowledge(session, packet.packet_id)
-
-    def _on_subscribe(self, packet: Subscribe, session: Session) -> None:
-        identifier = packet.properties.subscription_ids[0] if packet.properties.subscription_ids else 0
-        reasons = tuple(self._subscribe(request, identifier, session) for request in packet.requests)
-        self._answer(SubAck(packet.packet_id, reasons))
-
-    def _subscribe(self, request: Request, identifier: int, session: Session) -> int:
-        options = Options(request.qos, request.no_local, request.retain_as_published, identifier)
-        try:
-            self._door.broker.subscribe(
-                session,
-                request.filter,
-                options,
-                form_of(options, self.version, self._limit_bytes),
-                policy=self._door.settings.policy,
-                retained=request.retain_handling < 2,
-                retained_if_known=request.retain_handling == 0,
-            )
-        except PenstockError as error:
-            self._door.note("subscription refused", self, session.client_id, request.filter, str(error))
-            return reason_of(error) if self.version is Version.V5 else SUBACK_FAILURE
-        return request.qos
-
-    def _on_unsubscribe(self, packet: Unsubscribe, session: Session) -> None:
-        reasons = tuple(
-            _SUCCESS if self._door.broker.unsubscribe(session, filter) else ReasonCode.NO_SUBSCRIPTION_EXISTED
-            for filter in packet.filters
-        )
-        self._answer(UnsubAck(packet.packet_id, reasons))
-
-    def _on_pingreq(self, packet: PingReq, session: Session) -> None:
-        self._control(PINGRESP)
-
-    def _on_disconnect(self, packet: Disconnect, session: Session) -> None:
-        expiry = packet.properties.session_expiry
-        if expiry is not None:
-            if expiry and not session.is_persistent:
-                raise ProtocolViolation("a session that ends with its connection cannot be prolonged")
-            self.expiry = float(expiry)
-        self._is_graceful = packet.reason != ReasonCode.DISCONNECT_WITH_WILL
-        self._end_now()
-
-    def _on_unexpected(self, packet: Packet, session: Session) -> None:
-        raise ProtocolViolation(f"{type(packet).__name__.upper()} from a client")
+        self.door.on_refused(self, run, error)
+        if not run.packet_id and ends_connection(error, Version.V5):
+            self._loop.call_soon(self.end, reason_of(error))  # core has more of this chunk in hand
 
     # Ending
+
+    @property
+    def client_id(self) -> str:
+        """Who is connected; empty if nobody is."""
+        return self._session.client_id if self._session is not None else ""
+
+    @property
+    def is_stranger(self) -> bool:
+        """Not let in yet, and not turned away either."""
+        return self._session is None and not self._is_closing
 
     def _on_wire_error(self, error: MqttWireError) -> None:
         if self._is_closing:
             return
-        self._door.on_wire_error(self, error)
+        self.door.on_wire_error(self, error)
         if self._session is None:
-            self._door.refuse(self, error.reason)
+            self.version = self._reader.version
+            self.door.refuse_bytes(self, error, is_greeted=self._reader.is_greeted)
         else:
             self.end(error.reason)
 
@@ -389,23 +360,37 @@ class Connection(asyncio.BufferedProtocol):
         self._waiting = None
         if not self._is_closing:
             self.write(connack)
-            self._end_now()
+            self.leave()
 
-    def end(self, reason: ReasonCode) -> None:
+    def end(self, reason: ReasonCode, *, is_lingering: bool = False) -> None:
         """Say why, as far as the client's version has words for it, and close."""
         if self._is_closing:
             return
         if self.version is Version.V5:
             self.write(encode_packet(Disconnect(reason), self.version))
-        self._end_now()
+        self.leave(is_lingering=is_lingering)
 
-    def _end_now(self) -> None:
-        """Close when everything written has left; abort if that takes too long."""
+    def leave(
+        self, *, is_graceful: bool = False, expiry: float | None = None, is_lingering: bool = False
+    ) -> None:
+        """Let go of the session and close when everything written has left; abort if that takes too long.
+
+        Args:
+            is_lingering: the client closes first. Closing while it still sends would reset the connection,
+                and take with it what the client has not read yet.
+        """
+        session, self._session = self._session, None
+        if is_lingering:
+            self._set_reading()
         self._is_closing = True
-        self._last_seen = self._loop.time()
-        self._deadline_s = CLOSING_TIMEOUT_S
-        self._transport.close()
-        self._door.watch(self, self._last_seen + CLOSING_TIMEOUT_S)
+        if session is not None:
+            self.door.broker.disconnect(session, self, is_graceful=is_graceful, expiry=expiry)
+        if is_lingering and not self._transport.is_closing():
+            self._transport.write_eof()
+        else:
+            self._transport.close()
+        self._deadline = self._loop.time() + CLOSING_TIMEOUT_S
+        self.door.watch(self, self._deadline)
 
     def abort(self) -> None:
         """Close without waiting for anything."""
@@ -413,11 +398,16 @@ class Connection(asyncio.BufferedProtocol):
 
     # Writing
 
-    def _answer(self, packet: Packet) -> None:
-        self._control(encode_packet(packet, self.version))
+    def answer(self, packet: Packet) -> None:
+        """Write the answer to a request."""
+        data = encode_packet(packet, self.version)
+        if self.limit_bytes and len(data) > self.limit_bytes:
+            self.end(ReasonCode.PACKET_TOO_LARGE)  # MQTT-3.1.2-24
+        else:
+            self.control(data)
 
-    def _control(self, data: bytes) -> None:
-        """Write a control packet: at once, past everything that waits in the outbox."""
+    def control(self, data: bytes) -> None:
+        """Write control packets: at once, past everything that waits in the outbox."""
         if self._is_closing:
             return
         self.write(data)
@@ -437,16 +427,3 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
         else:
             self._transport.pause_reading()
-
-
-_HANDLERS: dict[type, Callable[[Connection, Any, Session], None]] = {
-    PubAck: Connection._on_puback,
-    PubRec: Connection._on_pubrec,
-    PubRel: Connection._on_pubrel,
-    PubComp: Connection._on_pubcomp,
-    Subscribe: Connection._on_subscribe,
-    Unsubscribe: Connection._on_unsubscribe,
-    PingReq: Connection._on_pingreq,
-    Disconnect: Connection._on_disconnect,
-    Auth: Connection._on_unexpected,
-}

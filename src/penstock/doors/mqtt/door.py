@@ -13,7 +13,7 @@ from penstock.core.broker import Arrival, Broker
 from penstock.core.clock import Clock
 from penstock.core.sessions import Will
 from penstock.doors.base import Wheel
-from penstock.doors.mqtt.answers import reason_of, return_code_of
+from penstock.doors.mqtt.answers import refusal_of, return_code_of
 from penstock.doors.mqtt.connection import Connection
 from penstock.doors.mqtt.settings import MqttSettings
 from penstock.errors import PenstockError
@@ -22,17 +22,19 @@ from penstock.wire.mqtt import packets
 from penstock.wire.mqtt.encode import encode_packet
 from penstock.wire.mqtt.packets import ConnAck, Connect, Version
 from penstock.wire.mqtt.properties import NO_PROPERTIES, PacketProperties
-from penstock.wire.mqtt.reader import Names
+from penstock.wire.mqtt.reader import SOON, Names
 from penstock.wire.mqtt.reasons import MqttWireError, ReasonCode
 
 log = structlog.get_logger("penstock.mqtt")
 
-FRAMING_BYTES = 64 * 1024 + 1024
-"""What a PUBLISH may have beside its payload: topic, properties, headers."""
 READ_BYTES = 64 * 1024
 FILES_KEPT_FREE = 500
 KEEP_ALIVE_FACTOR = 1.5
 NO_EXPIRY = 0xFFFFFFFF
+SMALLEST_LIMIT_BYTES = 64
+"""A client that takes no packets of this size could not even be told what CONNACK has to tell."""
+NOTES_PER_CONNECTION = 20
+"""Lines in the log that one connection may cause: who is refused a thousand times fills no disk."""
 
 
 class MqttDoor:
@@ -48,7 +50,7 @@ class MqttDoor:
         self.tick = broker.tick
         self.names = Names()
         self.buffer = memoryview(bytearray(READ_BYTES))  # one for all: a chunk is taken whole at once
-        self.limit_bytes = settings.max_payload_bytes + FRAMING_BYTES
+        self.limit_bytes = settings.max_payload_bytes + settings.max_control_bytes
         self.loop = asyncio.get_running_loop()
         self.connections: set[Connection] = set()
         self._host = host
@@ -70,9 +72,12 @@ class MqttDoor:
         )
 
     async def close(self) -> None:
-        """Accept nobody any more."""
+        """Accept nobody any more, nor wait for who has not said CONNECT."""
         if self._server is not None:
             self._server.close()
+        for connection in list(self.connections):
+            if connection.is_stranger:
+                connection.abort()
 
     async def finish(self, timeout: float) -> None:
         """Wait until every connection has gone; cut those that stay."""
@@ -133,13 +138,18 @@ class MqttDoor:
         if self._checks is None:
             self._checks = ThreadPoolExecutor(SLOW_CHECKS_AT_ONCE, "password")
         verify = self.broker.access.verify
-        verdict = await self.loop.run_in_executor(self._checks, verify, packet.user_name, packet.password)
+        try:
+            verdict = await self.loop.run_in_executor(self._checks, verify, packet.user_name, packet.password)
+        except Exception:  # whatever went wrong, nobody is let in by it, and nobody waits for ever
+            log.exception("password not checked", peer=connection.peer, client=packet.client_id)
+            self.refuse(connection, ReasonCode.SERVER_UNAVAILABLE)
+            return
         if connection in self.connections:
             self._decide(connection, packet, verdict)
 
     def _decide(self, connection: Connection, packet: Connect, is_verified: bool) -> None:
         if not is_verified:
-            self.note("credentials refused", connection, packet.client_id)
+            self.note("credentials refused", connection, f"client {packet.client_id!r}")
             self.refuse(connection, ReasonCode.BAD_USER_NAME_OR_PASSWORD)
             return
         if not packet.client_id and not packet.clean_start and packet.version is Version.V311:
@@ -148,11 +158,14 @@ class MqttDoor:
         if packet.properties.authentication_method is not None:
             self.refuse(connection, ReasonCode.BAD_AUTHENTICATION_METHOD)
             return
+        if 0 < (packet.properties.maximum_packet_size or 0) < SMALLEST_LIMIT_BYTES:
+            self.refuse(connection, ReasonCode.PACKET_TOO_LARGE)
+            return
         try:
             self._welcome(connection, packet)
         except PenstockError as error:
-            self.note("connection refused", connection, packet.client_id, str(error))
-            self.refuse(connection, reason_of(error))
+            self.note("connection refused", connection, f"client {packet.client_id!r}", str(error))
+            self.refuse(connection, refusal_of(error))
 
     def _welcome(self, connection: Connection, packet: Connect) -> None:
         given = packet.properties
@@ -171,7 +184,7 @@ class MqttDoor:
             will,
             (packet.version, limit_bytes),
         )
-        connection.set_wire(limit_bytes)
+        connection.limit_bytes = limit_bytes
         session, is_present = self.broker.connect(arrival, connection, connection.reform)
         keep_alive = self._keep_alive(packet)
         properties = NO_PROPERTIES
@@ -194,6 +207,15 @@ class MqttDoor:
         code = reason if connection.version is Version.V5 else return_code_of(reason)
         connection.turn_away(encode_packet(ConnAck(False, code), connection.version))
 
+    def refuse_bytes(self, connection: Connection, error: MqttWireError, *, is_greeted: bool) -> None:
+        """Close on a first packet that is broken; MQTT 5 gives the reason, 3.1.1 only that of a version."""
+        is_version = error.reason is ReasonCode.UNSUPPORTED_PROTOCOL_VERSION
+        if is_greeted and (is_version or connection.version is Version.V5):
+            self.refuse(connection, error.reason)
+        else:  # MQTT-3.1.4-1, or no CONNECT at all
+            self.counters.connections_refused += 1
+            connection.leave()
+
     def _expiry(self, packet: Connect) -> float:
         """How long the session outlives its connection; 3.1.1 knows only "for ever" or not at all."""
         if packet.version is Version.V311:
@@ -207,19 +229,23 @@ class MqttDoor:
 
     # What happened
 
-    def on_refused(self, connection: Connection, client_id: str, run: Run, error: PenstockError) -> None:
+    def on_refused(self, connection: Connection, run: Run, error: PenstockError) -> None:
         """A publish was not accepted."""
         self.counters.publishes_refused += run.count
-        self.note("publish refused", connection, client_id, run.topic, str(error))
+        self.note("publish refused", connection, run.topic, str(error))
 
     def on_wire_error(self, connection: Connection, error: MqttWireError) -> None:
         """A peer sent bytes that break the protocol."""
         self.counters.wire_errors += 1
-        self.note("bad packet", connection, "", str(error))
+        self.note("bad packet", connection, str(error))
 
-    def note(self, event: str, connection: Connection, client_id: str, *details: str) -> None:
-        """One line in the program's log."""
-        log.info(event, peer=connection.peer, client=client_id, detail=" ".join(details))
+    def note(self, event: str, connection: Connection, *details: str) -> None:
+        """One line in the program's log, as long as there are not too many of this connection."""
+        connection.notes += 1
+        if connection.notes <= NOTES_PER_CONNECTION:
+            is_last = connection.notes == NOTES_PER_CONNECTION
+            words = (*details, "(no more of this connection is written)") if is_last else details
+            log.info(event, peer=connection.peer, client=connection.client_id, detail=" ".join(words))
 
 
 def _will(will: packets.Will) -> Will:
@@ -232,7 +258,7 @@ def _will(will: packets.Will) -> Will:
         None,
         given.user,
     )
-    ttl = NEVER if given.message_expiry is None else float(given.message_expiry)
+    ttl = NEVER if given.message_expiry is None else float(given.message_expiry) or SOON
     delay = float(given.will_delay or 0)
     return Will(will.topic, will.payload, will.qos, will.retain, properties, ttl, delay)
 

@@ -333,7 +333,9 @@ class RunReader(PacketReader):
         """A publish with MQTT 5 properties."""
         size = take_varint(data, head, stop)
         if size is not None and size[0] > self._control_limit_bytes:
-            raise PacketTooLarge(f"{size[0]} bytes of properties, at most {self._control_limit_bytes} are taken")
+            raise PacketTooLarge(
+                f"{size[0]} bytes of properties, at most {self._control_limit_bytes} are taken"
+            )
         body = Body(data, head, stop)
         given = take_properties(body, In.PUBLISH)
         if given.subscription_ids:

@@ -1,0 +1,57 @@
+"""What was on its way when a session's last connection ended, sent again on the next one.
+
+The same packet identifiers, marked as duplicates, in the order they were first sent (MQTT-4.4.0-1). Nothing
+new may leave before the last of it has, and not more at a time than socket and client take.
+"""
+
+from collections import deque
+
+from penstock.core.inflight import RELEASED, Inflight, Pending
+from penstock.wire.mqtt.encode import encode_packet
+from penstock.wire.mqtt.packets import PubRel, Version
+
+CHUNK_BYTES = 64 * 1024
+
+
+class Resending:
+    """The deliveries that have not been sent on this connection yet; false when there are none."""
+
+    __slots__ = ("_inflight", "_numbers", "_version", "too_large")
+
+    def __init__(self, inflight: Inflight, version: Version) -> None:
+        self._inflight = inflight
+        self._numbers = deque(inflight.entries)
+        self._version = version
+        self.too_large: list[Pending] = []  # given up: the client takes smaller packets than before
+
+    def __bool__(self) -> bool:
+        return bool(self._numbers)
+
+    def take(self, now: float) -> bytes:
+        """The next packets, about a chunk of them; nothing while the client's window is full."""
+        parts: list[bytes] = []
+        size = 0
+        while self._numbers and size < CHUNK_BYTES:
+            number = self._numbers[0]
+            pending = self._inflight.entries.get(number, self)
+            if isinstance(pending, Pending) and not self._has_room:  # MQTT-3.3.4-9
+                break
+            self._numbers.popleft()
+            if pending is RELEASED:
+                parts.append(encode_packet(PubRel(number), self._version))
+            elif isinstance(pending, Pending):
+                parts += self._encode(number, pending, now)
+            size += len(parts[-1]) if parts else 0
+        return b"".join(parts)
+
+    @property
+    def _has_room(self) -> bool:
+        """The client takes one more; what waits here is not on its way on this connection."""
+        return len(self._inflight) - len(self._numbers) < self._inflight.limit
+
+    def _encode(self, number: int, pending: Pending, now: float) -> list[bytes]:
+        frames = pending.form.frames((pending.run,), now, again=True)
+        if not frames:
+            self._inflight.complete(number)
+            self.too_large.append(pending)
+        return [piece for before, after, _ in frames for piece in (before, number.to_bytes(2, "big"), after)]

@@ -1,0 +1,147 @@
+"""Groups and audiences: members in classes by form, and nobody twice."""
+
+import pytest
+
+from penstock.core.audience import NOBODY, Audience, Group
+from penstock.core.policy import Limits
+from penstock.core.ports import Form
+from penstock.core.sessions import Options, Session, Subscription
+from penstock.core.shared import SharedGroup
+from penstock.model import Policy
+from penstock.testing import PlainForm, make_session
+
+
+def subscribe(
+    session: Session, group: Group, form: Form, policy: Policy = Policy.DROP_NEWEST
+) -> Subscription:
+    """What the broker does: leave with the old subscription, join with the new one."""
+    old = session.subscriptions.get(group.filter)
+    if old is not None:
+        group.leave(session, old)
+    subscription = Subscription(group.filter, Options(), form, policy)
+    session.subscriptions[group.filter] = subscription
+    group.join(session, subscription)
+    return subscription
+
+
+def unsubscribe(session: Session, group: Group) -> None:
+    group.leave(session, session.subscriptions.pop(group.filter))
+
+
+def wishes(audience: Audience) -> dict[str, Form]:
+    """The form in which each session gets a message; everyone has exactly one."""
+    found: dict[str, Form] = {}
+    for form, members in audience.classes():
+        for session in members:
+            assert session.client_id not in found, "one copy for each"
+            found[session.client_id] = form
+    return found
+
+
+@pytest.fixture
+def people() -> list[Session]:
+    return [make_session(name) for name in "abcd"]
+
+
+def test_members_with_equal_forms_are_one_class(people: list[Session]) -> None:
+    group = Group("x")
+    for session in people[:2]:
+        subscribe(session, group, PlainForm(qos=1))
+    subscribe(people[2], group, PlainForm())
+    assert {form: len(members) for form, members in group.classes.items()} == {
+        PlainForm(qos=1): 2,
+        PlainForm(): 1,
+    }
+    assert len(group) == 3
+
+
+def test_a_class_goes_with_its_last_member(people: list[Session]) -> None:
+    group = Group("x")
+    subscribe(people[0], group, PlainForm(qos=1))
+    subscribe(people[1], group, PlainForm())
+    unsubscribe(people[0], group)
+    assert list(group.classes) == [PlainForm()]
+    unsubscribe(people[1], group)
+    assert not group
+
+
+def test_who_is_in_several_groups_gets_one_copy_in_a_merged_form(people: list[Session]) -> None:
+    plain, wild, other = Group("x"), Group("+"), Group("#")
+    audience = Audience((plain, wild, other), ())
+    subscribe(people[0], plain, PlainForm(qos=0, identifiers=(1,)))
+    subscribe(people[0], wild, PlainForm(qos=2, identifiers=(2,)))
+    subscribe(people[0], other, PlainForm(qos=1, identifiers=(3,)))
+    subscribe(people[1], wild, PlainForm(qos=1))
+    subscribe(people[2], other, PlainForm(qos=1))
+    assert wishes(audience) == {
+        "a": PlainForm(qos=2, identifiers=(1, 2, 3)),
+        "b": PlainForm(qos=1),
+        "c": PlainForm(qos=1),
+    }
+    assert len(audience) == 3
+
+
+def test_the_policy_of_the_highest_service_decides_for_a_merged_copy(people: list[Session]) -> None:
+    plain, wild = Group("x"), Group("+")
+    subscribe(people[0], plain, PlainForm(qos=0), Policy.BLOCK)
+    subscribe(people[0], wild, PlainForm(qos=1), Policy.DROP_OLDEST)
+    ((_, members),) = Audience((plain, wild), ()).classes()
+    assert members[people[0]].policy is Policy.DROP_OLDEST
+
+
+@pytest.mark.parametrize("others", [0, 3])
+def test_every_change_of_a_member_shows_at_once(people: list[Session], others: int) -> None:
+    plain, wild = Group("x"), Group("+")
+    audience = Audience((plain, wild), ())
+    for session in people[1 : 1 + others]:  # whichever group is the larger one
+        subscribe(session, wild, PlainForm())
+    rest = {session.client_id: PlainForm() for session in people[1 : 1 + others]}
+    me = people[0]
+
+    subscribe(me, plain, PlainForm(qos=1))
+    assert wishes(audience) == rest | {"a": PlainForm(qos=1)}
+    subscribe(me, wild, PlainForm(qos=2))
+    assert wishes(audience) == rest | {"a": PlainForm(qos=2)}
+    subscribe(me, wild, PlainForm(qos=0))  # other options in the same groups
+    assert wishes(audience) == rest | {"a": PlainForm(qos=1)}
+    subscribe(me, plain, PlainForm(qos=0, identifiers=(7,)))
+    assert wishes(audience) == rest | {"a": PlainForm(qos=0, identifiers=(7,))}
+    unsubscribe(me, plain)
+    assert wishes(audience) == rest | {"a": PlainForm(qos=0)}
+    unsubscribe(me, wild)
+    assert wishes(audience) == rest
+
+
+def test_one_policy_replaced_by_another_shows_at_once(people: list[Session]) -> None:
+    plain, wild = Group("x"), Group("+")
+    audience = Audience((plain, wild), ())
+    for policy in (Policy.BLOCK, Policy.DISCONNECT):
+        subscribe(people[0], plain, PlainForm(), policy)
+        ((_, members),) = audience.classes()
+        assert members[people[0]].policy is policy
+
+
+def test_the_table_is_made_again_only_after_a_change(people: list[Session]) -> None:
+    plain, wild = Group("x"), Group("+")
+    audience = Audience((plain, wild), ())
+    subscribe(people[0], plain, PlainForm())
+    table = audience.classes()
+    assert audience.classes() is table
+    subscribe(people[1], wild, PlainForm())
+    assert audience.classes() is not table
+
+
+def test_a_shared_group_counts_once_however_many_are_in_it(people: list[Session]) -> None:
+    shared = SharedGroup("$share/g/x", "x", Limits(1, 1))
+    audience = Audience((), (shared,))
+    assert len(audience) == 0
+    for session in people:
+        shared.join(session, Subscription("$share/g/x", Options(), PlainForm(), Policy.BLOCK))
+    assert len(audience) == 1
+    assert list(audience.classes()) == []
+
+
+def test_nobody_is_an_audience_without_anyone() -> None:
+    assert not NOBODY
+    assert len(NOBODY) == 0
+    assert list(NOBODY.classes()) == []

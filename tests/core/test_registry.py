@@ -1,0 +1,105 @@
+"""Topics by name, and what the settings say of each."""
+
+import pytest
+
+from penstock.core.audience import NOBODY
+from penstock.core.registry import STALE, Registry
+from penstock.core.settings import CoreSettings, LogSettings, RingSettings, TopicLimits, TopicRule
+from penstock.errors import QuotaExceeded
+from penstock.model import NEVER, Policy
+from penstock.testing import make_run
+
+
+def registry_of(*rules: TopicRule, **settings: object) -> Registry:
+    return Registry(CoreSettings(topics=rules, **settings))  # type: ignore[arg-type]
+
+
+def test_a_topic_is_made_once_and_found_by_its_name() -> None:
+    topics = registry_of()
+    topic = topics.make("a/b")
+    assert topics.make("a/b") is topic is topics["a/b"]
+    assert (topic.name, topic.sequence, topic.ring, topic.retained) == ("a/b", 0, None, None)
+
+
+def test_a_new_topic_has_to_look_for_its_audience() -> None:
+    topic = registry_of().make("a")
+    assert topic.version == STALE
+    assert topic.audience is NOBODY
+
+
+def test_one_topic_too_many_is_refused_and_those_there_are_stay() -> None:
+    topics = registry_of(topic=TopicLimits(max_topics=2))
+    first = topics.make("a")
+    topics.make("b")
+    with pytest.raises(QuotaExceeded):
+        topics.make("c")
+    assert topics.make("a") is first
+    assert list(topics) == ["a", "b"]
+
+
+def test_without_rules_the_general_settings_count() -> None:
+    topics = registry_of(ring=RingSettings(messages=7, topic_bytes=700), default_ttl_ms=1_500)
+    traits = topics.make("a").traits
+    assert (traits.ring_messages, traits.ring_bytes, traits.ttl) == (7, 700, 1.5)
+    assert (traits.policy, traits.batch_size, traits.batch_timeout) == (None, 0, 0.0)
+    assert not traits.is_kept
+
+
+def test_the_first_rule_that_matches_and_sets_a_value_wins() -> None:
+    topics = registry_of(
+        TopicRule(filter="a/#", ttl_ms=2_000),
+        TopicRule(filter="a/b", ttl_ms=9_000, ring_messages=3, policy=Policy.BLOCK),
+        TopicRule(filter="#", ring_messages=50, batch_size=10, batch_timeout_ms=20, ring_bytes=99),
+    )
+    both, one, rest = (topics.make(name).traits for name in ("a/b", "a/c", "z"))
+    assert (both.ttl, both.ring_messages, both.policy) == (2.0, 3, Policy.BLOCK)
+    assert (one.ttl, one.ring_messages, one.policy) == (2.0, 50, None)
+    assert (rest.ttl, rest.batch_size, rest.batch_timeout, rest.ring_bytes) == (NEVER, 10, 0.02, 99)
+
+
+def test_a_rule_can_take_the_general_lifetime_away() -> None:
+    topics = registry_of(TopicRule(filter="a", ttl_ms=0), default_ttl_ms=1_000)
+    assert topics.make("a").traits.ttl == NEVER
+    assert topics.make("b").traits.ttl == 1.0
+
+
+def test_topics_under_the_same_rules_share_their_traits() -> None:
+    topics = registry_of(TopicRule(filter="a/+", ttl_ms=5), log=LogSettings(capture=("a/k", "x")))
+    assert topics.make("a/1").traits is topics.make("a/2").traits
+    assert topics.make("a/1").traits is not topics.make("a/k").traits
+    assert topics.make("b").traits is not topics.make("x").traits
+
+
+def test_topics_that_the_log_captures_are_kept() -> None:
+    topics = registry_of(log=LogSettings(capture=("a/#", "b")))
+    kept = [name for name in ("a", "a/b", "b", "c", "$a") if topics.make(name).traits.is_kept]
+    assert kept == ["a", "a/b", "b"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "is_plain"),
+    [
+        (TopicRule(filter="#", ring_messages=1, policy=Policy.BLOCK), True),
+        (TopicRule(filter="#", ttl_ms=1), False),
+        (TopicRule(filter="#", batch_size=2), False),
+    ],
+)
+def test_a_topic_is_plain_while_its_messages_need_nothing_but_ring_and_audience(
+    rule: TopicRule, is_plain: bool
+) -> None:
+    assert registry_of(rule).make("a").traits.is_plain == is_plain
+
+
+def test_a_topic_that_the_log_keeps_is_not_plain() -> None:
+    assert not registry_of(log=LogSettings(capture=("#",))).make("a").traits.is_plain
+
+
+def test_a_ring_is_made_within_the_limits_of_its_topic() -> None:
+    topics = registry_of(TopicRule(filter="short", ring_messages=2))
+    topic = topics.make("short")
+    ring = topics.make_ring(topic)
+    assert topic.ring is ring
+    for sequence in range(1, 6):
+        ring.append(make_run("short", b"x", sequence=sequence, offset=sequence))
+    assert [run.sequence for run in ring.runs()] == [4, 5]
+    assert sum(len(partition) for partition in topics.rings.partitions) == 1

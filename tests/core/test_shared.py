@@ -1,0 +1,160 @@
+"""Shared groups: one member gets each message, and every member has its turn."""
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.core.policy import Limits
+from penstock.core.sessions import Options, Session, Subscription
+from penstock.core.shared import SharedForm, SharedGroup, reform_any
+from penstock.model import Policy
+from penstock.testing import MemorySink, PlainForm, make_run, make_session
+
+FILTER = "$share/g/x"
+
+
+def make_group() -> SharedGroup:
+    return SharedGroup(FILTER, "x", Limits(10, 1_000))
+
+
+def join(group: SharedGroup, session: Session, qos: int = 0) -> None:
+    subscription = Subscription(FILTER, Options(), PlainForm(qos=qos), Policy.DROP_NEWEST)
+    session.subscriptions[FILTER] = subscription
+    group.join(session, subscription)
+
+
+def leave(group: SharedGroup, session: Session) -> None:
+    group.leave(session, session.subscriptions.pop(FILTER))
+
+
+def flowing(name: str) -> Session:
+    return make_session(name, MemorySink())
+
+
+def lagging(name: str) -> Session:
+    return make_session(name, MemorySink(), is_flowing=False)
+
+
+def away(name: str) -> Session:
+    return make_session(name)
+
+
+MAKE = {"flowing": flowing, "lagging": lagging, "away": away}
+
+
+def choose(group: SharedGroup, times: int) -> "Counter[str]":
+    chosen = [group.choose() for _ in range(times)]
+    return Counter(session.client_id for session in chosen if session is not None)
+
+
+@given(st.lists(st.sampled_from(("flowing", "lagging", "away")), max_size=8), st.integers(0, 40))
+def test_everyone_who_can_take_a_message_gets_an_equal_share(states: list[str], messages: int) -> None:
+    group = make_group()
+    people = [MAKE[state](f"{state}{number}") for number, state in enumerate(states)]
+    for session in people:
+        join(group, session)
+    best = next((state for state in ("flowing", "lagging") if state in states), None)
+    expected = [session.client_id for session in people if best and session.client_id.startswith(best)]
+    chosen = choose(group, messages)
+    assert set(chosen) <= set(expected)
+    assert chosen.total() == (messages if expected else 0)
+    shares = [chosen[name] for name in expected] or [0]
+    assert max(shares) - min(shares) <= 1
+
+
+def test_messages_go_round_in_the_order_of_joining() -> None:
+    group = make_group()
+    for name in "abc":
+        join(group, flowing(name))
+    chosen = [group.choose() for _ in range(6)]
+    assert "".join(session.client_id for session in chosen if session) == "abcabc"
+
+
+def test_members_that_come_and_go_do_not_take_the_turn_of_those_who_stay() -> None:
+    group = make_group()
+    people = [flowing(name) for name in "abc"]
+    for session in people:
+        join(group, session)
+    chosen: Counter[str] = Counter()
+    for _ in range(30):
+        chosen += choose(group, 1)
+        visitor = lagging("visitor")
+        join(group, visitor)
+        leave(group, visitor)
+    assert chosen == {"a": 10, "b": 10, "c": 10}
+
+
+def test_a_member_that_changes_its_subscription_keeps_its_turn() -> None:
+    group = make_group()
+    people = [flowing(name) for name in "ab"]
+    for session in people:
+        join(group, session)
+    assert group.choose() is people[0]
+    join(group, people[0], qos=1)
+    assert group.choose() is people[1]
+    assert group.members[people[0]].form.qos == 1
+
+
+def test_a_member_that_lags_is_passed_over_until_it_keeps_up() -> None:
+    group = make_group()
+    slow, quick = lagging("slow"), flowing("quick")
+    join(group, slow)
+    join(group, quick)
+    assert choose(group, 3) == {"quick": 3}
+    slow.is_flowing = True
+    assert choose(group, 4) == {"quick": 2, "slow": 2}
+
+
+def test_nobody_is_chosen_while_nobody_is_connected() -> None:
+    group = make_group()
+    assert group.choose() is None
+    join(group, away("a"))
+    assert group.choose() is None
+    assert not group.is_attended
+    join(group, lagging("b"))
+    assert group.is_attended
+
+
+def test_a_group_is_owed_messages_only_if_a_member_wants_them_acknowledged() -> None:
+    group = make_group()
+    join(group, away("a"))
+    assert not group.wants_owed
+    join(group, away("b"), qos=1)
+    assert group.wants_owed
+
+
+def test_a_group_without_members_is_empty() -> None:
+    group = make_group()
+    session = flowing("a")
+    join(group, session)
+    assert group
+    leave(group, session)
+    assert not group
+
+
+def test_a_members_form_writes_what_its_own_would_and_knows_the_group() -> None:
+    group = make_group()
+    session = flowing("a")
+    join(group, session, qos=1)
+    form = group.members[session].form
+    own = PlainForm(qos=1)
+    runs = [make_run("x", b"1", b"2", qos=1, sequence=4)]
+    assert isinstance(form, SharedForm)
+    assert form.group is group
+    assert (form.qos, form.no_local, form.limit_bytes) == (1, False, 0)
+    assert form.encode(runs, 0.0) == own.encode(runs, 0.0)
+    assert form.frames(runs, 0.0, again=True) == own.frames(runs, 0.0, again=True)
+    assert form.oversize(runs, 0.0) == []
+    assert form.as_retained() == own.as_retained()
+    assert form.merge(PlainForm(qos=2)) == PlainForm(qos=2)
+
+
+def test_a_form_that_is_remade_keeps_its_group() -> None:
+    group = make_group()
+    remade = reform_any(
+        SharedForm(PlainForm(qos=1), group), lambda form: PlainForm(qos=form.qos, limit_bytes=9)
+    )
+    assert isinstance(remade, SharedForm)
+    assert (remade.form, remade.group) == (PlainForm(qos=1, limit_bytes=9), group)
+    assert reform_any(PlainForm(), lambda _: PlainForm(qos=2)) == PlainForm(qos=2)

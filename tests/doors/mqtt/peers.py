@@ -1,0 +1,204 @@
+"""The other side of the MQTT door: a client that says exactly what a test wants, packet by packet.
+
+Nothing waits for time to pass to prove that nothing comes: `fence` asks for a PINGRESP and answers what
+came before it. A publish at QoS 1 is acknowledged after it was delivered, so its PUBACK is a fence too.
+"""
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import pytest
+
+from penstock.client import ConnectionLost, PacketStream
+from penstock.wire.mqtt import (
+    NO_PROPERTIES,
+    ConnAck,
+    Connect,
+    Disconnect,
+    Packet,
+    PacketProperties,
+    PingReq,
+    PingResp,
+    PubAck,
+    PubComp,
+    Publish,
+    PubRec,
+    PubRel,
+    Reply,
+    Request,
+    SubAck,
+    Subscribe,
+    UnsubAck,
+    Unsubscribe,
+    Version,
+    Will,
+)
+
+TIMEOUT_S = 10.0
+FOR_EVER = 0xFFFFFFFF
+
+AnyPacket = TypeVar("AnyPacket", bound=Packet)
+
+both_versions = pytest.mark.parametrize("version", list(Version), ids=lambda version: version.name)
+every_qos = pytest.mark.parametrize("qos", range(3))
+
+
+class Peer:
+    """One connection to a server, in the hands of a test."""
+
+    def __init__(self, stream: PacketStream) -> None:
+        self.stream = stream
+        self.connack = ConnAck()
+        self._last_id = 0
+
+    @property
+    def version(self) -> Version:
+        return self.stream.version
+
+    def next_id(self) -> int:
+        self._last_id += 1
+        return self._last_id
+
+    # Packets
+
+    async def send(self, *packets: Packet) -> None:
+        await self.stream.send(*packets)
+
+    async def send_bytes(self, data: bytes) -> None:
+        self.stream.write_bytes(data)
+        await self.stream.drain()
+
+    async def receive(self, kind: type[AnyPacket], timeout: float = TIMEOUT_S) -> AnyPacket:
+        """The next packet, which must be of this kind."""
+        packet = await self.stream.receive(timeout)
+        assert isinstance(packet, kind), packet
+        return packet
+
+    async def receive_all(self, count: int) -> list[Publish]:
+        """The next messages, acknowledged as far as that takes one step."""
+        messages = [await self.receive(Publish) for _ in range(count)]
+        await self.send(*(PubAck(message.packet_id) for message in messages if message.qos == 1))
+        return messages
+
+    async def fence(self) -> list[Packet]:
+        """Everything the server had sent when it answered a ping."""
+        await self.send(PingReq())
+        before: list[Packet] = []
+        while not isinstance(packet := await self.stream.receive(TIMEOUT_S), PingResp):
+            before.append(packet)
+        return before
+
+    async def last_words(self, timeout: float = TIMEOUT_S) -> list[Packet]:
+        """Everything the server still sends before it closes."""
+        words: list[Packet] = []
+        while True:
+            try:
+                words.append(await self.stream.receive(timeout))
+            except ConnectionLost:
+                return words
+
+    # Exchanges
+
+    async def subscribe(
+        self, *filters: str | Request, qos: int = 0, properties: PacketProperties = NO_PROPERTIES
+    ) -> Sequence[int]:
+        """Subscribe and tell what was granted; the SUBACK must be the next packet."""
+        requests = tuple(each if isinstance(each, Request) else Request(each, qos) for each in filters)
+        packet = Subscribe(self.next_id(), requests, properties)
+        await self.send(packet)
+        suback = await self.receive(SubAck)
+        assert suback.packet_id == packet.packet_id
+        return suback.reasons
+
+    async def unsubscribe(self, *filters: str) -> Sequence[int]:
+        packet = Unsubscribe(self.next_id(), filters)
+        await self.send(packet)
+        unsuback = await self.receive(UnsubAck)
+        assert unsuback.packet_id == packet.packet_id
+        return unsuback.reasons
+
+    async def publish(
+        self,
+        topic: str,
+        payload: bytes = b"",
+        qos: int = 1,
+        *,
+        retain: bool = False,
+        properties: PacketProperties = NO_PROPERTIES,
+    ) -> int:
+        """Publish and tell the reason of the acknowledgement; at QoS 1 and 2 all of it has been delivered."""
+        packet_id = self.next_id() if qos else 0
+        await self.send(Publish(topic, payload, qos, retain, False, packet_id, properties))
+        reply: Reply = PubAck(0)
+        if qos:
+            reply = await self.receive(PubAck if qos == 1 else PubRec)
+            assert reply.packet_id == packet_id
+        if qos == 2 and reply.reason < 0x80:
+            await self.send(PubRel(packet_id))
+            assert await self.receive(PubComp) == PubComp(packet_id)
+        return reply.reason
+
+    # Endings
+
+    async def leave(self, packet: Disconnect | None = None) -> None:
+        """Say goodbye and wait until the server has closed."""
+        await self.send(packet or Disconnect())
+        await self.last_words()
+
+    async def cut(self) -> None:
+        """End the connection as a broken link does."""
+        self.stream.abort()
+        await self.last_words()
+
+
+class Peers:
+    """Makes peers, and lets none of them outlive its test."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self._all: list[Peer] = []
+
+    async def open(self, version: Version = Version.V5, port: int | None = None) -> Peer:
+        """A connection on which nothing has been said yet."""
+        peer = Peer(await PacketStream.open("127.0.0.1", port or self.port, version))
+        self._all.append(peer)
+        return peer
+
+    async def connect(
+        self,
+        client_id: str = "",
+        version: Version = Version.V5,
+        *,
+        clean: bool = True,
+        keep_alive: int = 0,
+        user: str | None = None,
+        password: bytes | None = None,
+        will: Will | None = None,
+        expiry: int | None = None,
+        properties: PacketProperties | None = None,
+        port: int | None = None,
+    ) -> Peer:
+        """A connection that has been let in; `expiry` is short for that property of MQTT 5."""
+        if properties is None:
+            is_told = expiry is not None and version is Version.V5
+            properties = PacketProperties(session_expiry=expiry) if is_told else NO_PROPERTIES
+        peer = await self.open(version, port)
+        await peer.send(Connect(client_id, version, clean, keep_alive, user, password, will, properties))
+        peer.connack = await peer.receive(ConnAck)
+        assert peer.connack.reason == 0, peer.connack
+        return peer
+
+    async def refused(self, packet: Connect, port: int | None = None) -> list[Packet]:
+        """What the server has to say to a CONNECT that ends in a closed connection."""
+        peer = await self.open(packet.version, port)
+        await peer.send(packet)
+        return await peer.last_words()
+
+    async def close(self) -> None:
+        for peer in self._all:
+            await peer.stream.close()
+
+
+def payloads(packets: Sequence[Packet]) -> list[bytes]:
+    """What messages carry; anything but messages is a mistake."""
+    return [packet.payload for packet in packets if isinstance(packet, Publish) or pytest.fail(f"{packet}")]

@@ -1,0 +1,117 @@
+"""Penstock in a process of its own, as a user starts it, and what can be seen of it from outside."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import yaml
+
+START_TIMEOUT_S = 20.0
+STOP_TIMEOUT_S = 20.0
+COMPLAINT = re.compile(r"Traceback|^\S+ (error|critical) ", re.MULTILINE)
+"""What a healthy server never writes: a traceback, or an event as severe as that."""
+
+Settings = Mapping[str, Any]
+
+
+class RunningServer:
+    """A real server on loopback; `stop` also checks that it was well all the time."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", folder: Path) -> None:
+        self.process = process
+        self._folder = folder
+        self.port = self._wait_for_port()
+
+    def _wait_for_port(self) -> int:
+        """The MQTT port, as the server tells whoever started it."""
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < deadline:
+            is_over = self.process.poll() is not None
+            if found := re.search(r"^Try.*--port (\d+)", self.printed, re.MULTILINE | re.DOTALL):
+                return int(found[1])
+            if is_over:
+                raise RuntimeError(f"the server ended with {self.process.returncode}: {self.logged}")
+            time.sleep(0.01)
+        raise RuntimeError(f"the server does not listen: {self.logged}")
+
+    @property
+    def printed(self) -> str:
+        """Everything on its standard output so far."""
+        return (self._folder / "stdout").read_text(encoding="utf-8")
+
+    @property
+    def logged(self) -> str:
+        """Everything on its standard error so far."""
+        return (self._folder / "stderr").read_text(encoding="utf-8")
+
+    @property
+    def memory_bytes(self) -> int:
+        """What it holds in memory."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii")
+        found = re.search(r"^VmRSS:\s+(\d+) kB", status, re.MULTILINE)
+        assert found is not None
+        return int(found[1]) * 1024
+
+    @property
+    def open_files(self) -> int:
+        """How many files and sockets it has open."""
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))  # noqa: PTH208 - only their number is wanted
+
+    def terminate(self) -> None:
+        """Ask it to stop, and do not wait."""
+        self.process.send_signal(signal.SIGTERM)
+
+    def stop(self) -> None:
+        """Stop it, if it still runs, and check that it ends well and never complained."""
+        if self.process.poll() is None:
+            self.terminate()
+        try:
+            code = self.process.wait(STOP_TIMEOUT_S)
+        finally:
+            self.process.kill()
+            self.process.wait()
+        assert code == 0, self.logged
+        assert COMPLAINT.search(self.logged) is None, self.logged
+
+
+class StartServer(Protocol):
+    """Starts a server with settings and flags of its own, on a free port."""
+
+    def __call__(
+        self, settings: Settings | None = None, *flags: str, environment: Mapping[str, str] | None = None
+    ) -> RunningServer: ...
+
+
+def start(
+    folder: Path, settings: Settings, flags: Sequence[str], environment: Mapping[str, str]
+) -> RunningServer:
+    """Start a server whose settings file and output are in a folder."""
+    mqtt = {"port": 0, **settings.get("mqtt", {})}
+    file = folder / "penstock.yaml"
+    file.write_text(yaml.safe_dump({**settings, "mqtt": mqtt}), encoding="utf-8")
+    words = [sys.executable, "-m", "penstock", "serve", "--config", str(file), *flags]
+    with (folder / "stdout").open("wb") as stdout, (folder / "stderr").open("wb") as stderr:
+        process = subprocess.Popen(
+            words, env={**bare_environment(), **environment}, stdout=stdout, stderr=stderr
+        )
+    try:
+        return RunningServer(process, folder)
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+
+
+def bare_environment() -> dict[str, str]:
+    """The environment of the tests without any setting."""
+    return {name: value for name, value in os.environ.items() if not is_setting(name)}
+
+
+def is_setting(variable: str) -> bool:
+    return variable.startswith("PENSTOCK_") and variable != "PENSTOCK_SOAK"
