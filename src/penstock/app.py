@@ -76,6 +76,19 @@ class Server:
             await door.finish(max(deadline - time.monotonic(), 0.1))
         log.info("stopped", **{key: value for key, value in self.broker.counters.snapshot().items() if value})
 
+    def reload(self) -> None:
+        """Read the password and ACL files again; what they say counts from the next packet on."""
+        access = self.broker.access
+        if not isinstance(access, FileAccess):
+            return
+        try:
+            access.reload()
+        except InvalidConfig as error:
+            log.error("access files not reloaded", reason=str(error))
+            return
+        self.broker.forget_rights()
+        log.info("access files reloaded")
+
     def _schedule_reaper(self) -> None:
         interval = self.settings.reaper_interval_ms / 1000
         self._reaper = self._loop.call_later(interval, self._reap)

@@ -101,9 +101,10 @@ async def _serve(settings: "Settings") -> None:
     server = Server(settings)
     if not server.doors:
         raise InvalidConfig("mqtt.port: every door is off; there is nothing to serve")
-    stopping = asyncio.Event()
+    stopping, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+        loop.add_signal_handler(number, stopping.set)
+    loop.add_signal_handler(signal.SIGHUP, server.reload)
     await server.start()
     print(banner(server), flush=True)
     await stopping.wait()

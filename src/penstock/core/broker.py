@@ -201,6 +201,14 @@ class Broker:
         sender.remember(topic)
         return topic
 
+    def forget_rights(self) -> None:
+        """Rights have changed: decide anew who may publish where, and end what may not be read any more."""
+        for session in self.sessions.values():
+            session.topics.clear()
+            for filter in list(session.subscriptions):
+                if not self.access.may_subscribe(session.identity, split_share(filter)[1]):
+                    self.unsubscribe(session, filter)
+
     def _retain(self, topic: Topic, run: Run) -> None:
         if not run.payload(run.count - 1):
             self.retained.delete(topic)

@@ -57,6 +57,7 @@ class Delivery:
         self._owed_limits = Limits(settings.sessions.owed_messages, settings.sessions.owed_bytes)
         self._expiring: dict[Session, None] = {}  # something waits for them that may expire
         self._ready: dict[Session, None] = {}  # will drain in the next turn
+        self._too_slow: dict[Session, None] = {}  # to be closed at the end of this flush
         self._outcomes: dict[int, list[int]] = {}
         self.holding = Holding(
             clock, scheduler, settings.outbox.block_timeout_ms / 1000, self._on_block_timeout
@@ -84,13 +85,22 @@ class Delivery:
                     self._deliver_to_one(group, run, now, dirty)
         self._write(dirty)
 
-    @staticmethod
-    def _write(dirty: list[Session]) -> None:
+    def _write(self, dirty: list[Session]) -> None:
         for session in dirty:
             parts = session.parts
             if session.sink is not None:
                 session.sink.write(parts[0] if len(parts) == 1 else b"".join(parts))
             parts.clear()
+        if self._too_slow:
+            self._close_slow()
+
+    def _close_slow(self) -> None:
+        """End connections under `disconnect`: now that what they got in this turn has been written."""
+        slow, self._too_slow = self._too_slow, {}
+        for session in slow:
+            session.is_paused = True  # nothing more leaves until its door has let go of it
+            if session.sink is not None:
+                session.sink.close(Ending.SLOW)
 
     def _deliver_shared_bytes(
         self, form: Form, members: Members, runs: list[Run], now: float, dirty: list[Session]
@@ -204,7 +214,7 @@ class Delivery:
         if is_durable and policy is not Policy.BLOCK and not session.outbox.has_room(run):
             self._owe(session, run, form, policy)  # it will be fetched when the outbox is empty
             if policy is Policy.DISCONNECT:
-                session.sink.close(Ending.SLOW)
+                self._too_slow[session] = None
             return
         self._enqueue(session, session.outbox, run, form, policy)
 
@@ -219,8 +229,8 @@ class Delivery:
             else:
                 self._outcomes.setdefault(run.offset, [0, 0])[1] += 1
                 self.holding.hold(publisher, session, run.shape.qos)
-        if decision.close and session.sink is not None:
-            session.sink.close(Ending.SLOW)
+        if decision.close:
+            self._too_slow[session] = None
 
     def _owe(self, session: Session, run: Run, form: Form, policy: Policy) -> None:
         if session.owed is None:

@@ -1,7 +1,8 @@
 """The other side of the MQTT door: a client that says exactly what a test wants, packet by packet.
 
 Nothing waits for time to pass to prove that nothing comes: `fence` asks for a PINGRESP and answers what
-came before it. A publish at QoS 1 is acknowledged after it was delivered, so its PUBACK is a fence too.
+came before it, acknowledgements of publishes excepted, which come when these have been delivered: so
+a PUBACK is a fence for everyone the message reaches.
 """
 
 from collections.abc import Sequence

@@ -69,8 +69,7 @@ async def test_connack_comes_before_everything_else(peers: Peers, name: str, ver
     await peer.send(Connect(name, version), Subscribe(1, (Request(name),)), PingReq())
     assert type(await peer.stream.receive(5)) is ConnAck
     assert await peer.receive(SubAck) == SubAck(1, (0,))
-    await peer.receive(PingResp)
-    assert (await peer.receive(Publish)).payload == b"kept"
+    assert {type(await peer.stream.receive(5)) for _ in range(2)} == {PingResp, Publish}
 
 
 @both_versions
@@ -345,14 +344,8 @@ async def test_connection_too_many_is_closed_at_once_and_the_others_stay(
 ) -> None:
     first = await peers.connect("", port=impatient.port)
     more = [await PacketStream.open("127.0.0.1", impatient.port) for _ in range(30)]
-    closed = 0
-    for stream in more:
-        try:
-            await stream.wait_closed(0.1)
-        except TimeoutError:
-            continue
-        closed += 1
-    assert closed >= 11
+    ends = await asyncio.gather(*(stream.wait_closed(0.5) for stream in more), return_exceptions=True)
+    assert ends.count(None) >= 11
     assert await first.fence() == []
     for stream in more:
         await stream.close()
