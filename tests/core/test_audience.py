@@ -89,6 +89,15 @@ def test_the_policy_of_the_highest_service_decides_for_a_merged_copy(people: lis
     assert members[people[0]].policy is Policy.DROP_OLDEST
 
 
+def test_who_is_in_two_small_groups_beside_a_large_one_gets_one_copy(people: list[Session]) -> None:
+    large, *small = Group("#"), Group("x"), Group("+")
+    for session in people[1:]:
+        subscribe(session, large, PlainForm())
+    for group in small:
+        subscribe(people[0], group, PlainForm())
+    assert sorted(wishes(Audience((large, *small), ()))) == ["a", "b", "c", "d"]
+
+
 @pytest.mark.parametrize("others", [0, 3])
 def test_every_change_of_a_member_shows_at_once(people: list[Session], others: int) -> None:
     plain, wild = Group("x"), Group("+")

@@ -361,7 +361,8 @@ def test_the_first_rule_that_sets_a_value_wins() -> None:
     stage = stage_with(
         TopicRule(filter="a/+", ring_messages=1), TopicRule(filter="a/#", ring_messages=2, ttl_ms=1_000)
     )
-    traits = stage.client("s").publish("a/b", b"x") and stage.broker.topics["a/b"].traits
+    stage.client("s").publish("a/b", b"x")
+    traits = stage.broker.topics["a/b"].traits
     assert (traits.ring_messages, traits.ttl) == (1, 1.0)
 
 

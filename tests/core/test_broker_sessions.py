@@ -4,12 +4,11 @@ from time import perf_counter
 
 import pytest
 
-from penstock.core.broker import DROPS_TOPIC
+from penstock.core.broker import DROPS_TOPIC, SessionRecord
 from penstock.core.settings import CoreSettings, OutboxSettings, SessionSettings
 from penstock.errors import QuotaExceeded, ShuttingDown
 from penstock.model import Policy
-from penstock.testing import Client, Stage
-from penstock.testing.broker import as_tagged
+from penstock.testing import Client, Stage, as_tagged
 
 
 def numbers(first: int, last: int) -> list[bytes]:
@@ -191,8 +190,8 @@ def test_the_state_store_knows_persistent_sessions_and_forgets_the_others() -> N
     client.subscribe("a", 1)
     stage.client("s").subscribe("b")
     ((key, record),) = stage.state.scan("sessions")
-    assert key == "r"
-    assert list(getattr(record, "subscriptions")) == ["a"]
+    assert isinstance(record, SessionRecord)
+    assert (key, list(record.subscriptions)) == ("r", ["a"])
     client.disconnect(expiry=0.0)
     assert list(stage.state.scan("sessions")) == []
 
@@ -497,7 +496,8 @@ def disconnect_all(count: int) -> float:
 
 def test_ten_thousand_disconnects_are_linear() -> None:
     few = min(disconnect_all(1_000) for _ in range(3))
-    assert disconnect_all(10_000) < 40 * few
+    many = min(disconnect_all(10_000) for _ in range(2))
+    assert many < 40 * few
 
 
 def test_coming_and_going_for_long_leaves_nothing_behind() -> None:

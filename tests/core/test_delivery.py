@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from penstock.core.delivery import CHUNK_BYTES, TURN_BYTES
+from penstock.core.outbox import Outbox
 from penstock.core.settings import CoreSettings, OutboxSettings, SessionSettings
+from penstock.core.shared import SharedGroup
 from penstock.model import Policy
 from penstock.testing import Client, Stage
 
@@ -232,7 +234,9 @@ def test_a_small_message_does_not_overtake_a_large_one_that_is_owed() -> None:
     reader = stage.client("r", expiry=60.0)
     reader.subscribe("a", 1)
     reader.pause()
-    publish_all(sender, [b"12345", b"far too large", b"x", b"y"], qos=1)
+    publish_all(sender, [b"12345"], qos=1)
+    stage.settle()  # now it has an outbox
+    publish_all(sender, [b"far too large", b"x", b"y"], qos=1)
     sender.publish("a", b"z")
     stage.settle()
     reader.unpause()
@@ -740,11 +744,127 @@ class Delivering(RuleBasedStateMachine):
         }
 
 
+class Sharing(RuleBasedStateMachine):
+    """A shared group whose members come and go: each message is someone's, and nobody's twice for long."""
+
+    FILTER = "$share/g/#"
+    MEMBERS = st.sampled_from(("one", "two", "fleeting"))
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stage = Stage(
+            CoreSettings(outbox=OutboxSettings(messages=OUTBOX), sessions=SessionSettings(owed_messages=OWED))
+        )
+        self.sender = self.stage.client("sender")
+        self.members: dict[str, Client] = {}
+        self.wanted: set[Sent] = set()
+        self.got: set[Sent] = set()
+        self.done: set[Sent] = set()
+        self.open: dict[str, dict[int, Sent]] = {"one": {}, "two": {}, "fleeting": {}}
+
+    def _read(self, name: str) -> None:
+        for delivered in self.members[name].take():
+            sent = Sent(delivered.topic, delivered.sequence)
+            assert sent not in self.done, "it was acknowledged already"
+            assert sent not in self.got or delivered.number, "at most once means once"
+            self.got.add(sent)
+            if delivered.number:
+                self.open[name][delivered.number] = sent
+
+    @rule(name=MEMBERS, window=st.integers(1, 3), clean=st.booleans())
+    def connect(self, name: str, window: int, clean: bool) -> None:
+        if name in self.members:
+            self._read(name)
+        self.open[name].clear()
+        expiry = 0.0 if name == "fleeting" else 20.0
+        client = self.members[name] = self.stage.client(name, clean=clean, expiry=expiry, window=window)
+        if not client.is_known:
+            client.subscribe(self.FILTER, 1)
+
+    @rule(name=MEMBERS)
+    def drop(self, name: str) -> None:
+        if name in self.members:
+            self._read(name)
+            self.members[name].drop()
+            self.open[name].clear()
+
+    @rule(name=MEMBERS)
+    def unsubscribe(self, name: str) -> None:
+        if name in self.members and self.members[name].session.sink is not None:
+            self.members[name].unsubscribe(self.FILTER)
+
+    @rule(name=MEMBERS)
+    def subscribe(self, name: str) -> None:
+        if name in self.members and self.members[name].session.sink is not None:
+            self.members[name].subscribe(self.FILTER, 1)
+
+    @rule(topic=st.sampled_from(TOPICS), count=st.integers(1, 3), qos=st.integers(0, 1))
+    def publish(self, topic: str, count: int, qos: int) -> None:
+        receipt = self.sender.publish(topic, *[b"x"] * count, qos=qos)
+        if len(receipt.audience):
+            self.wanted |= {Sent(topic, receipt.run.sequence + index) for index in range(count)}
+
+    @rule(name=MEMBERS, is_paused=st.booleans())
+    def fill_or_empty_the_socket(self, name: str, is_paused: bool) -> None:
+        client = self.members.get(name)
+        if client is not None and client.session.sink is client.sink:
+            (client.pause if is_paused else client.unpause)()
+
+    @rule(name=MEMBERS, is_refused=st.sampled_from((False, False, True)))
+    def answer(self, name: str, is_refused: bool) -> None:
+        if self.open[name]:
+            number = next(iter(self.open[name]))
+            self.done.add(self.open[name].pop(number))
+            client = self.members[name]
+            assert client.refuse(number) if is_refused else client.acknowledge(number)
+
+    @rule()
+    def turn(self) -> None:
+        self.stage.scheduler.turn()
+
+    @rule(seconds=st.sampled_from([1.0, 30.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.stage.advance(seconds)
+
+    @invariant()
+    def everyone_reads(self) -> None:
+        for name in self.members:
+            self._read(name)
+
+    def teardown(self) -> None:
+        self.stage.settle()
+        self.everyone_reads()
+        accounted = self.got | self._waiting() | self._recorded()
+        assert self.wanted <= accounted, sorted(self.wanted - accounted)
+        assert self.got <= self.wanted
+
+    def _waiting(self) -> set[Sent]:
+        group = self.stage.broker.router.find_group(self.FILTER)
+        queues: list[Outbox] = [group.owed] if isinstance(group, SharedGroup) else []
+        for session in self.stage.broker.sessions.values():
+            queues += [queue for queue in (session.outbox, session.owed) if queue is not None]
+        return {
+            Sent(run.topic, run.sequence + index)
+            for queue in queues
+            for run, _ in queue._entries
+            for index in range(run.count)
+        }
+
+    def _recorded(self) -> set[Sent]:
+        return {
+            Sent(row.topic, sequence)
+            for row in self.stage.broker.ledger.rows()
+            for sequence in range(row.first, row.last + 1)
+        }
+
+
 def _is_wild(name: str, topic: str) -> bool:
     return {"fleeting": topic.startswith("b/"), "faithful": True, "strict": topic.startswith("b/")}[name]
 
 
-Delivering.TestCase.settings = settings(
+QUICK = settings(
     max_examples=40, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
+Delivering.TestCase.settings = Sharing.TestCase.settings = QUICK
 TestNothingIsLostSilently = Delivering.TestCase
+TestNothingSharedIsLostSilently = Sharing.TestCase

@@ -1,7 +1,7 @@
 """What waits for one subscriber, compared with a plain list of single messages."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Struct
 
@@ -116,6 +116,7 @@ steps = st.one_of(
     st.just(Shrink()),
     st.builds(Wait, st.integers(1, 3)),
 )
+stories = st.lists(steps, max_size=8) | st.lists(steps, min_size=15, max_size=40)
 
 
 class Pair:
@@ -186,7 +187,8 @@ def flatten(runs: list[Run]) -> list[Message]:
     return [message for run in runs for message in messages_of(run)]
 
 
-@given(st.builds(Limits, st.integers(1, 8), st.integers(1, 16)), st.lists(steps, max_size=30))
+@settings(max_examples=200)
+@given(st.builds(Limits, st.integers(1, 8), st.integers(1, 16)), stories)
 def test_an_outbox_behaves_like_a_list_of_single_messages(limits: Limits, todo: list[Step]) -> None:
     pair = Pair(limits)
     for step in todo:

@@ -84,9 +84,10 @@ steps = st.one_of(
     st.tuples(st.just("delete"), st.sampled_from(NAMES), st.just(NEVER)),
     st.tuples(st.just("reap"), st.just(""), st.sampled_from((100.0, 105.0, 110.0, 130.0))),
 )
+stories = st.lists(steps, max_size=8) | st.lists(steps, min_size=15, max_size=40)
 
 
-@given(st.lists(steps, max_size=40))
+@given(stories)
 @example([("put", "a/b", 105.0), ("put", "a/b", 105.0), ("reap", "", 110.0)])  # twice in the same instant
 def test_values_are_found_as_in_a_dictionary_of_all_of_them(todo: list[tuple[str, str, float]]) -> None:
     shelf = Shelf()
@@ -114,8 +115,8 @@ def test_nothing_is_left_behind_when_every_value_is_deleted(planted: list[str], 
 
 @given(
     st.sampled_from(FILTERS),
-    st.sets(st.sampled_from(NAMES)),
-    st.lists(st.tuples(st.booleans(), st.sampled_from(NAMES)), max_size=40),
+    st.sets(st.sampled_from(NAMES), min_size=4),
+    st.lists(st.tuples(st.booleans(), st.sampled_from(NAMES)), min_size=10, max_size=40),
 )
 def test_values_may_come_and_go_while_others_are_read(
     filter: str, planted: set[str], changes: list[tuple[bool, str]]

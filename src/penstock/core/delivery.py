@@ -18,7 +18,7 @@ from penstock.core.ledger import Ledger
 from penstock.core.outbox import Entry, Outbox
 from penstock.core.owed import Owed
 from penstock.core.policy import Limits
-from penstock.core.ports import Form
+from penstock.core.ports import Form, Frame
 from penstock.core.registry import Registry
 from penstock.core.sessions import Ending, Session
 from penstock.core.settings import CoreSettings
@@ -126,10 +126,14 @@ class Delivery:
     def _deliver_numbered(
         self, form: Form, members: Members, runs: list[Run], now: float, dirty: list[Session]
     ) -> None:
-        frames = form.frames(runs, now)
-        need = len(frames)
+        frames: list[Frame] | None = None
+        need = 0
         for session in members:
-            if session.is_flowing and (inflight := self.window(session)).room >= need:
+            was_flowing = session.is_flowing
+            if was_flowing and frames is None:
+                frames = form.frames(runs, now)
+                need = len(frames)
+            if frames is not None and was_flowing and (inflight := self.window(session)).room >= need:
                 parts = session.parts
                 if not parts:
                     dirty.append(session)
@@ -138,9 +142,8 @@ class Delivery:
                     parts += (before, number.to_bytes(2, "big"), after)
                 self._counters.delivered += need
             else:
-                was_flowing = session.is_flowing  # then its window is too small for all of this at once
                 self._hold_all(session, runs, form, members[session].policy)
-                if was_flowing:
+                if was_flowing:  # its window is too small for all of this at once
                     self.wake(session)
         if form.limit_bytes:
             self._note_oversize(form, members, runs, now)
@@ -423,7 +426,6 @@ class Delivery:
 
     def end(self, session: Session) -> None:
         """A session is over: whatever it was still owed is recorded."""
-        self._expiring.pop(session, None)
         for run, _ in _take_all(session.owed):
             self._ledger.add(run, session.client_id, Reason.SESSION_ENDED)
         for pending in session.inflight.entries.values() if session.inflight else ():

@@ -5,7 +5,7 @@ each known topic once, in slices, so that a million topics do not stop the loop;
 reached the head may join its audience in the same turn, and the seam is one offset.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from heapq import merge
 from itertools import islice
 from operator import attrgetter
@@ -90,31 +90,37 @@ class History:
     def _stored(self, topic: Topic, after: int) -> list[Run]:
         """What is kept of a topic after an offset, log or ring, oldest first."""
         if topic.traits.is_kept:
-            return [run for run in self._log_runs(after) if run.topic == topic.name]
-        if topic.ring is None:
+            return list(self._log_runs(after, (topic.name,)))
+        return self._ring_runs(topic, after)
+
+    def _ring_runs(self, topic: Topic, after: int) -> list[Run]:
+        if topic.ring is None or topic.ring.last_offset <= after:
             return []
         runs = (run for run in topic.ring.runs() if run.offset + run.count - 1 > after)
         return [run if run.offset > after else _beyond(run, after) for run in runs]
 
-    def _log_runs(self, after: int) -> Iterator[Run]:
+    def _log_runs(self, after: int, names: Container[str]) -> Iterator[Run]:
         while (span := self._log.read(after, 1 << 20)).runs:
-            yield from (run if run.offset > after else _beyond(run, after) for run in span.runs)
+            for run in span.runs:
+                if run.topic in names:
+                    yield run if run.offset > after else _beyond(run, after)
             after = span.until
 
-    def _lost(self, topic: Topic, after: int) -> Missing | None:
-        """What of a topic after an offset is neither in ring nor log any more."""
+    def _gone_offset(self, topic: Topic) -> int:
+        """The offset up to which messages of a topic may be in neither ring nor log any more."""
         if topic.traits.is_kept:
-            first = self._log.first_offset
-            gone = first - 1 if first - 1 > after else 0
-        elif topic.ring is not None:
-            gone = topic.ring.evicted_offset
-        else:
-            gone = self.head if topic.sequence else 0
-        if gone <= after:
-            return None
-        runs = self._stored(topic, after)
-        last = runs[0].sequence - 1 if runs else topic.sequence
-        return Missing(topic.name, None, last, self._reason(topic)) if last else None
+            return self._log.first_offset - 1
+        if topic.ring is not None:
+            return topic.ring.evicted_offset
+        return self.head if topic.sequence else 0
+
+    def _sequence_at(self, topic: Topic, offset: int) -> int | None:
+        """The last sequence of a topic up to an offset, if its ring still remembers."""
+        known = None
+        for run in topic.ring.runs() if topic.ring is not None else ():
+            if run.offset <= offset:
+                known = run.sequence + min(run.count - 1, offset - run.offset)
+        return known
 
     def _reason(self, topic: Topic) -> Reason:
         if topic.traits.is_kept:
@@ -149,8 +155,9 @@ class Replay:
         self._filters = filters
         self._after = after
         self._looked_at = 0
-        self._topics: list[Topic] = []
-        self._losses: list[Missing] = []
+        self._topics: list[Topic] = []  # read from their rings
+        self._kept: dict[str, Topic] = {}  # read from the log, all at once
+        self._accounted: dict[str, int] = {}  # of each topic the last sequence served, or said to be missing
 
     def look(self) -> bool:
         """Find the topics that are meant, one slice at a time; True while there are more."""
@@ -158,10 +165,10 @@ class Replay:
         for topic in islice(topics.values(), self._looked_at, self._looked_at + TOPICS_A_SLICE):
             self._looked_at += 1
             if any(matches(filter, topic.name) for filter in self._filters):
-                self._topics.append(topic)
-                lost = self._history._lost(topic, self._after)
-                if lost is not None:
-                    self._losses.append(lost)
+                if topic.traits.is_kept:
+                    self._kept[topic.name] = topic
+                else:
+                    self._topics.append(topic)
         return self._looked_at < len(topics)
 
     def read(self, limit_bytes: int) -> Chunk:
@@ -171,7 +178,8 @@ class Replay:
         history, asked = self._history, self._after
         runs: list[Run] = []
         size, until = 0, history.head
-        sources = [history._stored(topic, asked) for topic in self._topics]
+        stored = {topic: history._ring_runs(topic, asked) for topic in self._topics}
+        sources: list[Iterable[Run]] = [*stored.values(), history._log_runs(asked, self._kept)]
         for run in merge(*sources, key=_offset_of):
             if size >= limit_bytes:
                 until = run.offset - 1
@@ -179,10 +187,30 @@ class Replay:
             runs.append(run)
             size += len(run.slab)
         alive, missing = history._sift(runs)
+        losses = self._find_lost(stored, asked, until)
+        for run in runs:
+            self._accounted[run.topic] = run.sequence + run.count - 1
         self._after = until
-        losses, self._losses = self._losses, []
         cursor = history.cursor(asked)
         return history._chunk(cursor, until, alive, losses + missing, is_at_head=until == history.head)
+
+    def _find_lost(self, stored: dict[Topic, list[Run]], asked: int, until: int) -> list[Missing]:
+        """What has gone before it could be read: told once, by the chunk that passes the last of it."""
+        history = self._history
+        oldest = {topic: runs[0].sequence for topic, runs in stored.items() if runs}
+        if self._kept and asked < history._gone_offset(next(iter(self._kept.values()))):
+            for run in history._log_runs(asked, self._kept):
+                oldest.setdefault(self._kept[run.topic], run.sequence)
+        losses: list[Missing] = []
+        for topic in (*self._topics, *self._kept.values()):
+            last = oldest.get(topic, topic.sequence + 1) - 1
+            if asked < history._gone_offset(topic) <= until:
+                known = self._accounted.get(topic.name, history._sequence_at(topic, asked))
+                if last > (known or 0):
+                    first = None if known is None else known + 1
+                    losses.append(Missing(topic.name, first, last, history._reason(topic)))
+                    self._accounted[topic.name] = last
+        return losses
 
 
 def _beyond(run: Run, offset: int) -> Run:

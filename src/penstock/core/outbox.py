@@ -57,8 +57,7 @@ class Outbox:
             return False
         self._entries.append((run, form))
         self.messages, self.bytes = messages, size
-        if messages > self.high_watermark:
-            self.high_watermark = messages
+        self.high_watermark = max(self.high_watermark, messages)
         return True
 
     def add(self, run: Run, form: Form, policy: Policy) -> tuple[Decision, list[Run]]:

@@ -1,6 +1,6 @@
 """What tests are made of: movable time, connections in memory, readable frames."""
 
-from penstock.testing.broker import Client, Stage
+from penstock.testing.broker import Client, Stage, as_tagged
 from penstock.testing.clock import ManualClock, ManualHandle, ManualScheduler
 from penstock.testing.forms import Delivered, PlainForm, read_frames
 from penstock.testing.samples import make_run, make_session, payloads_of, sample_shape
@@ -15,6 +15,7 @@ __all__ = [
     "MemorySink",
     "PlainForm",
     "Stage",
+    "as_tagged",
     "make_run",
     "make_session",
     "payloads_of",

@@ -111,9 +111,7 @@ class Client:
         """Subscribe as MQTT does; a form of the test's own replaces the plain one."""
         if form is None:
             identifiers = (identifier,) if identifier else ()
-            form = PlainForm(
-                qos=qos, no_local=no_local, limit_bytes=limit_bytes, identifiers=identifiers
-            )
+            form = PlainForm(qos=qos, no_local=no_local, limit_bytes=limit_bytes, identifiers=identifiers)
         self._broker.subscribe(
             self.session,
             filter,

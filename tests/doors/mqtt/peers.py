@@ -1,8 +1,8 @@
 """The other side of the MQTT door: a client that says exactly what a test wants, packet by packet.
 
-Nothing waits for time to pass to prove that nothing comes: `fence` asks for a PINGRESP and answers what
-came before it, acknowledgements of publishes excepted, which come when these have been delivered: so
-a PUBACK is a fence for everyone the message reaches.
+No test waits for time to pass to prove that nothing comes: `fence` pings and answers what came before the
+pong. A PINGRESP may overtake what the server has in hand, so it takes two. A PUBACK comes when its message
+has been delivered, so it is a fence for everyone whom the message reaches.
 """
 
 from collections.abc import Sequence
@@ -51,6 +51,7 @@ class Peer:
         self.stream = stream
         self.connack = ConnAck()
         self._last_id = 0
+        self._early: list[Packet] = []  # came while we waited for a pong
 
     @property
     def version(self) -> Version:
@@ -71,9 +72,13 @@ class Peer:
 
     async def receive(self, kind: type[AnyPacket], timeout: float = TIMEOUT_S) -> AnyPacket:
         """The next packet, which must be of this kind."""
-        packet = await self.stream.receive(timeout)
+        packet = await self.take(timeout)
         assert isinstance(packet, kind), packet
         return packet
+
+    async def take(self, timeout: float = TIMEOUT_S) -> Packet:
+        """The next packet, whatever it is."""
+        return self._early.pop(0) if self._early else await self.stream.receive(timeout)
 
     async def receive_all(self, count: int) -> list[Publish]:
         """The next messages, acknowledged as far as that takes one step."""
@@ -82,19 +87,23 @@ class Peer:
         return messages
 
     async def fence(self) -> list[Packet]:
-        """Everything the server had sent when it answered a ping."""
-        await self.send(PingReq())
-        before: list[Packet] = []
-        while not isinstance(packet := await self.stream.receive(TIMEOUT_S), PingResp):
-            before.append(packet)
+        """Everything that the server had to send until now."""
+        await self._settle()
+        before, self._early = self._early, []
         return before
+
+    async def _settle(self) -> None:
+        for _ in range(2):
+            await self.send(PingReq())
+            while not isinstance(packet := await self.stream.receive(TIMEOUT_S), PingResp):
+                self._early.append(packet)
 
     async def last_words(self, timeout: float = TIMEOUT_S) -> list[Packet]:
         """Everything the server still sends before it closes."""
         words: list[Packet] = []
         while True:
             try:
-                words.append(await self.stream.receive(timeout))
+                words.append(await self.take(timeout))
             except ConnectionLost:
                 return words
 
@@ -127,13 +136,15 @@ class Peer:
         retain: bool = False,
         properties: PacketProperties = NO_PROPERTIES,
     ) -> int:
-        """Publish and tell the reason of the acknowledgement; at QoS 1 and 2 all of it has been delivered."""
+        """Publish, wait until the message has been delivered, and tell the reason of the acknowledgement."""
         packet_id = self.next_id() if qos else 0
         await self.send(Publish(topic, payload, qos, retain, False, packet_id, properties))
         reply: Reply = PubAck(0)
         if qos:
             reply = await self.receive(PubAck if qos == 1 else PubRec)
             assert reply.packet_id == packet_id
+        else:
+            await self._settle()
         if qos == 2 and reply.reason < 0x80:
             await self.send(PubRel(packet_id))
             assert await self.receive(PubComp) == PubComp(packet_id)

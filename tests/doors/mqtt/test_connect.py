@@ -67,9 +67,9 @@ async def test_connack_comes_before_everything_else(peers: Peers, name: str, ver
     await publisher.publish(name, b"kept", retain=True)
     peer = await peers.open(version)
     await peer.send(Connect(name, version), Subscribe(1, (Request(name),)), PingReq())
-    assert type(await peer.stream.receive(5)) is ConnAck
+    assert type(await peer.take()) is ConnAck
     assert await peer.receive(SubAck) == SubAck(1, (0,))
-    assert {type(await peer.stream.receive(5)) for _ in range(2)} == {PingResp, Publish}
+    assert {type(await peer.take()) for _ in range(2)} == {PingResp, Publish}
 
 
 @both_versions

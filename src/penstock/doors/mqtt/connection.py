@@ -177,7 +177,7 @@ class Connection(asyncio.BufferedProtocol):
     def close(self, reason: str) -> None:
         session, self._session = self._session, None
         ending = Ending(reason)
-        self.end(ENDINGS[ending], is_lingering=ending is Ending.SHUTTING_DOWN)
+        self.end(ENDINGS[ending], is_heard=ending is Ending.SHUTTING_DOWN)
         if session is not None and session.sink is self:
             # Core is in the middle of a delivery; it can let go of the session when that is done.
             self._loop.call_soon(partial(self.door.broker.disconnect, session, self, is_graceful=False))
@@ -360,32 +360,35 @@ class Connection(asyncio.BufferedProtocol):
         self._waiting = None
         if not self._is_closing:
             self.write(connack)
-            self.leave()
+            self.leave(is_heard=True)
 
-    def end(self, reason: ReasonCode, *, is_lingering: bool = False) -> None:
+    def end(self, reason: ReasonCode, *, is_heard: bool = True) -> None:
         """Say why, as far as the client's version has words for it, and close."""
         if self._is_closing:
             return
         if self.version is Version.V5:
             self.write(encode_packet(Disconnect(reason), self.version))
-        self.leave(is_lingering=is_lingering)
+        self.leave(is_heard=is_heard)
 
     def leave(
-        self, *, is_graceful: bool = False, expiry: float | None = None, is_lingering: bool = False
+        self, *, is_graceful: bool = False, expiry: float | None = None, is_heard: bool = False
     ) -> None:
         """Let go of the session and close when everything written has left; abort if that takes too long.
 
         Args:
-            is_lingering: the client closes first. Closing while it still sends would reset the connection,
-                and take with it what the client has not read yet.
+            is_heard: wait for the client to close, too. Closing while it still sends would reset the
+                connection, and take with it what the client has not read yet.
         """
         session, self._session = self._session, None
-        if is_lingering:
+        if is_heard:
+            self._waiting = None
+            self._is_held = False
             self._set_reading()
         self._is_closing = True
+        self._reader.stop()
         if session is not None:
             self.door.broker.disconnect(session, self, is_graceful=is_graceful, expiry=expiry)
-        if is_lingering and not self._transport.is_closing():
+        if is_heard and not self._transport.is_closing():
             self._transport.write_eof()
         else:
             self._transport.close()

@@ -121,6 +121,11 @@ class PacketReader:
             self._go_on(data, 0, items)
         return items
 
+    def stop(self) -> None:
+        """Read nothing more, whatever comes."""
+        self._parts = None
+        self.error = self.error or MqttWireError("no longer read")
+
     def _go_on(self, data: bytes, position: int, items: list[Packet | Run]) -> None:
         try:
             self._split(data, position, items)
