@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from penstock.core.broker import SessionRecord
+from penstock.core.node import SessionRecord
 from penstock.core.ports import StateStore
 from penstock.core.sessions import Options, Will
 from penstock.model import Door

@@ -4,7 +4,8 @@ from time import perf_counter
 
 import pytest
 
-from penstock.core.broker import DROPS_TOPIC, SessionRecord
+from penstock.core.broker import DROPS_TOPIC
+from penstock.core.node import SessionRecord
 from penstock.core.settings import CoreSettings, OutboxSettings, SessionSettings
 from penstock.errors import QuotaExceeded, ShuttingDown
 from penstock.model import Policy
@@ -507,7 +508,7 @@ def test_coming_and_going_for_long_leaves_nothing_behind() -> None:
     for _ in range(3_000):
         client.drop()
         client = stage.client("r", clean=False, expiry=7 * 24 * 3600.0)
-    assert len(stage.broker._deadlines) < 1_100
+    assert len(stage.broker._attendance._deadlines) < 1_100
     client.drop()
     stage.advance(7 * 24 * 3600.0)
     assert stage.broker.sessions == {}

@@ -14,7 +14,7 @@ class Waiters:
         self.clock = ManualClock()
         self.scheduler = ManualScheduler(self.clock)
         self.given_up: list[Session] = []
-        self.holding = Holding(self.clock, self.scheduler, 5.0, self.give_up)
+        self.holding = Holding(self.scheduler, 5.0, self.give_up)
 
     def give_up(self, slow: Session) -> None:
         assert self.holding.is_awaited(slow), "it is asked to make room before anyone is released"

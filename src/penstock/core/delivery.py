@@ -1,76 +1,41 @@
-"""From a stretch to its subscribers: the fast path, and what happens when one of them is not on it.
+"""From a stretch to its subscribers: the fast path.
 
-The fast path encodes once per class and adds the bytes to each member; every member then gets one
-write. A member that is away, slow, or still catching up is left to `_hold`, which fills its outbox or
-owed list under its policy and writes what is dropped into the ledger. `drain` brings it back: first
-what waits in the outbox, then what is owed, then retained values, then the fast path again.
+Bytes are encoded once per class and added to each member; every member then gets one write. A member
+that is away, slow, or still catching up is left to `lagging.py`.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 
 from penstock.core.audience import Members
-from penstock.core.clock import Clock, Scheduler
+from penstock.core.clock import Clock
 from penstock.core.counters import Counters
-from penstock.core.holding import Holding
-from penstock.core.inflight import Inflight, Pending
+from penstock.core.inflight import Pending
+from penstock.core.lagging import CHUNK_BYTES, Lagging
 from penstock.core.ledger import Ledger
-from penstock.core.outbox import Entry, Outbox
-from penstock.core.owed import Owed
-from penstock.core.policy import Limits
 from penstock.core.ports import Form, Frame
-from penstock.core.registry import Registry
-from penstock.core.sessions import Ending, Session
-from penstock.core.settings import CoreSettings
-from penstock.core.shared import SharedForm, SharedGroup, reform_any
+from penstock.core.sessions import Session
+from penstock.core.shared import SharedGroup
 from penstock.core.tick import Stretch
-from penstock.model import NEVER, Policy, Reason, Run
-
-CHUNK_BYTES = 64 * 1024
-TURN_BYTES = 4 * CHUNK_BYTES
-"""How much one session may drain in one turn of the loop before others have theirs."""
+from penstock.model import NEVER, Reason, Run
 
 _count_of = attrgetter("count")
 
 
 class Delivery:
-    """Gets runs to sessions, now or later, and knows why not."""
+    """Gets a turn's stretches to everyone who keeps up."""
 
-    def __init__(
-        self,
-        settings: CoreSettings,
-        clock: Clock,
-        scheduler: Scheduler,
-        ledger: Ledger,
-        counters: Counters,
-        topics: Registry,
-        sessions: dict[str, Session],
-    ) -> None:
-        self._settings = settings
+    def __init__(self, clock: Clock, ledger: Ledger, counters: Counters, lagging: Lagging) -> None:
         self._clock = clock
-        self._scheduler = scheduler
         self._ledger = ledger
         self._counters = counters
-        self._topics = topics
-        self._sessions = sessions
-        self._outbox_limits = Limits(settings.outbox.messages, settings.outbox.bytes)
-        self._owed_limits = Limits(settings.sessions.owed_messages, settings.sessions.owed_bytes)
-        self._expiring: dict[Session, None] = {}  # something waits for them that may expire
-        self._ready: dict[Session, None] = {}  # will drain in the next turn
-        self._too_slow: dict[Session, None] = {}  # to be closed at the end of this flush
-        self._outcomes: dict[int, list[int]] = {}
-        self.holding = Holding(
-            clock, scheduler, settings.outbox.block_timeout_ms / 1000, self._on_block_timeout
-        )
-
-    # The fast path
+        self._lagging = lagging
 
     def deliver(self, stretches: list[Stretch]) -> None:
         """Send a turn's stretches to everyone they reach, with one write for each who keeps up."""
         now = self._clock.monotonic()
         dirty: list[Session] = []
-        if self._outcomes:
-            self._outcomes = {}
+        self._lagging.begin_turn()
         for stretch in stretches:
             runs, qos = stretch.runs, stretch.shape.qos
             for form, members in stretch.audience.classes():
@@ -91,16 +56,7 @@ class Delivery:
             if session.sink is not None:
                 session.sink.write(parts[0] if len(parts) == 1 else b"".join(parts))
             parts.clear()
-        if self._too_slow:
-            self._close_slow()
-
-    def _close_slow(self) -> None:
-        """End connections under `disconnect`: now that what they got in this turn has been written."""
-        slow, self._too_slow = self._too_slow, {}
-        for session in slow:
-            session.is_paused = True  # nothing more leaves until its door has let go of it
-            if session.sink is not None:
-                session.sink.close(Ending.SLOW)
+        self._lagging.end_turn()
 
     def _deliver_shared_bytes(
         self, form: Form, members: Members, runs: list[Run], now: float, dirty: list[Session]
@@ -117,7 +73,7 @@ class Delivery:
                 parts.append(data)
                 flowing += 1
             else:
-                self._hold_all(session, runs, form, members[session].policy)
+                self._lagging.hold_all(session, runs, form, members[session].policy)
         if flowing:
             self._counters.delivered += flowing * _count(runs)
         if form.limit_bytes:
@@ -133,7 +89,11 @@ class Delivery:
             if was_flowing and frames is None:
                 frames = form.frames(runs, now)
                 need = len(frames)
-            if frames is not None and was_flowing and (inflight := self.window(session)).room >= need:
+            if (
+                frames is not None
+                and was_flowing
+                and (inflight := self._lagging.window(session)).room >= need
+            ):
                 parts = session.parts
                 if not parts:
                     dirty.append(session)
@@ -142,9 +102,9 @@ class Delivery:
                     parts += (before, number.to_bytes(2, "big"), after)
                 self._counters.delivered += need
             else:
-                self._hold_all(session, runs, form, members[session].policy)
+                self._lagging.hold_all(session, runs, form, members[session].policy)
                 if was_flowing:  # its window is too small for all of this at once
-                    self.wake(session)
+                    self._lagging.wake(session)
         if form.limit_bytes:
             self._note_oversize(form, members, runs, now)
 
@@ -167,7 +127,7 @@ class Delivery:
             message = run.part(index, 1)
             session = group.choose()
             if session is None:
-                self._owe_group(group, message)
+                self._lagging.owe_group(group, message)
                 continue
             subscription = group.members[session]
             form = subscription.form
@@ -184,234 +144,6 @@ class Delivery:
             for session in reached:
                 self._ledger.add(run, session.client_id, Reason.PACKET_TOO_LARGE)
 
-    # Away, slow, or catching up
-
-    def _hold_all(self, session: Session, runs: list[Run], form: Form, policy: Policy) -> None:
-        outbox = session.outbox
-        has_queue = outbox is not None and session.sink is not None and not session.owed
-        session.is_flowing = False
-        for run in runs:
-            if not (has_queue and outbox is not None and outbox.offer(run, form)):
-                self._hold(session, run, form, policy)
-                has_queue = has_queue and not session.owed  # what is owed may not be overtaken
-
-    def _hold(self, session: Session, run: Run, form: Form, policy: Policy) -> None:
-        """Keep a run for a session that cannot get it now, or record why not."""
-        topic = self._topics.get(run.topic)
-        if topic is not None and topic.traits.policy is not None:
-            policy = topic.traits.policy
-        if run.expires_at:
-            self._expiring[session] = None
-        is_durable = _is_durable(session, run, form)
-        if session.sink is None:
-            if is_durable:
-                self._owe(session, run, form, policy)
-            else:
-                self._ledger.add(run, session.client_id, Reason.NOT_CONNECTED)
-            return
-        if session.owed:
-            self._owe(session, run, form, policy)  # nothing overtakes what is owed
-            return
-        if session.outbox is None:
-            session.outbox = Outbox(self._outbox_limits)
-        if is_durable and policy is not Policy.BLOCK and not session.outbox.has_room(run):
-            self._owe(session, run, form, policy)  # it will be fetched when the outbox is empty
-            if policy is Policy.DISCONNECT:
-                self._too_slow[session] = None
-            return
-        self._enqueue(session, session.outbox, run, form, policy)
-
-    def _enqueue(self, session: Session, outbox: Outbox, run: Run, form: Form, policy: Policy) -> None:
-        decision, dropped = outbox.add(run, form, policy)
-        for lost in dropped:
-            self._drop(lost, session, Reason.OUTBOX_FULL, policy, "outbox")
-        if decision.hold:
-            publisher = self._sessions.get(run.client_id)
-            if publisher is None or publisher is session:  # a session never blocks itself
-                self._shrink(session, policy)
-            else:
-                self._outcomes.setdefault(run.offset, [0, 0])[1] += 1
-                self.holding.hold(publisher, session, run.shape.qos)
-        if decision.close:
-            self._too_slow[session] = None
-
-    def _owe(self, session: Session, run: Run, form: Form, policy: Policy) -> None:
-        if session.owed is None:
-            session.owed = Owed(self._owed_limits)
-        _, dropped = session.owed.add(run, form, policy)
-        for lost in dropped:
-            self._drop(lost, session, Reason.OWED_FULL, policy, "sessions.owed")
-
-    def _owe_group(self, group: SharedGroup, run: Run) -> None:
-        if not (run.shape.qos and group.wants_owed):
-            self._ledger.add(run, group.name, Reason.NOT_CONNECTED)
-            return
-        form, policy = next((s.form, s.policy) for s in group.members.values() if s.form.qos)
-        _, dropped = group.owed.add(run, form, policy)
-        for lost in dropped:
-            self._ledger.add(lost, group.name, Reason.OWED_FULL, policy, "sessions.owed")
-
-    def _drop(self, run: Run, session: Session, reason: Reason, policy: Policy, setting: str) -> None:
-        self._ledger.add(run, session.client_id, reason, policy, setting)
-        self._outcomes.setdefault(run.offset, [0, 0])[0] += 1
-
-    def outcome(self, run: Run) -> tuple[int, int]:
-        """For how many subscribers a run of this turn was dropped, and how many hold its publisher back."""
-        offsets = range(run.offset, run.offset + run.count)
-        found = [self._outcomes[offset] for offset in offsets if offset in self._outcomes]
-        return sum(dropped for dropped, _ in found), sum(blocked for _, blocked in found)
-
-    def _on_block_timeout(self, session: Session) -> None:
-        self._shrink(session, Policy.BLOCK, Reason.BLOCK_TIMEOUT)
-
-    def _shrink(self, session: Session, policy: Policy, reason: Reason = Reason.OUTBOX_FULL) -> None:
-        if session.outbox is not None:
-            for lost in session.outbox.shrink():
-                self._drop(lost, session, reason, policy, "outbox")
-
-    # Catching up
-
-    def window(self, session: Session) -> Inflight:
-        """A session's window of deliveries that wait for their acknowledgement."""
-        if session.inflight is None:
-            session.inflight = Inflight(session.window_limit)
-        return session.inflight
-
-    def wake(self, session: Session) -> None:
-        """Something changed for a session that waits: drain it in the next turn."""
-        if session not in self._ready:
-            if not self._ready:
-                self._scheduler.call_soon(self._drain_ready)
-            self._ready[session] = None
-
-    def _drain_ready(self) -> None:
-        ready, self._ready = self._ready, {}
-        for session in ready:
-            self.drain(session)
-
-    def drain(self, session: Session) -> None:
-        """Send what waits, as much as the socket takes; then the session is on the fast path again."""
-        budget = TURN_BYTES
-        now = self._clock.monotonic()
-        while session.sink is not None and not session.is_paused:
-            if budget <= 0:
-                self.wake(session)
-                return
-            entries = self._next_entries(session)
-            if not entries:
-                session.is_flowing = True
-                break
-            sent, is_blocked = self._send(session, entries, now)
-            budget -= sent
-            if is_blocked:
-                break
-        self._let_go(session)
-
-    def _let_go(self, session: Session) -> None:
-        if self.holding.is_awaited(session) and not (session.outbox and session.outbox.is_over):
-            self.holding.release(session)
-
-    def _next_entries(self, session: Session) -> list[Entry]:
-        if session.outbox:
-            return session.outbox.take(CHUNK_BYTES)
-        if session.owed:
-            return session.owed.take(CHUNK_BYTES)
-        entries: list[Entry] = []
-        size = 0
-        while session.backlog and size < CHUNK_BYTES:
-            entry = next(session.backlog[0], None)
-            if entry is None:
-                session.backlog.pop(0)
-            else:
-                entries.append(entry)
-                size += len(entry[0].slab)
-        return entries
-
-    def _send(self, session: Session, entries: list[Entry], now: float) -> tuple[int, bool]:
-        """Send entries in order; answer the bytes sent and whether the window stopped it."""
-        parts: list[bytes] = []
-        stop = len(entries)
-        for position, (run, form) in enumerate(entries):
-            if NEVER < run.expires_at <= now:
-                self._ledger.add(run, session.client_id, Reason.EXPIRED)
-            elif run.shape.qos and form.qos:
-                sent = self._number(session, run, form, now, parts)
-                if sent < run.count:
-                    entries[position] = (run.part(sent, run.count - sent), form)
-                    stop = position
-                    break
-            else:
-                parts.append(form.encode((run,), now))
-                self._counters.delivered += run.count
-                for lost in form.oversize((run,), now) if form.limit_bytes else ():
-                    self._ledger.add(lost, session.client_id, Reason.PACKET_TOO_LARGE)
-        if stop < len(entries):
-            if session.outbox is None:
-                session.outbox = Outbox(self._outbox_limits)
-            for run, form in reversed(entries[stop:]):
-                session.outbox.add_first(run, form)
-            self._expiring[session] = None
-        data = b"".join(parts)
-        if data and session.sink is not None:
-            session.sink.write(data)
-        return len(data), stop < len(entries)
-
-    def _number(self, session: Session, run: Run, form: Form, now: float, parts: list[bytes]) -> int:
-        """Send as many messages of a run as the window takes; answer how many."""
-        inflight = self.window(session)
-        room = min(inflight.room, run.count)
-        if not room:
-            return 0
-        part = run.part(0, room)
-        level = min(run.shape.qos, form.qos)
-        for before, after, message in form.frames((part,), now):
-            parts += (before, inflight.add(Pending(message, form, level)).to_bytes(2, "big"), after)
-        for lost in form.oversize((part,), now) if form.limit_bytes else ():
-            self._ledger.add(lost, session.client_id, Reason.PACKET_TOO_LARGE)
-        self._counters.delivered += room
-        return room
-
-    # Coming and going
-
-    def detach(self, session: Session) -> None:
-        """A session lost its connection: what waited for it is owed, or recorded as lost."""
-        session.is_flowing = session.is_paused = False
-        session.parts.clear()
-        self._ready.pop(session, None)
-        self.holding.release(session)
-        self.holding.forget(session)
-        waiting = [*_take_all(session.outbox), *_take_all(session.owed)]
-        session.outbox = session.owed = None
-        own: list[Entry] = []
-        shared = session.inflight.take_shared() if session.inflight else []
-        for run, form in waiting:
-            if isinstance(form, SharedForm):
-                shared.append((run, form))
-            elif _is_durable(session, run, form):
-                own.append((run, form))
-            else:
-                self._ledger.add(run, session.client_id, Reason.DISCONNECTED)
-        for run, shared_form in reversed(shared):
-            shared_form.group.owed.add_first(run, shared_form)
-        if own:
-            session.owed = owed = Owed(self._owed_limits)
-            self._expiring[session] = None
-            for run, form in reversed(own):
-                owed.add_first(run, form)
-
-    def reform(self, session: Session, reform: Callable[[Form], Form]) -> None:
-        """Remake the forms of everything a session still gets."""
-        _reform_waiting(session, lambda form: reform_any(form, reform))
-        if session.backlog:
-            session.backlog = [_reformed(entries, reform) for entries in session.backlog]
-
-    def leave(self, session: Session, group: SharedGroup) -> None:
-        """A session left a shared group: what it was chosen for stays its own, whoever is left."""
-        _reform_waiting(
-            session,
-            lambda form: form.form if isinstance(form, SharedForm) and form.group is group else form,
-        )
-
     def serve_group(self, group: SharedGroup) -> None:
         """Hand out what a shared group is owed, as far as someone is there to take it."""
         while group.owed and group.is_attended:
@@ -423,49 +155,6 @@ class Delivery:
                 else:
                     self._deliver_to_one(group, run, now, dirty)
             self._write(dirty)
-
-    def end(self, session: Session) -> None:
-        """A session is over: whatever it was still owed is recorded."""
-        for run, _ in _take_all(session.owed):
-            self._ledger.add(run, session.client_id, Reason.SESSION_ENDED)
-        for pending in session.inflight.entries.values() if session.inflight else ():
-            if pending is not None:
-                self._ledger.add(pending.run, session.client_id, Reason.SESSION_ENDED)
-        session.owed = session.inflight = session.backlog = None
-
-    def reap(self, now: float) -> None:
-        """Take out of every outbox what has expired."""
-        for session in list(self._expiring):
-            queues = [queue for queue in (session.outbox, session.owed) if queue]
-            for queue in queues:
-                for run in queue.remove_expired(now):
-                    self._ledger.add(run, session.client_id, Reason.EXPIRED)
-            if not any(queue.may_expire for queue in queues):
-                del self._expiring[session]
-            self._let_go(session)
-
-
-def _is_durable(session: Session, run: Run, form: Form) -> bool:
-    """A session gets this even if it is away meanwhile."""
-    return bool(run.shape.qos and form.qos) and session.is_persistent
-
-
-def _take_all(queue: Outbox | None) -> list[Entry]:
-    return queue.take(queue.bytes + 1) if queue else []
-
-
-def _reform_waiting(session: Session, reform: Callable[[Form], Form]) -> None:
-    if session.inflight is not None:
-        for number, pending in session.inflight.entries.items():
-            if pending is not None:
-                session.inflight.entries[number] = Pending(pending.run, reform(pending.form), pending.level)
-    for queue in (session.outbox, session.owed):
-        if queue:
-            queue.reform(reform)
-
-
-def _reformed(entries: Iterator[Entry], reform: Callable[[Form], Form]) -> Iterator[Entry]:
-    return ((run, reform(form)) for run, form in entries)
 
 
 def _count(runs: list[Run]) -> int:

@@ -6,17 +6,14 @@ again or has used up the block timeout; then the oldest of what waits is dropped
 
 from collections.abc import Callable
 
-from penstock.core.clock import Clock, Handle, Scheduler
+from penstock.core.clock import Handle, Scheduler
 from penstock.core.sessions import Session
 
 
 class Holding:
     """Who waits for whom."""
 
-    def __init__(
-        self, clock: Clock, scheduler: Scheduler, timeout: float, on_timeout: Callable[[Session], None]
-    ) -> None:
-        self._clock = clock
+    def __init__(self, scheduler: Scheduler, timeout: float, on_timeout: Callable[[Session], None]) -> None:
         self._scheduler = scheduler
         self._timeout = timeout
         self._on_timeout = on_timeout

@@ -28,12 +28,17 @@ class Stage:
     """One broker with its clock, its loop and its clients."""
 
     def __init__(
-        self, settings: CoreSettings | None = None, *, access: Access | None = None, log: Log | None = None
+        self,
+        settings: CoreSettings | None = None,
+        *,
+        access: Access | None = None,
+        log: Log | None = None,
+        state: MemoryStateStore | None = None,
     ) -> None:
         self.settings = settings or CoreSettings()
         self.clock = ManualClock()
         self.scheduler = ManualScheduler(self.clock)
-        self.state = MemoryStateStore()
+        self.state = state or MemoryStateStore()
         self.log = log or MemoryLog(self.settings.log.memory_bytes)
         self.broker = Broker(
             self.settings, access or OpenAccess(), self.log, self.state, self.clock, self.scheduler

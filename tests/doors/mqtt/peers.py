@@ -5,6 +5,8 @@ pong. A PINGRESP may overtake what the server has in hand, so it takes two. A PU
 has been delivered, so it is a fence for everyone whom the message reaches.
 """
 
+import asyncio
+import socket
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -37,6 +39,7 @@ from penstock.wire.mqtt import (
 
 TIMEOUT_S = 10.0
 FOR_EVER = 0xFFFFFFFF
+SLOW_BUFFER_BYTES = 16 * 1024
 
 AnyPacket = TypeVar("AnyPacket", bound=Packet)
 
@@ -176,6 +179,16 @@ class Peers:
         self._all.append(peer)
         return peer
 
+    async def open_slow(self, port: int | None = None) -> Peer:
+        """The same, with little room for what it has not read yet."""
+        connection = socket.socket()
+        connection.setblocking(False)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SLOW_BUFFER_BYTES)
+        await asyncio.get_running_loop().sock_connect(connection, ("127.0.0.1", port or self.port))
+        peer = Peer(PacketStream(*await asyncio.open_connection(sock=connection, limit=SLOW_BUFFER_BYTES)))
+        self._all.append(peer)
+        return peer
+
     async def connect(
         self,
         client_id: str = "",
@@ -189,12 +202,13 @@ class Peers:
         expiry: int | None = None,
         properties: PacketProperties | None = None,
         port: int | None = None,
+        is_slow: bool = False,
     ) -> Peer:
         """A connection that has been let in; `expiry` is short for that property of MQTT 5."""
         if properties is None:
             is_told = expiry is not None and version is Version.V5
             properties = PacketProperties(session_expiry=expiry) if is_told else NO_PROPERTIES
-        peer = await self.open(version, port)
+        peer = await self.open_slow(port) if is_slow else await self.open(version, port)
         await peer.send(Connect(client_id, version, clean, keep_alive, user, password, will, properties))
         peer.connack = await peer.receive(ConnAck)
         assert peer.connack.reason == 0, peer.connack

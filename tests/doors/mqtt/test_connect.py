@@ -80,7 +80,11 @@ async def test_packets_in_the_chunk_of_the_connect_are_taken(
     await watcher.subscribe(name, qos=2)
     peer = await peers.open(version)
     await peer.send(
-        Connect(name, version), Publish(name, b"0"), Publish(name, b"1", 1, packet_id=1), PingReq(), Disconnect()
+        Connect(name, version),
+        Publish(name, b"0"),
+        Publish(name, b"1", 1, packet_id=1),
+        PingReq(),
+        Disconnect(),
     )
     assert [type(packet) for packet in await peer.last_words()][:1] == [ConnAck]
     assert [(await watcher.receive(Publish)).payload for _ in range(2)] == [b"0", b"1"]
@@ -215,7 +219,13 @@ async def test_anything_but_connect_first_closes_without_a_word(
 
 
 @pytest.mark.parametrize(
-    "data", [b"GET / HTTP/1.1\r\nHost: localhost:1883\r\nUser-Agent: curious/1.0\r\nAccept: */*\r\n\r\n", b"\x00" * 20, b"\x16\x03\x01\x02\x00" + bytes(300), b"\xff" * 9]
+    "data",
+    [
+        b"GET / HTTP/1.1\r\nHost: localhost:1883\r\nUser-Agent: curious/1.0\r\nAccept: */*\r\n\r\n",
+        b"\x00" * 20,
+        b"\x16\x03\x01\x02\x00" + bytes(300),
+        b"\xff" * 9,
+    ],
 )
 async def test_what_is_not_mqtt_is_closed_without_a_word(peers: Peers, data: bytes) -> None:
     assert await answer_to(peers, data, Version.V311) == []
@@ -306,12 +316,18 @@ async def test_what_only_a_server_sends_is_a_protocol_error(
 
 @both_versions
 @pytest.mark.parametrize("packet", [PubAck(7), PubRec(7), PubRel(7), PubComp(7), Unsubscribe(7, ("x",))])
-async def test_acknowledgement_of_nothing_does_no_harm(peers: Peers, version: Version, packet: Packet) -> None:
+async def test_acknowledgement_of_nothing_does_no_harm(
+    peers: Peers, version: Version, packet: Packet
+) -> None:
     peer = await peers.connect("", version)
     await peer.send(packet)
     unknown = ReasonCode.PACKET_IDENTIFIER_NOT_FOUND if version is Version.V5 else ReasonCode.SUCCESS
     none_such = (ReasonCode.NO_SUBSCRIPTION_EXISTED,) if version is Version.V5 else ()
-    answers = {PubRec: [PubRel(7, unknown)], PubRel: [PubComp(7, unknown)], Unsubscribe: [UnsubAck(7, none_such)]}
+    answers = {
+        PubRec: [PubRel(7, unknown)],
+        PubRel: [PubComp(7, unknown)],
+        Unsubscribe: [UnsubAck(7, none_such)],
+    }
     assert await peer.fence() == answers.get(type(packet), [])
 
 

@@ -258,7 +258,9 @@ async def test_other_packets_have_a_smaller_limit(peers: Peers, name: str, versi
     peer = await peers.connect("", version)
     filters = [Request(f"{name}/{number:04}" + "x" * 60) for number in range(900)]
     assert await peer.subscribe(*filters[:600]) == (0,) * 600
-    header = b"\x82" + b"\x81\x88\x04"  # 66561 bytes announced, one more than the limit allows with the header
+    header = (
+        b"\x82" + b"\x81\x88\x04"
+    )  # 66561 bytes announced, one more than the limit allows with the header
     await peer.send_bytes(header)
     assert await peer.last_words() == endings(version, ReasonCode.PACKET_TOO_LARGE)
 

@@ -31,7 +31,11 @@ KEEPING: dict[str, Any] = {"clean": False, "expiry": FOR_EVER}
 def forgetful(start_server: StartServer) -> RunningServer:
     """A server that keeps absent sessions for a second, of which it is told little."""
     return start_server(
-        {"sessions": {"max_expiry_s": 1, "owed_messages": 5}, "reaper_interval_ms": 100, "mqtt": {"max_inflight": 3}}
+        {
+            "sessions": {"max_expiry_s": 1, "owed_messages": 5},
+            "reaper_interval_ms": 100,
+            "mqtt": {"max_inflight": 3},
+        }
     )
 
 

@@ -46,7 +46,16 @@ async def test_each_filter_gets_its_answer_in_order(
     narrow: RunningServer, peers: Peers, version: Version
 ) -> None:
     peer = await peers.connect("", version, port=narrow.port)
-    asked = [("a/#", 1), ("a#", 0), ("b/+", 2), ("x/y/z/1/2", 0), ("c", 0), ("d", 0), ("$share/g/", 0), ("b/+", 0)]
+    asked = [
+        ("a/#", 1),
+        ("a#", 0),
+        ("b/+", 2),
+        ("x/y/z/1/2", 0),
+        ("c", 0),
+        ("d", 0),
+        ("$share/g/", 0),
+        ("b/+", 0),
+    ]
     answer = await peer.subscribe(*(Request(filter, qos) for filter, qos in asked))
     if version is Version.V5:
         invalid, quota = ReasonCode.TOPIC_FILTER_INVALID, ReasonCode.QUOTA_EXCEEDED
@@ -274,7 +283,9 @@ async def test_empty_retained_message_is_passed_on_and_erases(
     assert await late.fence() == []
 
 
-@pytest.mark.parametrize(("handling", "first", "again"), [(0, True, True), (1, True, False), (2, False, False)])
+@pytest.mark.parametrize(
+    ("handling", "first", "again"), [(0, True, True), (1, True, False), (2, False, False)]
+)
 async def test_retain_handling_decides_what_a_subscription_brings(
     peers: Peers, name: str, handling: int, first: bool, again: bool
 ) -> None:

@@ -10,11 +10,12 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
+from penstock.core.away import AwayForm
 from penstock.core.broker import Receipt
 from penstock.core.ports import Form
 from penstock.core.sessions import Ending, Session
 from penstock.doors.mqtt.answers import ENDINGS, ends_connection, reason_of
-from penstock.doors.mqtt.forms import MqttForm
+from penstock.doors.mqtt.forms import MqttForm, form_of
 from penstock.doors.mqtt.handlers import HANDLERS, on_unexpected
 from penstock.doors.mqtt.resending import Resending
 from penstock.errors import PenstockError
@@ -264,7 +265,9 @@ class Connection(asyncio.BufferedProtocol):
             self.door.broker.resume(session)
 
     def reform(self, form: Form) -> Form:
-        """A form of this session's last connection, for this one."""
+        """A form of this session's last connection, or of none since the server started, for this one."""
+        if isinstance(form, AwayForm):
+            return form_of(form.options, self.version, self.limit_bytes)
         assert isinstance(form, MqttForm)
         return form.on_wire(self.version, self.limit_bytes)
 

@@ -1,23 +1,20 @@
-"""At start: bring back from the state store what outlives the server.
+"""The form of a subscriber that was restored at start and has not come back yet.
 
-Sessions come back absent, with their subscriptions, and are owed from then on; retained values come
-back as they were. A form belongs to a connection, so a restored subscription has a stand-in until its
-client returns and the door remakes it.
+A form belongs to a connection's wire. This stand-in knows what was asked for; the door makes the real
+one of it when the client returns.
 """
 
 from collections.abc import Sequence
 
 from msgspec import Struct
 
-from penstock.core.access import Identity
-from penstock.core.broker import Broker, SessionRecord
-from penstock.core.ports import Form, Frame, StateStore
-from penstock.core.sessions import Options, Session, Subscription
-from penstock.model import Policy, Run
+from penstock.core.ports import Form, Frame
+from penstock.core.sessions import Options
+from penstock.model import Run
 
 
 class AwayForm(Struct, frozen=True):
-    """Stands for the form of a subscriber that has not come back yet: it knows what was asked for."""
+    """Stands for a form until its subscriber is there; nothing is ever encoded for who is away."""
 
     options: Options
 

@@ -1,0 +1,254 @@
+"""Who comes, goes, is taken over, returns, or stays away too long; and the wills they leave."""
+
+import heapq
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from penstock.core.access import Identity
+from penstock.core.away import AwayForm
+from penstock.core.node import Node, SessionRecord
+from penstock.core.ports import Form, Sink
+from penstock.core.publishing import Publishing, bare_shape
+from penstock.core.sessions import FOREVER, Ending, Session, Subscription, Will
+from penstock.core.shared import SharedGroup
+from penstock.core.subscribing import Subscribing
+from penstock.core.topics import check_topic
+from penstock.errors import NotAuthorized, PenstockError, QuotaExceeded, ShuttingDown
+from penstock.model import Door, Reason, Run
+
+STALE_DEADLINES = 1_000
+"""How many deadlines of sessions that came back may wait for their time before they are cleared away."""
+
+
+class Arrival(Struct, frozen=True):
+    """Who connects, and what it wants to be remembered of it."""
+
+    identity: Identity
+    door: Door
+    clean: bool = True
+    expiry: float = 0.0
+    window_limit: int = 1
+    will: Will | None = None
+    wire: object = None
+
+
+class Attendance:
+    """Sessions and their connections."""
+
+    def __init__(self, node: Node, publishing: Publishing, subscribing: Subscribing) -> None:
+        self._node = node
+        self._publishing = publishing
+        self._subscribing = subscribing
+        self._deadlines: list[tuple[float, int, Session]] = []  # of absent sessions and late wills
+        self._deadline_number = 0
+
+    def connect(self, arrival: Arrival, sink: Sink, reform: Callable[[Form], Form]) -> tuple[Session, bool]:
+        """Give a client its session, an old one if it has one and wants it, in one step.
+
+        Whoever holds the session now is taken over. The door then sends what is on its way again and
+        calls `resume`. `reform` remakes a form for this connection's wire, if that is another than the
+        last one's. Answers the session and whether it was known.
+
+        Raises:
+            QuotaExceeded: there are too many sessions.
+            ShuttingDown: the server is about to stop.
+        """
+        if self._publishing.is_stopping:
+            raise ShuttingDown("the server is about to stop")
+        client_id = arrival.identity.client_id
+        session = self._node.sessions.get(client_id)
+        if session is not None:
+            is_foreign = session.identity.user != arrival.identity.user  # never shown to someone else
+            if session.sink is not None:
+                self._take_over(session)
+            if arrival.clean or is_foreign or not session.is_persistent:
+                self._end(session)
+                session = None
+        is_known = session is not None
+        if session is None:
+            if len(self._node.sessions) >= self._node.settings.sessions.max_sessions:
+                raise QuotaExceeded(f"there are {len(self._node.sessions)} sessions already")
+            session = self._node.sessions[client_id] = Session(arrival.identity, arrival.door)
+        session.identity = arrival.identity
+        session.expiry = min(arrival.expiry, self._node.settings.sessions.max_expiry_s)
+        session.expires_at = FOREVER
+        if session.will is not None:
+            self._settle_old_will(session)
+        session.will, session.will_due = arrival.will, FOREVER
+        session.window_limit = arrival.window_limit
+        if session.inflight is not None:
+            session.inflight.limit = arrival.window_limit
+        session.sink = sink
+        if is_known and session.wire != arrival.wire:
+            self._reform(session, reform)
+        session.wire = arrival.wire
+        self._node.counters.connections += 1
+        self._node.save(session)
+        return session, is_known
+
+    def resume(self, session: Session) -> None:
+        """What is on its way has been sent again: go on with what is owed, then with live messages."""
+        if session.is_waiting:
+            self._node.lagging.wake(session)
+        else:
+            session.is_flowing = not session.is_paused
+        for filter in session.subscriptions:
+            if isinstance(group := self._node.router.find_group(filter), SharedGroup):
+                self._node.delivery.serve_group(group)
+
+    def disconnect(
+        self, session: Session, sink: Sink, *, is_graceful: bool, expiry: float | None = None
+    ) -> None:
+        """A connection ended. It may be one that was taken over long ago; then nothing happens."""
+        if session.sink is not sink:
+            return
+        if expiry is not None:
+            session.expiry = min(expiry, self._node.settings.sessions.max_expiry_s)
+        if is_graceful:
+            session.will = None
+        self._detach(session)
+        now = self._node.clock.monotonic()
+        if not session.is_persistent:
+            self._end(session)
+            return
+        self._await_return(session, now)
+        self._publish_due_will(session, now)
+        self._node.save(session)
+
+    def restore(self, client_id: str, record: SessionRecord) -> None:
+        """At start: a session that outlived the server. It is away, and owed from now on."""
+        session = Session(Identity(record.user, client_id), record.door)
+        session.expiry, session.will = record.expiry, record.will
+        self._node.sessions[client_id] = session
+        for filter, (options, policy) in record.subscriptions.items():
+            subscription = Subscription(filter, options, AwayForm(options), policy)
+            session.subscriptions[filter] = subscription
+            self._node.router.open_group(filter).join(session, subscription)
+        self._await_return(session, self._node.clock.monotonic())
+
+    def _await_return(self, session: Session, now: float) -> None:
+        session.expires_at = now + session.expiry
+        self._set_deadline(session.expires_at, session)
+        if session.will is not None:
+            session.will_due = now + min(session.will.delay, session.expiry)
+            self._set_deadline(session.will_due, session)
+
+    def pause(self, session: Session) -> None:
+        """The session's socket is full."""
+        session.is_paused = True
+        session.is_flowing = False
+
+    def unpause(self, session: Session) -> None:
+        """The session's socket takes data again."""
+        session.is_paused = False
+        self._node.lagging.drain(session)
+
+    def acknowledge(self, session: Session, number: int) -> bool:
+        """A delivery is complete. False if its number is not known."""
+        inflight = session.inflight
+        if inflight is None or not inflight.complete(number):
+            return False
+        if not session.is_flowing and session.is_waiting:
+            self._node.lagging.wake(session)
+        return True
+
+    def refuse(self, session: Session, number: int) -> bool:
+        """The subscriber refused a delivery: it is over, and recorded. False if its number is not known."""
+        pending = session.inflight.entries.get(number) if session.inflight else None
+        if pending is not None:
+            self._node.ledger.add(pending.run, session.client_id, Reason.REFUSED)
+        return self.acknowledge(session, number)
+
+    def _take_over(self, session: Session) -> None:
+        """End the present connection of a session that another one claims."""
+        self._node.counters.takeovers += 1
+        sink = session.sink
+        assert sink is not None
+        self._detach(session)
+        sink.close(Ending.TAKEN_OVER)
+
+    def _detach(self, session: Session) -> None:
+        session.sink = None
+        session.topics.clear()
+        self._node.lagging.detach(session)
+        for filter in session.subscriptions:
+            if isinstance(group := self._node.router.find_group(filter), SharedGroup):
+                self._node.delivery.serve_group(group)  # what it had not acknowledged goes to the others
+
+    def _end(self, session: Session) -> None:
+        """Forget a session and everything it still wanted."""
+        for filter in list(session.subscriptions):
+            self._subscribing.leave(session, filter)
+        self._node.lagging.end(session)
+        if self._node.sessions.get(session.client_id) is session:
+            del self._node.sessions[session.client_id]
+            self._node.state.delete("sessions", session.client_id)
+        if session.will is not None:
+            self._publish_will(session)
+
+    def _reform(self, session: Session, reform: Callable[[Form], Form]) -> None:
+        """The client came back on another wire: remake every form it had."""
+        for filter, old in list(session.subscriptions.items()):
+            new = Subscription(filter, old.options, reform(old.form), old.policy)
+            group = self._node.router.open_group(filter)
+            group.leave(session, old)
+            session.subscriptions[filter] = new
+            group.join(session, new)
+        self._node.lagging.reform(session, reform)
+
+    # Wills
+
+    def _settle_old_will(self, session: Session) -> None:
+        """A session goes on with a new connection: a will that was to come at once still comes."""
+        if session.will is not None and not session.will.delay:
+            self._publish_will(session)
+
+    def _publish_due_will(self, session: Session, now: float) -> None:
+        if session.will is not None and session.will_due <= now:
+            self._publish_will(session)
+
+    def _publish_will(self, session: Session) -> None:
+        will, session.will = session.will, None
+        assert will is not None
+        shape = bare_shape(session.door, will.qos, will.retain)
+        run = Run(will.topic, will.payload, 0, len(will.payload), 1, shape, will.properties, will.ttl)
+        try:
+            self._publishing.publish(run, session)
+        except PenstockError:
+            # Rights or room may have gone since the will was accepted.
+            self._node.ledger.add(run, session.client_id, Reason.NOT_AUTHORIZED)
+
+    def check_will(self, identity: Identity, will: Will) -> None:
+        """Refuse a will that could not be published."""
+        check_topic(will.topic, self._node.settings.topic)
+        if will.topic.startswith("$") or not self._node.access.may_publish(identity, will.topic):
+            raise NotAuthorized(f"not allowed to publish to {will.topic}")
+
+    # Time
+
+    def reap(self, now: float) -> None:
+        """End the sessions, and publish the wills, whose time has come."""
+        while self._deadlines and self._deadlines[0][0] <= now:
+            _, _, session = heapq.heappop(self._deadlines)
+            if session.sink is None and self._node.sessions.get(session.client_id) is session:
+                self._publish_due_will(session, now)
+                if session.expires_at <= now:
+                    self._node.counters.sessions_expired += 1
+                    self._end(session)
+
+    def _set_deadline(self, when: float, session: Session) -> None:
+        self._deadline_number += 1
+        heapq.heappush(self._deadlines, (when, self._deadline_number, session))
+        if len(self._deadlines) > 4 * len(self._node.sessions) + STALE_DEADLINES:
+            self._forget_stale_deadlines()
+
+    def _forget_stale_deadlines(self) -> None:
+        away = [session for session in self._node.sessions.values() if session.sink is None]
+        self._deadlines = []
+        for session in away:
+            for when in (session.expires_at, session.will_due):
+                if when < FOREVER:
+                    self._deadline_number += 1
+                    self._deadlines.append((when, self._deadline_number, session))
+        heapq.heapify(self._deadlines)

@@ -1,0 +1,152 @@
+"""The path of a message into core: who may, its stamps, ring, log and audience."""
+
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+from msgspec import Struct
+
+from penstock.core.access import Identity
+from penstock.core.audience import NOBODY, Audience
+from penstock.core.node import Node
+from penstock.core.ports import Ticket
+from penstock.core.registry import Topic
+from penstock.core.sessions import Session
+from penstock.core.topics import check_topic
+from penstock.errors import NotAuthorized, PenstockError, ShuttingDown
+from penstock.model import Door, Reason, Run, Shape
+
+
+class Receipt(Struct, frozen=True, gc=False):
+    """What became of a publish: its stamps are in the run, its readers in the audience."""
+
+    run: Run
+    audience: Audience
+    ticket: Ticket | None = None
+
+
+def bare_shape(door: Door, qos: int, retain: bool) -> Shape:
+    """The shape of a run whose slab is the payload and nothing else."""
+    return _SHAPES[door, qos, retain]
+
+
+_SHAPES = {
+    (door, qos, retain): Shape("", door, qos, retain, is_plain=False)
+    for door in Door
+    for qos in range(3)
+    for retain in (False, True)
+}
+
+
+def _raise(run: Run, error: PenstockError) -> NoReturn:
+    raise error
+
+
+class Publishing:
+    """Records runs and queues them for everyone who asked."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._tick, self._history, self._router = node.tick, node.history, node.router
+        self._topics = node.topics
+        self._server = Session(Identity(None, ""), Door.SERVER)
+        self.is_stopping = False
+
+    def publish(self, run: Run, sender: Session) -> Receipt:
+        """Record a run and queue it for everyone who asked; never waits.
+
+        Raises:
+            PenstockError: the topic is invalid, forbidden or one too many; nothing was recorded.
+        """
+        ticket = self.publish_all((run,), sender, _raise)
+        return Receipt(run, sender.topics[run.topic].audience, ticket)
+
+    def publish_all(
+        self, runs: Sequence[Run], sender: Session, refuse: Callable[[Run, PenstockError], None]
+    ) -> Ticket | None:
+        """Publish runs in order; answer the ticket that covers them all, if the log keeps one of them.
+
+        This is the path of every message, so it looks up once what all runs share and stamps each run
+        where it stands. A run that may not be published is handed to `refuse`, and the rest goes on.
+        """
+        tick, history, router = self._tick, self._history, self._router
+        if not tick.is_open:
+            tick.open()
+        find_topic, client_id, wall_us = sender.topics.get, sender.client_id, tick.wall_us
+        version, last, offset = router.version, tick.last, history.head + 1
+        ticket: Ticket | None = None
+        try:
+            for run in runs:
+                topic = find_topic(run.topic)
+                if topic is None:
+                    try:
+                        topic = self._admit(run.topic, sender)
+                    except PenstockError as error:
+                        refuse(run, error)
+                        continue
+                shape, count = run.shape, run.count
+                run.client_id = client_id
+                run.published_at = wall_us
+                run.offset = offset
+                offset += count
+                run.sequence = sequence = topic.sequence + 1
+                topic.sequence = sequence + count - 1
+                if not (shape.is_plain and topic.traits.is_plain):
+                    ticket = self._publish_special(run, topic) or ticket
+                    if topic.traits.batch_size:
+                        last = None  # it is gathered, not joined to what leaves with this turn
+                (topic.ring or self._topics.make_ring(topic)).append(run)  # with all its stamps
+                if topic.version != version:
+                    router.refresh(topic)
+                audience = topic.audience
+                if last is not None and last.audience is audience and last.shape is shape:
+                    last.runs.append(run)  # the same stretch goes on
+                elif audience is not NOBODY:
+                    last = tick.add(topic, run)
+        finally:
+            history.head = offset - 1
+        return ticket
+
+    def _publish_special(self, run: Run, topic: Topic) -> Ticket | None:
+        """What only some messages need: expiry, retained value, log."""
+        traits = topic.traits
+        if run.ttl or traits.ttl:
+            run.expires_at = self._node.clock.monotonic() + (run.ttl or traits.ttl)
+        if run.shape.retain:
+            self._retain(topic, run)
+        return self._node.log.append(run) if traits.is_kept else None
+
+    def publish_server(self, topic: str, payload: bytes, *, retain: bool = False) -> Receipt:
+        """Publish in the server's own name, also to `$` topics."""
+        run = Run(topic, payload, 0, len(payload), 1, bare_shape(Door.SERVER, 0, retain))
+        return self.publish(run, self._server)
+
+    def when_settled(self, receipt: Receipt, callback: Callable[[], None]) -> None:
+        """Call back when a publish may be acknowledged: after its commit, or after this turn's flush."""
+        if receipt.ticket is not None and (commit := self._node.log.committed(receipt.ticket)) is not None:
+            commit.add_done_callback(lambda _: callback())
+        else:
+            self._tick.after(callback)
+
+    def _admit(self, name: str, sender: Session) -> Topic:
+        """Decide once whether a sender may use a topic."""
+        check_topic(name, self._node.settings.topic)
+        if sender.door is not Door.SERVER:
+            if self.is_stopping:
+                raise ShuttingDown("the server is about to stop")
+            if name.startswith("$"):
+                raise NotAuthorized("topics that begin with $ are the server's own")
+            if not self._node.access.may_publish(sender.identity, name):
+                raise NotAuthorized(f"not allowed to publish to {name}")
+        topic = self._topics.make(name)
+        sender.remember(topic)
+        return topic
+
+    def _retain(self, topic: Topic, run: Run) -> None:
+        if not run.payload(run.count - 1):
+            self._node.retained.delete(topic)
+            self._node.state.delete("retained", topic.name)
+        elif topic.retained is None and self._node.retained.is_full:
+            self._node.ledger.add(run, run.client_id, Reason.NEVER_STORED, setting="retained.max_messages")
+        else:
+            self._node.retained.put(topic, run)
+            self._node.state.put("retained", topic.name, run)

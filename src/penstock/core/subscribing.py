@@ -1,0 +1,116 @@
+"""Filters come and go: groups are joined and left, and retained values are sent to who is new."""
+
+from collections.abc import Iterator
+
+from penstock.core.node import Node
+from penstock.core.ports import Form
+from penstock.core.sessions import Options, Session, Subscription
+from penstock.core.shared import SharedGroup
+from penstock.core.topics import WILDCARDS, check_filter, split_share
+from penstock.errors import NotAuthorized, QuotaExceeded
+from penstock.model import NEVER, Policy, Reason, Run
+
+
+class Subscribing:
+    """Adds filters to sessions and takes them away."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def subscribe(
+        self,
+        session: Session,
+        filter: str,
+        options: Options,
+        form: Form,
+        *,
+        policy: Policy,
+        retained: bool = True,
+        retained_if_known: bool = True,
+    ) -> None:
+        """Add a filter to a session, or replace it.
+
+        `retained` sends the retained values that match, `retained_if_known` also when the filter was
+        there before.
+
+        Raises:
+            PenstockError: the filter is invalid, forbidden or one too many; nothing changed.
+        """
+        check_filter(filter, self._node.settings.topic)
+        share, inner = split_share(filter)
+        if not self._node.access.may_subscribe(session.identity, inner):
+            raise NotAuthorized(f"not allowed to subscribe to {inner}")
+        old = session.subscriptions.get(filter)
+        if old is None and len(session.subscriptions) >= self._node.settings.sessions.max_subscriptions:
+            raise QuotaExceeded(f"{len(session.subscriptions)} subscriptions already")
+        if (
+            policy is Policy.BLOCK
+            and inner.startswith(WILDCARDS)
+            and not self._node.settings.outbox.block_wildcards
+        ):
+            policy = Policy.DROP_OLDEST  # a reader of everything may not stop everyone
+        self._node.tick.settle(inner)
+        subscription = Subscription(filter, options, form, policy)
+        group = self._node.router.open_group(filter)
+        if old is not None:
+            group.leave(session, old)
+        group.join(session, subscription)
+        session.subscriptions[filter] = subscription
+        self._node.save(session)
+        if share is None and retained and (old is None or retained_if_known) and len(self._node.retained):
+            self._send_retained(session, inner, form.as_retained())
+        if isinstance(group, SharedGroup) and session.sink is not None:
+            self._node.delivery.serve_group(group)
+
+    def unsubscribe(self, session: Session, filter: str) -> bool:
+        """Remove a filter from a session; False if it had none such."""
+        if filter not in session.subscriptions:
+            return False
+        self.leave(session, filter)
+        self._node.save(session)
+        return True
+
+    def leave(self, session: Session, filter: str) -> None:
+        """Take a filter from a session that has it."""
+        self._node.tick.settle(split_share(filter)[1])
+        subscription = session.subscriptions.pop(filter)
+        group = self._node.router.find_group(filter)
+        assert group is not None
+        group.leave(session, subscription)
+        if isinstance(group, SharedGroup):
+            self._node.lagging.leave(session, group)
+        if not group:
+            self._node.router.close_group(filter)
+            if isinstance(group, SharedGroup):
+                self._note_unserved(group)
+
+    def _note_unserved(self, group: SharedGroup) -> None:
+        for run, _ in group.owed.take(group.owed.bytes + 1):
+            self._node.ledger.add(run, group.name, Reason.SESSION_ENDED)
+
+    def _send_retained(self, session: Session, filter: str, form: Form) -> None:
+        """Queue retained values; they leave in chunks, as the socket takes them."""
+        if session.backlog is None:
+            session.backlog = []
+        session.backlog.append(self._retained_entries(session, filter, form, self._node.history.head))
+        session.is_flowing = False
+        self._node.lagging.wake(session)
+
+    def _retained_entries(
+        self, session: Session, filter: str, form: Form, head: int
+    ) -> Iterator[tuple[Run, Form]]:
+        for topic in self._node.retained.match(filter):
+            run = topic.retained
+            # A value published since then has been delivered live already.
+            if run is None or run.offset > head or NEVER < run.expires_at <= self._node.clock.monotonic():
+                continue
+            if not (form.no_local and run.client_id == session.client_id):  # MQTT-3.8.3-3
+                yield run, form
+
+    def forget_rights(self) -> None:
+        """Rights have changed: decide anew who may publish where, and end what may not be read any more."""
+        for session in self._node.sessions.values():
+            session.topics.clear()
+            for filter in list(session.subscriptions):
+                if not self._node.access.may_subscribe(session.identity, split_share(filter)[1]):
+                    self.unsubscribe(session, filter)
