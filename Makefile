@@ -1,5 +1,6 @@
 PYTHON ?= python3
 PYTEST_ARGS ?=
+BENCH_ARGS ?=
 
 BIN := .venv/bin
 STAMP := .venv/.installed
@@ -29,8 +30,8 @@ check: $(STAMP) ## Format, lint, types, and who may import whom.
 test: check ## Run check, then every test.
 	$(BIN)/pytest $(PYTEST_ARGS)
 
-bench: $(STAMP) ## Measure this machine.
-	$(BIN)/penstock bench
+bench: $(STAMP) ## Measure Penstock beside its peers on this machine.
+	$(BIN)/penstock bench --scenario all $(BENCH_ARGS)
 
 soak: $(STAMP) ## Run every test, with ten times as much of everything where it matters.
 	PENSTOCK_SOAK=1 $(BIN)/pytest --timeout 600 $(PYTEST_ARGS)

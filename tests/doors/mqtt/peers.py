@@ -37,7 +37,7 @@ from penstock.wire.mqtt import (
     Will,
 )
 
-TIMEOUT_S = 10.0
+TIMEOUT_S = 20.0
 FOR_EVER = 0xFFFFFFFF
 SLOW_BUFFER_BYTES = 16 * 1024
 
