@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from penstock.core.lagging import CHUNK_BYTES, TURN_BYTES
 from penstock.core.outbox import Outbox
-from penstock.core.settings import CoreSettings, OutboxSettings, SessionSettings
+from penstock.core.settings import CoreSettings, OutboxSettings, SessionSettings, TopicRule
 from penstock.core.shared import SharedGroup
 from penstock.model import Policy
 from penstock.testing import Client, Stage
@@ -868,3 +868,20 @@ QUICK = settings(
 Delivering.TestCase.settings = Sharing.TestCase.settings = QUICK
 TestNothingIsLostSilently = Delivering.TestCase
 TestNothingSharedIsLostSilently = Sharing.TestCase
+
+
+def test_a_rule_that_blocks_does_not_let_a_reader_of_everything_stop_publishers() -> None:
+    blocking = TopicRule(filter="a", policy=Policy.BLOCK)
+    stage = Stage(CoreSettings(outbox=OutboxSettings(messages=2), topics=(blocking,)))
+    sender, broad, narrow = stage.client("s"), stage.client("b"), stage.client("n")
+    broad.subscribe("#")
+    broad.pause()
+    publish_all(sender, numbers(1, 3))
+    stage.settle()
+    assert sender.session.held_by is None
+    assert stage.losses("b") == [("a", 1, 1, "outbox-full")]
+    narrow.subscribe("a")
+    narrow.pause()
+    publish_all(sender, numbers(4, 6))
+    stage.settle()
+    assert sender.session.held_by == {narrow.session}

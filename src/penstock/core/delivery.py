@@ -73,7 +73,7 @@ class Delivery:
                 parts.append(data)
                 flowing += 1
             else:
-                self._lagging.hold_all(session, runs, form, members[session].policy)
+                self._lagging.hold_all(session, runs, form, members[session])
         if flowing:
             self._counters.delivered += flowing * _count(runs)
         if form.limit_bytes:
@@ -102,7 +102,7 @@ class Delivery:
                     parts += (before, number.to_bytes(2, "big"), after)
                 self._counters.delivered += need
             else:
-                self._lagging.hold_all(session, runs, form, members[session].policy)
+                self._lagging.hold_all(session, runs, form, members[session])
                 if was_flowing:  # its window is too small for all of this at once
                     self._lagging.wake(session)
         if form.limit_bytes:

@@ -17,9 +17,10 @@ from penstock.core.owed import Owed
 from penstock.core.policy import Limits
 from penstock.core.ports import Form
 from penstock.core.registry import Registry
-from penstock.core.sessions import Ending, Session
+from penstock.core.sessions import Ending, Session, Subscription
 from penstock.core.settings import CoreSettings
 from penstock.core.shared import SharedForm, SharedGroup, reform_any
+from penstock.core.topics import WILDCARDS, split_share
 from penstock.model import NEVER, Policy, Reason, Run
 
 CHUNK_BYTES = 64 * 1024
@@ -48,6 +49,7 @@ class Lagging:
         self._sessions = sessions
         self._outbox_limits = Limits(settings.outbox.messages, settings.outbox.bytes)
         self._owed_limits = Limits(settings.sessions.owed_messages, settings.sessions.owed_bytes)
+        self._block_wildcards = settings.outbox.block_wildcards
         self._expiring: dict[Session, None] = {}  # something waits for them that may expire
         self._ready: dict[Session, None] = {}  # will drain in the next turn
         self._too_slow: dict[Session, None] = {}  # to be closed at the end of this flush
@@ -71,21 +73,28 @@ class Lagging:
             if session.sink is not None:
                 session.sink.close(Ending.SLOW)
 
-    def hold_all(self, session: Session, runs: list[Run], form: Form, policy: Policy) -> None:
+    def hold_all(self, session: Session, runs: list[Run], form: Form, wanted: Subscription) -> None:
         """Keep runs for a session that cannot get them now."""
         outbox = session.outbox
         has_queue = outbox is not None and session.sink is not None and not session.owed
         session.is_flowing = False
         for run in runs:
             if not (has_queue and outbox is not None and outbox.offer(run, form)):
-                self._hold(session, run, form, policy)
+                self._hold(session, run, form, self._choose_policy(run, wanted))
                 has_queue = has_queue and not session.owed  # what is owed may not be overtaken
+
+    def _choose_policy(self, run: Run, wanted: Subscription) -> Policy:
+        """The topic's policy if a rule gives it one, otherwise the subscription's."""
+        topic = self._topics.get(run.topic)
+        policy = topic.traits.policy if topic is not None else None
+        policy = policy or wanted.policy
+        if policy is not Policy.BLOCK or self._block_wildcards:
+            return policy
+        is_broad = split_share(wanted.filter)[1].startswith(WILDCARDS)
+        return Policy.DROP_OLDEST if is_broad else policy  # a reader of everything may not stop everyone
 
     def _hold(self, session: Session, run: Run, form: Form, policy: Policy) -> None:
         """Keep a run for a session that cannot get it now, or record why not."""
-        topic = self._topics.get(run.topic)
-        if topic is not None and topic.traits.policy is not None:
-            policy = topic.traits.policy
         if run.expires_at:
             self._expiring[session] = None
         is_durable = _is_durable(session, run, form)

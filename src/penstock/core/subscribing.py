@@ -6,7 +6,7 @@ from penstock.core.node import Node
 from penstock.core.ports import Form
 from penstock.core.sessions import Options, Session, Subscription
 from penstock.core.shared import SharedGroup
-from penstock.core.topics import WILDCARDS, check_filter, split_share
+from penstock.core.topics import check_filter, split_share
 from penstock.errors import NotAuthorized, QuotaExceeded
 from penstock.model import NEVER, Policy, Reason, Run
 
@@ -43,12 +43,6 @@ class Subscribing:
         old = session.subscriptions.get(filter)
         if old is None and len(session.subscriptions) >= self._node.settings.sessions.max_subscriptions:
             raise QuotaExceeded(f"{len(session.subscriptions)} subscriptions already")
-        if (
-            policy is Policy.BLOCK
-            and inner.startswith(WILDCARDS)
-            and not self._node.settings.outbox.block_wildcards
-        ):
-            policy = Policy.DROP_OLDEST  # a reader of everything may not stop everyone
         self._node.tick.settle(inner)
         subscription = Subscription(filter, options, form, policy)
         group = self._node.router.open_group(filter)

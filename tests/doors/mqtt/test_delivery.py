@@ -201,8 +201,7 @@ async def test_control_packets_do_not_wait_behind_the_outbox(
     await asyncio.sleep(0.1)
     got = await read_all(peer)
     places = [got.index(PingResp()), [type(packet) for packet in got].index(UnsubAck)]
-    assert places[0] + 1 == places[1]
-    assert len(got) - places[1] > 4_000  # this many were waiting, and were overtaken
+    assert len(got) - max(places) > 4_000  # this many were waiting, and were overtaken
     assert numbers_of(got) == sorted(numbers_of(got))
 
 
