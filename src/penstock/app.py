@@ -49,14 +49,19 @@ class Server:
         self.doors: list[Door] = [self.mqtt] if settings.mqtt.port is not None else []
 
     async def start(self) -> None:
-        """Open every door."""
+        """Open every door.
+
+        Raises:
+            InvalidConfig: one of them cannot be opened; then none is open.
+        """
         gc.set_threshold(GARBAGE_THRESHOLD, 20, 50)
         for door in self.doors:
             try:
                 await door.open()
-            except OSError as error:
-                await self.stop()
-                raise InvalidConfig(f"{door.name}: cannot listen: {error.strerror or error}") from None
+            except InvalidConfig:
+                for opened in self.doors:
+                    await opened.close()
+                raise
         self._schedule_reaper()
         for door in self.doors:
             log.info("listening", door=door.name, addresses=" ".join(door.addresses()))

@@ -26,6 +26,7 @@ class RunningServer:
     def __init__(self, process: "subprocess.Popen[bytes]", folder: Path) -> None:
         self.process = process
         self._folder = folder
+        self._is_told = False
         self.port = self._wait_for_port()
 
     def _wait_for_port(self) -> int:
@@ -65,11 +66,12 @@ class RunningServer:
 
     def terminate(self) -> None:
         """Ask it to stop, and do not wait."""
+        self._is_told = True
         self.process.send_signal(signal.SIGTERM)
 
     def stop(self) -> None:
         """Stop it, if it still runs, and check that it ends well and never complained."""
-        if self.process.poll() is None:
+        if not self._is_told and self.process.poll() is None:
             self.terminate()
         try:
             code = self.process.wait(STOP_TIMEOUT_S)

@@ -11,7 +11,8 @@ class Door(Protocol):
 
     name: str
 
-    async def open(self) -> None: ...
+    async def open(self) -> None:
+        """Listen, or raise `InvalidConfig` with the reason why that cannot be."""
 
     async def close(self) -> None: ...
 

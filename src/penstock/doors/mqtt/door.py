@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import resource
 import secrets
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +17,7 @@ from penstock.doors.base import Wheel
 from penstock.doors.mqtt.answers import refusal_of, return_code_of
 from penstock.doors.mqtt.connection import Connection
 from penstock.doors.mqtt.settings import MqttSettings
-from penstock.errors import PenstockError
+from penstock.errors import InvalidConfig, PenstockError
 from penstock.model import NEVER, Door, Properties, Run
 from penstock.wire.mqtt import packets
 from penstock.wire.mqtt.encode import encode_packet
@@ -64,12 +65,22 @@ class MqttDoor:
     # Opening and closing
 
     async def open(self) -> None:
-        """Listen."""
+        """Listen.
+
+        Raises:
+            InvalidConfig: the address is in use, or not ours.
+        """
         port = self.settings.port
         assert port is not None
-        self._server = await self.loop.create_server(
-            lambda: Connection(self), self._host, port, backlog=self.settings.backlog
-        )
+        try:
+            self._server = await self.loop.create_server(
+                lambda: Connection(self), self._host, port, backlog=self.settings.backlog
+            )
+        except OSError as error:
+            # What a name server says has numbers of its own, below zero.
+            reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
+            where = _address(self._host, port)
+            raise InvalidConfig(f"mqtt.port: cannot listen on {where}: {reason}") from None
 
     async def close(self) -> None:
         """Accept nobody any more, nor wait for who has not said CONNECT."""

@@ -1,0 +1,132 @@
+"""`penstock serve` from the outside: what it prints, which settings win, and why it would not start."""
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.client import MqttClient
+from tests.e2e.servers import StartServer, bare_environment
+
+
+def serve(*flags: str) -> "subprocess.CompletedProcess[str]":
+    """Run a server that is expected not to start."""
+    words = [sys.executable, "-m", "penstock", "serve", *flags]
+    return subprocess.run(
+        words, env=bare_environment(), capture_output=True, text=True, timeout=20, check=False
+    )
+
+
+def complaint(*flags: str) -> str:
+    """The one line with which it says why not."""
+    result = serve(*flags)
+    assert result.returncode == 1, result
+    assert result.stdout == ""
+    assert re.fullmatch(r"error: [^\n]+\n", result.stderr), result.stderr
+    return result.stderr
+
+
+# Starting
+
+
+async def test_banner_names_the_doors_and_what_to_try(start_server: StartServer) -> None:
+    server = start_server({"node_id": "alpha"})
+    lines = server.printed.splitlines()
+    assert re.fullmatch(r"Penstock \d+\.\d+\.\d+ - node alpha", lines[0])
+    assert f"mqtt://127.0.0.1:{server.port}" in lines[1]
+    tries = [line.split() for line in lines if line.startswith("  penstock ")]
+    assert [words[1] for words in tries] == ["sub", "pub"]
+    async with MqttClient.connect(port=server.port) as client:
+        await client.subscribe("hello/#")
+        words = [sys.executable, "-m", *re.findall(r"'[^']*'|\S+", " ".join(tries[1]))]
+        subprocess.run([word.strip("'") for word in words], check=True, timeout=20)
+        message = await client.messages.receive(5)
+        assert (message.topic, message.payload) == ("hello/world", b"first light")
+
+
+async def test_clients_are_served_as_soon_as_the_banner_is_printed(start_server: StartServer) -> None:
+    for _ in range(3):
+        server = start_server()
+        async with MqttClient.connect(port=server.port, timeout=1):
+            pass
+        server.stop()
+
+
+def test_flags_win_over_the_environment_and_that_over_the_file(start_server: StartServer) -> None:
+    everything = {"node_id": "file", "logging": {"format": "json"}}
+    variable = {"PENSTOCK_NODE_ID": "environment", "PENSTOCK_LOGGING__FORMAT": "text"}
+    server = start_server(everything)
+    assert "node file" in server.printed
+    assert server.logged.startswith("{")
+    server = start_server(everything, environment=variable)
+    assert "node environment" in server.printed
+    assert not server.logged.startswith("{")
+    server = start_server(everything, "--node-id", "flag", environment=variable)
+    assert "node flag" in server.printed
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_both_ways_to_ask_end_it_well(start_server: StartServer, number: signal.Signals) -> None:
+    server = start_server()
+    server.process.send_signal(number)
+    assert server.process.wait(10) == 0
+    server.stop()
+    assert "stopped" in server.logged
+
+
+async def test_other_hosts_are_let_in_when_that_was_said(start_server: StartServer) -> None:
+    server = start_server({"host": "0.0.0.0"}, "--allow-anonymous")
+    async with MqttClient.connect(port=server.port) as client:
+        assert client.is_connected
+
+
+# Not starting
+
+
+def test_nothing_to_serve_is_an_error() -> None:
+    assert "nothing to serve" in complaint("--mqtt-port", "off")
+
+
+def test_port_in_use_is_an_error() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        text = complaint("--mqtt-port", str(port))
+    assert text == f"error: mqtt.port: cannot listen on 127.0.0.1:{port}: Address already in use\n"
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
+def test_other_hosts_without_passwords_are_refused(host: str) -> None:
+    text = complaint("--host", host, "--mqtt-port", "0")
+    assert host in text
+    assert "password_file" in text
+    assert "--allow-anonymous" in text
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "nowhere.invalid"])
+def test_address_that_is_not_ours_is_an_error(host: str) -> None:
+    text = complaint("--host", host, "--allow-anonymous", "--mqtt-port", "0")
+    assert text.startswith(f"error: mqtt.port: cannot listen on {host}:0: ")
+    assert "None" not in text
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("mqtt:\n  prot: 1\n", ["mqtt.prot", ":2", "mqtt.port"]),
+        ("mqtt:\n  port: many\n", ["mqtt.port", "many"]),
+        ("access:\n  password_file: nowhere/passwords\n", ["nowhere/passwords"]),
+        ("- a\n- b\n", ["expected keys"]),
+        ("mqtt: [", ["YAML"]),
+    ],
+)
+def test_settings_that_cannot_be_used_are_named(tmp_path: Path, text: str, words: list[str]) -> None:
+    file = tmp_path / "penstock.yaml"
+    file.write_text(text, encoding="utf-8")
+    line = complaint("--config", str(file))
+    assert [word for word in words if word not in line] == []
