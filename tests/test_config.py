@@ -1,5 +1,6 @@
 """Settings: which source wins, what words mean, and what a complaint says."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -274,3 +275,15 @@ def test_a_file_that_cannot_be_read_is_named(file: Path) -> None:
 
 def test_every_key_can_say_what_it_expects() -> None:
     assert all(describe(key) for key in known_keys().values())
+
+
+@pytest.mark.parametrize("filter", ["a/#/b", "x#", "", "$share/g/a"])
+@pytest.mark.parametrize("key", ["topics", "log"])
+def test_a_filter_that_can_match_nothing_is_an_error_that_names_its_key(
+    key: str, filter: str, file: Path
+) -> None:
+    value = [{"filter": filter}] if key == "topics" else {"capture": [filter]}
+    file.write_text(json.dumps({key: value}))
+    named = r"topics\[0\]\.filter" if key == "topics" else r"log\.capture\[0\]"
+    with pytest.raises(InvalidConfig, match=named):
+        load(file)

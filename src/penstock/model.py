@@ -43,6 +43,7 @@ class Reason(StrEnum):
     SESSION_ENDED = "session-ended"
     PACKET_TOO_LARGE = "packet-too-large"
     REFUSED = "refused"
+    FAILED = "failed"
     EVICTED = "evicted"
     EXPIRED = "expired"
     RETENTION = "retention"

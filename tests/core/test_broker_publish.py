@@ -1,15 +1,18 @@
 """Publishing: stamps, one write per subscriber and turn, topic rules, and what is refused."""
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from penstock.core.access import FileAccess
+from penstock.core.ports import Ticket
 from penstock.core.ring import RUN_BYTES
 from penstock.core.settings import CoreSettings, LogSettings, OutboxSettings, TopicLimits, TopicRule
-from penstock.errors import InvalidTopic, NotAuthorized, PenstockError, QuotaExceeded
+from penstock.errors import InvalidTopic, NotAuthorized, PenstockError, QuotaExceeded, StorageUnavailable
 from penstock.model import NEVER, Policy, Run
+from penstock.storage.memory import MemoryLog
 from penstock.testing import PlainForm, Stage, make_run, payloads_of
 
 
@@ -468,7 +471,7 @@ def test_a_publish_is_settled_after_the_flush_of_its_turn() -> None:
     reader.subscribe("a")
     written: list[int] = []
     receipt = sender.publish("a", b"x", qos=1)
-    stage.broker.when_settled(receipt, lambda: written.append(len(reader.sink.writes)))
+    stage.broker.when_settled(receipt, lambda failure: written.append(len(reader.sink.writes)))
     assert written == []
     stage.settle()
     assert written == [1]
@@ -482,3 +485,20 @@ def test_a_kept_publish_has_a_ticket_of_the_log() -> None:
     assert ticket is not None
     assert ticket.offset == 3
     assert [payloads_of(run) for run in stage.log.read(0, 1000).runs] == [[b"1", b"2"]]
+
+
+class FailingLog(MemoryLog):
+    """A log whose commits fail."""
+
+    def committed(self, ticket: Ticket) -> "asyncio.Future[None]":
+        commit: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        commit.set_exception(StorageUnavailable("disk full"))
+        return commit
+
+
+async def test_a_publish_whose_commit_failed_is_told_so_and_not_acknowledged() -> None:
+    stage = Stage(CoreSettings(log=LogSettings(capture=("#",))), log=FailingLog(1_000_000))
+    told: list[BaseException | None] = []
+    stage.broker.when_settled(stage.client("s").publish("a", b"x", qos=1), told.append)
+    await asyncio.sleep(0)
+    assert [type(failure) for failure in told] == [StorageUnavailable]

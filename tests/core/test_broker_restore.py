@@ -14,6 +14,7 @@ def remake(form: Form) -> Form:
 def test_a_session_comes_back_absent_and_is_owed_until_its_client_returns() -> None:
     before = Stage()
     before.client("c", clean=False, expiry=60.0).subscribe("a/#", 1)
+    before.settle()
 
     after = Stage(state=before.state)
     after.client("p").publish("a/b", b"while away", qos=1)
@@ -30,13 +31,18 @@ def test_a_session_comes_back_absent_and_is_owed_until_its_client_returns() -> N
 def test_a_session_that_ended_does_not_come_back() -> None:
     before = Stage()
     before.client("gone", clean=False, expiry=60.0)
+    before.settle()
+    assert list(before.state.scan("sessions"))
     before.client("gone", clean=True)
+    before.settle()
     assert not Stage(state=before.state).client("gone", clean=False).is_known
 
 
 def test_a_restored_session_expires_like_any_other() -> None:
     before = Stage()
     before.client("c", clean=False, expiry=60.0).subscribe("a/#", 1)
+    before.settle()
+    assert list(before.state.scan("sessions"))
     after = Stage(state=before.state)
     after.advance(61)
     assert "c" not in after.broker.sessions
@@ -47,6 +53,7 @@ def test_the_will_of_a_session_that_did_not_return_is_published() -> None:
     before = Stage()
     will = Will("wills/c", b"gone", 0, False, delay=5.0)
     before.client("c", clean=False, expiry=60.0, will=will)
+    before.settle()
     after = Stage(state=before.state)
     watcher = after.client("w")
     watcher.subscribe("wills/#")

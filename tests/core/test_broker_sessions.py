@@ -190,6 +190,7 @@ def test_the_state_store_knows_persistent_sessions_and_forgets_the_others() -> N
     client = stage.client("r", expiry=60.0)
     client.subscribe("a", 1)
     stage.client("s").subscribe("b")
+    stage.settle()
     ((key, record),) = stage.state.scan("sessions")
     assert isinstance(record, SessionRecord)
     assert (key, list(record.subscriptions)) == ("r", ["a"])

@@ -1,6 +1,6 @@
 """Slow subscribers: outboxes, policies, windows, expiry; and that nothing is ever lost silently."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import pytest
@@ -12,8 +12,8 @@ from penstock.core.lagging import CHUNK_BYTES, TURN_BYTES
 from penstock.core.outbox import Outbox
 from penstock.core.settings import CoreSettings, OutboxSettings, SessionSettings, TopicRule
 from penstock.core.shared import SharedGroup
-from penstock.model import Policy
-from penstock.testing import Client, Stage
+from penstock.model import Policy, Run
+from penstock.testing import Client, PlainForm, Stage
 
 
 def numbers(first: int, last: int) -> list[bytes]:
@@ -885,3 +885,59 @@ def test_a_rule_that_blocks_does_not_let_a_reader_of_everything_stop_publishers(
     publish_all(sender, numbers(4, 6))
     stage.settle()
     assert sender.session.held_by == {narrow.session}
+
+
+# What a review found
+
+
+def test_an_acknowledgement_wakes_a_subscriber_whose_waiting_messages_all_expired() -> None:
+    stage = Stage()
+    sender, reader = stage.client("s"), stage.client("r", window=1)
+    reader.subscribe("a", 1)
+    sender.publish("a", b"1", qos=1)
+    sender.publish("a", b"2", qos=1, ttl=1.0)
+    stage.settle()
+    stage.advance(2)
+    (first,) = reader.take()
+    reader.acknowledge(first.number)
+    stage.settle()
+    sender.publish("a", b"3", qos=1)
+    sender.publish("a", b"4")
+    stage.settle()
+    assert reader.take_payloads() == [b"3", b"4"]
+
+
+def test_messages_too_large_for_a_subscriber_do_not_take_room_in_its_window() -> None:
+    stage = Stage()
+    sender, reader = stage.client("s"), stage.client("r", window=1)
+    reader.subscribe("a", 1, limit_bytes=60)
+    reader.pause()
+    sender.publish("a", bytes(100), bytes(100), bytes(100), qos=1)
+    sender.publish("a", b"small", qos=1)
+    stage.settle()
+    reader.unpause()
+    stage.settle()
+    assert reader.take_and_acknowledge() == [b"small"]
+    stage.settle()
+    assert reader.session.is_flowing
+    assert stage.losses("r") == [("a", 1, 3, "packet-too-large")]
+
+
+class BrokenForm(PlainForm, frozen=True, kw_only=True):
+    """A form that cannot encode."""
+
+    def encode(self, runs: Sequence[Run], now: float) -> bytes:
+        raise RuntimeError("broken")
+
+
+def test_one_class_that_cannot_be_encoded_does_not_silence_the_others() -> None:
+    stage = Stage()
+    sender, bad, good = stage.client("s"), stage.client("bad"), stage.client("good")
+    bad.subscribe("a/#", form=BrokenForm())
+    good.subscribe("+/b")
+    for payload in (b"1", b"2"):
+        sender.publish("a/b", payload)
+        with pytest.raises(RuntimeError):
+            stage.settle()
+    assert good.take_payloads() == [b"1", b"2"]
+    assert stage.losses("bad") == [("a/b", 1, 2, "failed")]

@@ -103,3 +103,17 @@ def test_a_ring_is_made_within_the_limits_of_its_topic() -> None:
         ring.append(make_run("short", b"x", sequence=sequence, offset=sequence))
     assert [run.sequence for run in ring.runs()] == [4, 5]
     assert sum(len(partition) for partition in topics.rings.partitions) == 1
+
+
+def test_topics_of_which_nothing_is_left_make_room_and_never_repeat_a_sequence() -> None:
+    registry = Registry(CoreSettings(topic=TopicLimits(max_topics=10)))
+    for number in range(9):
+        registry.make(f"junk/{number}").sequence = number
+    kept = registry.make("kept")
+    registry.make_ring(kept).append(make_run("kept", b"x", sequence=1, offset=1))
+    assert registry.is_nearly_full
+    with pytest.raises(QuotaExceeded):
+        registry.make("new")
+    assert registry.forget_unused() == 9
+    assert list(registry) == ["kept"]
+    assert registry.make("new").sequence == 8

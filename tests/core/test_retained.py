@@ -56,7 +56,7 @@ class Shelf:
 
     def reap(self, now: float) -> None:
         expired = [name for name, (_, when) in self.model.items() if NEVER < when <= now]
-        assert self.retained.reap(now) == len(expired)
+        assert {topic.name for topic in self.retained.reap(now)} == set(expired)
         for name in expired:
             del self.model[name]
 

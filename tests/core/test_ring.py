@@ -1,5 +1,7 @@
 """The last messages of each topic: what a reader sees, what is gone, and who pays for memory."""
 
+import sys
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -334,3 +336,12 @@ def test_plain_messages_cost_less_and_still_stay_within_the_bytes() -> None:
         ring.append(Run("a", bytes(100), 0, 100, 1, PLAIN[0], sequence=number, offset=number))
     assert ring.messages == 10_000 // (100 + PLAIN_BYTES)
     assert [run.sequence for run in ring.runs()] == list(range(301 - ring.messages, 301))
+
+
+def test_a_ring_keeps_nothing_of_a_message_that_was_too_large_for_it() -> None:
+    slab = bytes(2_000)
+    before = sys.getrefcount(slab)
+    ring = Ring(10, 1_000, Partition(ROOMY))
+    ring.append(Run("a", slab, 0, len(slab), 1, PLAIN[0], sequence=1, offset=1))
+    assert ring.runs() == []
+    assert sys.getrefcount(slab) == before

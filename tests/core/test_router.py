@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from penstock.core.audience import NOBODY, Audience, Group
 from penstock.core.policy import Limits
 from penstock.core.registry import Registry, Topic
-from penstock.core.router import AnyGroup, Node, Router
+from penstock.core.router import AnyGroup, Level, Router
 from penstock.core.sessions import Options, Subscription
 from penstock.core.settings import CoreSettings
 from penstock.core.shared import SharedGroup
@@ -254,7 +254,7 @@ def test_a_wildcard_that_comes_or_goes_concerns_the_topics_that_it_matches_only(
     assert board.router.matches == asked + 1
 
 
-@pytest.mark.parametrize(("changes", "looks"), [(1, 0), (64, 0), (65, 1), (200, 1)])
+@pytest.mark.parametrize(("changes", "looks"), [(1, 0), (4, 0), (5, 1), (200, 1)])
 def test_a_topic_looks_again_when_more_changed_than_is_remembered(
     board: Switchboard, changes: int, looks: int
 ) -> None:
@@ -269,7 +269,7 @@ def test_a_topic_looks_again_when_more_changed_than_is_remembered(
     assert board.router.matches == asked + looks
 
 
-@pytest.mark.parametrize("changes", [0, 1, 62, 63, 64, 65, 66, 130])
+@pytest.mark.parametrize("changes", [0, 1, 3, 4, 5, 6, 65, 130])
 def test_a_change_is_seen_however_many_came_after_it(board: Switchboard, changes: int) -> None:
     board.subscribe("p", "first/+")
     board.check("a/b")
@@ -313,12 +313,12 @@ def test_a_shared_group_is_found_beside_the_plain_one_of_the_same_filter(board: 
 # How much work a match is
 
 
-class CountingDict(dict[str, Node]):
+class CountingDict(dict[str, Level]):
     """Counts look-ups of all its kind."""
 
     looks = 0
 
-    def get(self, key: str, default: object = None) -> Node | None:  # type: ignore[override]
+    def get(self, key: str, default: object = None) -> Level | None:  # type: ignore[override]
         CountingDict.looks += 1
         return super().get(key)
 

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import socket
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import aiomqtt
@@ -79,7 +80,7 @@ class Client(ABC):
     async def cut(self) -> None: ...
 
 
-def wishes(options: Options) -> Properties:
+def wishes(options: Options) -> Any:
     """The properties of paho's CONNECT."""
     properties: Any = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
     properties.SessionExpiryInterval = KEPT_S if options.is_kept else 0
@@ -106,8 +107,14 @@ class PahoClient(Client):
         self._loop = asyncio.get_running_loop()
         self._client.on_message = self._on_message
         self._client.on_connect = self._on_connect
-        self._client.on_subscribe = lambda *_: self._loop.call_soon_threadsafe(self._subscribed.set)
-        self._client.on_disconnect = lambda *_: self._loop.call_soon_threadsafe(self._gone.set)
+        self._client.on_subscribe = self._teller(self._subscribed)
+        self._client.on_disconnect = self._teller(self._gone)
+
+    def _teller(self, event: asyncio.Event) -> Callable[..., None]:
+        def tell(*_: Any) -> None:
+            self._loop.call_soon_threadsafe(event.set)
+
+        return tell
 
     def _on_connect(self, client: Any, data: Any, flags: Any, reason: Any, properties: Any) -> None:
         assert not reason.is_failure, reason

@@ -10,6 +10,8 @@ from msgspec.structs import fields
 from penstock.config.keys import known_keys
 from penstock.config.settings import Settings
 from penstock.config.sources import from_environment, from_file, from_flags, from_preset, named_file
+from penstock.core.topics import check_filter, split_share
+from penstock.errors import InvalidConfig, InvalidFilter
 
 
 class Loaded(Struct, frozen=True):
@@ -52,7 +54,22 @@ def load(
         for given in source:
             values[given.key] = given.value
             origins[given.key] = given.origin
-    return Loaded(_assemble(Settings, "", values), origins)
+    settings: Settings = _assemble(Settings, "", values)
+    _check_filters(settings)
+    return Loaded(settings, origins)
+
+
+def _check_filters(settings: Settings) -> None:
+    """A filter that can match nothing is a mistake, and is told as one."""
+    named = [(f"topics[{number}].filter", rule.filter) for number, rule in enumerate(settings.topics)]
+    named += [(f"log.capture[{number}]", filter) for number, filter in enumerate(settings.log.capture)]
+    for key, filter in named:
+        try:
+            check_filter(filter, settings.topic)
+        except InvalidFilter as error:
+            raise InvalidConfig(f"{key}: {error}") from None
+        if split_share(filter)[0] is not None:
+            raise InvalidConfig(f"{key}: a shared filter matches no topic")
 
 
 def _assemble(struct: type[Struct], prefix: str, values: Mapping[str, Any]) -> Any:

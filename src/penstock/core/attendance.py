@@ -11,7 +11,6 @@ from penstock.core.node import Node, SessionRecord
 from penstock.core.ports import Form, Sink
 from penstock.core.publishing import Publishing, bare_shape
 from penstock.core.sessions import FOREVER, Ending, Session, Subscription, Will
-from penstock.core.shared import SharedGroup
 from penstock.core.subscribing import Subscribing
 from penstock.core.topics import check_topic
 from penstock.errors import NotAuthorized, PenstockError, QuotaExceeded, ShuttingDown
@@ -80,6 +79,8 @@ class Attendance:
         if session.inflight is not None:
             session.inflight.limit = arrival.window_limit
         session.sink = sink
+        for group in session.groups or ():
+            group.arrive(session)
         if is_known and session.wire != arrival.wire:
             self._reform(session, reform)
         session.wire = arrival.wire
@@ -93,9 +94,7 @@ class Attendance:
             self._node.lagging.wake(session)
         else:
             session.is_flowing = not session.is_paused
-        for filter in session.subscriptions:
-            if isinstance(group := self._node.router.find_group(filter), SharedGroup):
-                self._node.delivery.serve_group(group)
+            self._node.delivery.serve_groups(session)
 
     def disconnect(
         self, session: Session, sink: Sink, *, is_graceful: bool, expiry: float | None = None
@@ -149,7 +148,7 @@ class Attendance:
         inflight = session.inflight
         if inflight is None or not inflight.complete(number):
             return False
-        if not session.is_flowing and session.is_waiting:
+        if not session.is_flowing:
             self._node.lagging.wake(session)
         return True
 
@@ -172,9 +171,7 @@ class Attendance:
         session.sink = None
         session.topics.clear()
         self._node.lagging.detach(session)
-        for filter in session.subscriptions:
-            if isinstance(group := self._node.router.find_group(filter), SharedGroup):
-                self._node.delivery.serve_group(group)  # what it had not acknowledged goes to the others
+        self._node.delivery.serve_groups(session)  # what it had not acknowledged goes to the others
 
     def _end(self, session: Session) -> None:
         """Forget a session and everything it still wanted."""
@@ -215,9 +212,10 @@ class Attendance:
         run = Run(will.topic, will.payload, 0, len(will.payload), 1, shape, will.properties, will.ttl)
         try:
             self._publishing.publish(run, session)
-        except PenstockError:
-            # Rights or room may have gone since the will was accepted.
-            self._node.ledger.add(run, session.client_id, Reason.NOT_AUTHORIZED)
+        except PenstockError as error:  # rights or room may have gone since the will was accepted
+            is_forbidden = isinstance(error, NotAuthorized)
+            reason = Reason.NOT_AUTHORIZED if is_forbidden else Reason.NEVER_STORED
+            self._node.ledger.add(run, session.client_id, reason)
 
     def check_will(self, identity: Identity, will: Will) -> None:
         """Refuse a will that could not be published."""

@@ -5,7 +5,7 @@ classes by form: everyone in a class gets identical bytes, encoded once. A sessi
 groups of an audience gets one copy, in a form merged from all of its own.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 from penstock.core.ports import Form
@@ -14,7 +14,27 @@ if TYPE_CHECKING:
     from penstock.core.sessions import Session, Subscription
     from penstock.core.shared import SharedGroup
 
-Members: TypeAlias = "dict[Session, Subscription]"
+Members: TypeAlias = "Mapping[Session, Subscription]"
+
+
+class Others(Mapping["Session", "Subscription"]):
+    """The members of a class without some: a view, so that a large group is never copied."""
+
+    __slots__ = ("_members", "_without")
+
+    def __init__(self, members: Members, without: "Mapping[Session, object]") -> None:
+        self._members = members
+        self._without = without
+
+    def __iter__(self) -> "Iterator[Session]":
+        without = self._without
+        return (session for session in self._members if session not in without)
+
+    def __getitem__(self, session: "Session") -> "Subscription":
+        return self._members[session]
+
+    def __len__(self) -> int:
+        return len(self._members) - sum(session in self._members for session in self._without)
 
 
 class Group:
@@ -24,7 +44,7 @@ class Group:
 
     def __init__(self, filter: str) -> None:
         self.filter = filter
-        self.classes: dict[Form, Members] = {}
+        self.classes: dict[Form, dict[Session, Subscription]] = {}
         self.version = 0
 
     def __bool__(self) -> bool:
@@ -84,11 +104,7 @@ class Audience:
         overlapping = self._find_overlapping()
         if not overlapping:
             return [pair for group in self.groups for pair in group.classes.items()]
-        table: dict[Form, Members] = {}
-        for group in self.groups:
-            for form, members in group.classes.items():
-                row = table.setdefault(form, {})
-                row.update((one, what) for one, what in members.items() if one not in overlapping)
+        merged: dict[Form, dict[Session, Subscription]] = {}
         for session in overlapping:
             wanted = (session.subscriptions.get(group.filter) for group in self.groups)
             mine = [subscription for subscription in wanted if subscription is not None]
@@ -96,8 +112,13 @@ class Audience:
             for subscription in mine[1:]:
                 form = form.merge(subscription.form)
             best = max(mine, key=lambda subscription: subscription.form.qos)
-            table.setdefault(form, {})[session] = best
-        return [(form, members) for form, members in table.items() if members]
+            merged.setdefault(form, {})[session] = best
+        rest = [
+            (form, Others(members, overlapping))
+            for group in self.groups
+            for form, members in group.classes.items()
+        ]
+        return [(form, members) for form, members in (*rest, *merged.items()) if len(members)]
 
     def _find_overlapping(self) -> "dict[Session, None]":
         """Sessions in more than one group. Only the smaller groups are walked."""

@@ -20,6 +20,7 @@ from penstock.model import Run
 __all__ = ["DROPS_TOPIC", "Arrival", "Broker", "Receipt"]
 
 DROPS_TOPIC = "$penstock/drops"
+DROPS_A_MESSAGE = 1_000
 
 
 class Broker:
@@ -86,16 +87,25 @@ class Broker:
         """Once a second: sessions, wills, retained values and waiting messages whose time has come."""
         now = self._node.clock.monotonic()
         self._attendance.reap(now)
-        self.retained.reap(now)
+        for topic in self.retained.reap(now):
+            self._node.state.delete("retained", topic.name)
+        if self.topics.is_nearly_full:
+            self._forget_topics()
         self.lagging.reap(now)
         self._tell_drops()
+
+    def _forget_topics(self) -> None:
+        """Make room for new topics at the expense of those that nothing is left of."""
+        if self.topics.forget_unused():
+            for session in self.sessions.values():
+                session.topics.clear()
 
     def _tell_drops(self) -> None:
         """Publish what was not delivered, if someone listens."""
         self.ledger.is_watched = bool(self.router.match(DROPS_TOPIC))
         news = self.ledger.take_news()
-        if self.ledger.is_watched and news:
-            self.publish_server(DROPS_TOPIC, json.encode(news))
+        for start in range(0, len(news) if self.ledger.is_watched else 0, DROPS_A_MESSAGE):
+            self.publish_server(DROPS_TOPIC, json.encode(news[start : start + DROPS_A_MESSAGE]))
 
     def stop(self) -> None:
         """Take nothing new, and flush; what waits for slow subscribers goes on leaving."""

@@ -7,7 +7,7 @@ that is away, slow, or still catching up is left to `lagging.py`.
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
 
-from penstock.core.audience import Members
+from penstock.core.audience import Members, Others
 from penstock.core.clock import Clock
 from penstock.core.counters import Counters
 from penstock.core.inflight import Pending
@@ -30,25 +30,42 @@ class Delivery:
         self._ledger = ledger
         self._counters = counters
         self._lagging = lagging
+        lagging.on_caught_up = self.serve_groups
 
     def deliver(self, stretches: list[Stretch]) -> None:
         """Send a turn's stretches to everyone they reach, with one write for each who keeps up."""
         now = self._clock.monotonic()
         dirty: list[Session] = []
+        failure: Exception | None = None
         self._lagging.begin_turn()
         for stretch in stretches:
-            runs, qos = stretch.runs, stretch.shape.qos
             for form, members in stretch.audience.classes():
-                if form.no_local:
-                    self._deliver_to_others(form, members, runs, now, dirty)
-                elif qos and form.qos:
-                    self._deliver_numbered(form, members, runs, now, dirty)
-                else:
-                    self._deliver_shared_bytes(form, members, runs, now, dirty)
+                try:
+                    self._deliver_class(form, members, stretch.runs, now, dirty)
+                except Exception as error:  # of one class; the others get theirs
+                    failure = error
+                    self._note_failure(members, stretch.runs)
             for group in stretch.audience.shared:
-                for run in runs:
+                for run in stretch.runs:
                     self._deliver_to_one(group, run, now, dirty)
         self._write(dirty)
+        if failure is not None:
+            raise failure
+
+    def _deliver_class(
+        self, form: Form, members: Members, runs: list[Run], now: float, dirty: list[Session]
+    ) -> None:
+        if form.no_local:
+            self._deliver_to_others(form, members, runs, now, dirty)
+        elif form.qos and runs[0].shape.qos:
+            self._deliver_numbered(form, members, runs, now, dirty)
+        else:
+            self._deliver_shared_bytes(form, members, runs, now, dirty)
+
+    def _note_failure(self, members: Members, runs: list[Run]) -> None:
+        for session in members:
+            for run in runs:
+                self._ledger.add(run, session.client_id, Reason.FAILED)
 
     def _write(self, dirty: list[Session]) -> None:
         for session in dirty:
@@ -111,50 +128,75 @@ class Delivery:
     def _deliver_to_others(
         self, form: Form, members: Members, runs: list[Run], now: float, dirty: list[Session]
     ) -> None:
-        """No Local: members get everything but their own."""
-        for session, subscription in members.items():
+        """No Local: members get everything but their own. Only those who are senders differ from the rest."""
+        deliver = self._deliver_numbered if form.qos and runs[0].shape.qos else self._deliver_shared_bytes
+        senders = {run.client_id for run in runs}
+        own = {session: wanted for session, wanted in members.items() if session.client_id in senders}
+        deliver(form, Others(members, own), runs, now, dirty)
+        for session, subscription in own.items():
             others = [run for run in runs if run.client_id != session.client_id]
             if others:
-                one = {session: subscription}
-                if others[0].shape.qos and form.qos:
-                    self._deliver_numbered(form, one, others, now, dirty)
-                else:
-                    self._deliver_shared_bytes(form, one, others, now, dirty)
+                deliver(form, {session: subscription}, others, now, dirty)
 
     def _deliver_to_one(self, group: SharedGroup, run: Run, now: float, dirty: list[Session]) -> None:
-        """A shared group: each message to one member."""
+        """A shared group: each message to one member, behind what the group is owed."""
         for index in range(run.count):
-            message = run.part(index, 1)
-            session = group.choose()
+            session = None if group.owed else group.choose()
             if session is None:
-                self._lagging.owe_group(group, message)
-                continue
-            subscription = group.members[session]
-            form = subscription.form
-            one = {session: subscription}
-            if message.shape.qos and form.qos:
-                self._deliver_numbered(form, one, [message], now, dirty)
-            else:
-                self._deliver_shared_bytes(form, one, [message], now, dirty)
+                self._lagging.owe_group(group, run.part(index, run.count - index))
+                return
+            self._give(group, session, run.part(index, 1), now, dirty)
+
+    def _give(
+        self, group: SharedGroup, session: Session, message: Run, now: float, dirty: list[Session]
+    ) -> None:
+        subscription = group.members[session]
+        self._deliver_class(subscription.form, {session: subscription}, [message], now, dirty)
 
     def _note_oversize(self, form: Form, members: Iterable[Session], runs: Sequence[Run], now: float) -> None:
         """Record what was left out for those who got the rest; the others are told of when theirs leaves."""
         reached = [session for session in members if session.is_flowing]
         for run in form.oversize(runs, now) if reached else ():
+            self._counters.delivered -= run.count * len(reached)
             for session in reached:
                 self._ledger.add(run, session.client_id, Reason.PACKET_TOO_LARGE)
 
+    def serve_groups(self, session: Session) -> None:
+        """Serve the shared groups of a session: it came, went, or caught up."""
+        for group in list(session.groups or ()):
+            self.serve_group(group)
+
     def serve_group(self, group: SharedGroup) -> None:
-        """Hand out what a shared group is owed, as far as someone is there to take it."""
-        while group.owed and group.is_attended:
-            dirty: list[Session] = []
-            now = self._clock.monotonic()
-            for run, _ in group.owed.take(CHUNK_BYTES):
-                if NEVER < run.expires_at <= now:
-                    self._ledger.add(run, group.name, Reason.EXPIRED)
-                else:
-                    self._deliver_to_one(group, run, now, dirty)
-            self._write(dirty)
+        """Hand out what a shared group is owed, as far as someone keeps up; the rest stays owed."""
+        while group.owed and self._serve_chunk(group):
+            pass
+
+    def _serve_chunk(self, group: SharedGroup) -> bool:
+        """Hand out about a chunk, so that full sockets are noticed; False if nobody keeps up any more."""
+        now = self._clock.monotonic()
+        dirty: list[Session] = []
+        size, is_stuck = 0, False
+        while group.owed and size < CHUNK_BYTES and not is_stuck:
+            ((run, form),) = group.owed.take(0)
+            size += len(run.slab)
+            if NEVER < run.expires_at <= now:
+                self._ledger.add(run, group.filter, Reason.EXPIRED)
+                continue
+            given = self._hand_out(group, run, now, dirty)
+            if given < run.count:
+                group.owed.add_first(run.part(given, run.count - given), form)
+                is_stuck = True
+        self._write(dirty)
+        return not is_stuck
+
+    def _hand_out(self, group: SharedGroup, run: Run, now: float, dirty: list[Session]) -> int:
+        """Give the messages of a run to members that keep up; answer how many were given."""
+        for index in range(run.count):
+            session = group.choose_flowing()
+            if session is None:
+                return index
+            self._give(group, session, run.part(index, 1), now, dirty)
+        return run.count
 
 
 def _count(runs: list[Run]) -> int:

@@ -125,7 +125,7 @@ class History:
     def _reason(self, topic: Topic) -> Reason:
         if topic.traits.is_kept:
             return Reason.RETENTION
-        return Reason.NEVER_STORED if topic.ring is None else Reason.EVICTED
+        return Reason.EVICTED if topic.traits.ring_messages and topic.ring else Reason.NEVER_STORED
 
     def _sift(self, runs: Sequence[Run]) -> tuple[list[Run], list[Missing]]:
         """Split what is still alive from what has expired."""

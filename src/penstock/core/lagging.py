@@ -5,8 +5,9 @@ into the ledger. `drain` brings them back: first what waits in the outbox, then 
 retained values, then the fast path again.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
+from penstock.core.backlog import take_from
 from penstock.core.clock import Clock, Scheduler
 from penstock.core.counters import Counters
 from penstock.core.holding import Holding
@@ -26,6 +27,12 @@ from penstock.model import NEVER, Policy, Reason, Run
 CHUNK_BYTES = 64 * 1024
 TURN_BYTES = 4 * CHUNK_BYTES
 """How much one session may drain in one turn of the loop before others have theirs."""
+TURN_STEPS = 500
+"""How many retained values are looked at for one session in one turn."""
+
+
+REAP_MESSAGES = 100_000
+"""How many waiting messages are looked at for their expiry in one go."""
 
 
 class Lagging:
@@ -50,11 +57,12 @@ class Lagging:
         self._outbox_limits = Limits(settings.outbox.messages, settings.outbox.bytes)
         self._owed_limits = Limits(settings.sessions.owed_messages, settings.sessions.owed_bytes)
         self._block_wildcards = settings.outbox.block_wildcards
-        self._expiring: dict[Session, None] = {}  # something waits for them that may expire
+        self._expiring: dict[Session | SharedGroup, None] = {}  # something waits for them that may expire
         self._ready: dict[Session, None] = {}  # will drain in the next turn
         self._too_slow: dict[Session, None] = {}  # to be closed at the end of this flush
         self._outcomes: dict[int, list[int]] = {}
         self.holding = Holding(scheduler, settings.outbox.block_timeout_ms / 1000, self._on_block_timeout)
+        self.on_caught_up: Callable[[Session], None] = lambda session: None
 
     # Keeping
 
@@ -138,14 +146,16 @@ class Lagging:
             self._drop(lost, session, Reason.OWED_FULL, policy, "sessions.owed")
 
     def owe_group(self, group: SharedGroup, run: Run) -> None:
-        """Keep a run for a shared group of which nobody is connected."""
-        if not (run.shape.qos and group.wants_owed):
-            self._ledger.add(run, group.name, Reason.NOT_CONNECTED)
+        """Keep a run for a shared group of which nobody is connected, or nobody has caught up."""
+        if not group.present and not (run.shape.qos and group.wants_owed):
+            self._ledger.add(run, group.filter, Reason.NOT_CONNECTED)
             return
-        form, policy = next((s.form, s.policy) for s in group.members.values() if s.form.qos)
-        _, dropped = group.owed.add(run, form, policy)
+        speaker = group.speaker
+        _, dropped = group.owed.add(run, speaker.form, speaker.policy)
         for lost in dropped:
-            self._ledger.add(lost, group.name, Reason.OWED_FULL, policy, "sessions.owed")
+            self._ledger.add(lost, group.filter, Reason.OWED_FULL, speaker.policy, "sessions.owed")
+        if run.expires_at:
+            self._expiring[group] = None
 
     def _drop(self, run: Run, session: Session, reason: Reason, policy: Policy, setting: str) -> None:
         self._ledger.add(run, session.client_id, reason, policy, setting)
@@ -187,41 +197,39 @@ class Lagging:
 
     def drain(self, session: Session) -> None:
         """Send what waits, as much as the socket takes; then the session is on the fast path again."""
-        budget = TURN_BYTES
+        budget, steps = TURN_BYTES, TURN_STEPS
         now = self._clock.monotonic()
         while session.sink is not None and not session.is_paused:
-            if budget <= 0:
+            if budget <= 0 or steps <= 0:
                 self.wake(session)
-                return
-            entries = self._next_entries(session)
-            if not entries:
+                break
+            entries, steps = self._next_entries(session, steps, now)
+            if entries:
+                sent, is_blocked = self._send(session, entries, now)
+                budget -= sent
+                if is_blocked:
+                    break
+            elif not session.is_waiting:
+                session.backlog = None
                 session.is_flowing = True
                 break
-            sent, is_blocked = self._send(session, entries, now)
-            budget -= sent
-            if is_blocked:
-                break
         self._let_go(session)
+        if session.is_flowing and session.groups:
+            self.on_caught_up(session)
 
     def _let_go(self, session: Session) -> None:
         if self.holding.is_awaited(session) and not (session.outbox and session.outbox.is_over):
             self.holding.release(session)
 
-    def _next_entries(self, session: Session) -> list[Entry]:
+    def _next_entries(self, session: Session, steps: int, now: float) -> tuple[list[Entry], int]:
+        """What leaves next, and how many of the steps are left."""
         if session.outbox:
-            return session.outbox.take(CHUNK_BYTES)
+            return session.outbox.take(CHUNK_BYTES), steps
         if session.owed:
-            return session.owed.take(CHUNK_BYTES)
-        entries: list[Entry] = []
-        size = 0
-        while session.backlog and size < CHUNK_BYTES:
-            entry = next(session.backlog[0], None)
-            if entry is None:
-                session.backlog.pop(0)
-            else:
-                entries.append(entry)
-                size += len(entry[0].slab)
-        return entries
+            return session.owed.take(CHUNK_BYTES), steps
+        if session.backlog:
+            return take_from(session.backlog, CHUNK_BYTES, steps, now)
+        return [], steps
 
     def _send(self, session: Session, entries: list[Entry], now: float) -> tuple[int, bool]:
         """Send entries in order; answer the bytes sent and whether the window stopped it."""
@@ -239,8 +247,7 @@ class Lagging:
             else:
                 parts.append(form.encode((run,), now))
                 self._counters.delivered += run.count
-                for lost in form.oversize((run,), now) if form.limit_bytes else ():
-                    self._ledger.add(lost, session.client_id, Reason.PACKET_TOO_LARGE)
+                self._note_oversize(session, run, form, now)
         if stop < len(entries):
             if session.outbox is None:
                 session.outbox = Outbox(self._outbox_limits)
@@ -255,17 +262,20 @@ class Lagging:
     def _number(self, session: Session, run: Run, form: Form, now: float, parts: list[bytes]) -> int:
         """Send as many messages of a run as the window takes; answer how many."""
         inflight = self.window(session)
-        room = min(inflight.room, run.count)
-        if not room:
-            return 0
-        part = run.part(0, room)
         level = min(run.shape.qos, form.qos)
-        for before, after, message in form.frames((part,), now):
-            parts += (before, inflight.add(Pending(message, form, level)).to_bytes(2, "big"), after)
-        for lost in form.oversize((part,), now) if form.limit_bytes else ():
+        done = 0
+        while done < run.count and (room := inflight.room):
+            part = run.part(done, min(room, run.count - done))
+            for before, after, message in form.frames((part,), now):
+                parts += (before, inflight.add(Pending(message, form, level)).to_bytes(2, "big"), after)
+                self._counters.delivered += 1
+            self._note_oversize(session, part, form, now)  # these take no room in the window
+            done += part.count
+        return done
+
+    def _note_oversize(self, session: Session, run: Run, form: Form, now: float) -> None:
+        for lost in form.oversize((run,), now) if form.limit_bytes else ():
             self._ledger.add(lost, session.client_id, Reason.PACKET_TOO_LARGE)
-        self._counters.delivered += room
-        return room
 
     # Coming and going
 
@@ -273,6 +283,8 @@ class Lagging:
         """A session lost its connection: what waited for it is owed, or recorded as lost."""
         session.is_flowing = session.is_paused = False
         session.parts.clear()
+        for group in session.groups or ():
+            group.depart(session)
         self._ready.pop(session, None)
         self.holding.release(session)
         self.holding.forget(session)
@@ -289,6 +301,8 @@ class Lagging:
                 self._ledger.add(run, session.client_id, Reason.DISCONNECTED)
         for run, shared_form in reversed(shared):
             shared_form.group.owed.add_first(run, shared_form)
+            if run.expires_at:
+                self._expiring[shared_form.group] = None
         if own:
             session.owed = owed = Owed(self._owed_limits)
             self._expiring[session] = None
@@ -298,8 +312,8 @@ class Lagging:
     def reform(self, session: Session, reform: Callable[[Form], Form]) -> None:
         """Remake the forms of everything a session still gets."""
         _reform_waiting(session, lambda form: reform_any(form, reform))
-        if session.backlog:
-            session.backlog = [_reformed(entries, reform) for entries in session.backlog]
+        for backlog in session.backlog.values() if session.backlog else ():
+            backlog.form = reform(backlog.form)
 
     def leave(self, session: Session, group: SharedGroup) -> None:
         """A session left a shared group: what it was chosen for stays its own, whoever is left."""
@@ -319,14 +333,21 @@ class Lagging:
 
     def reap(self, now: float) -> None:
         """Take out of every outbox what has expired."""
+        budget = REAP_MESSAGES
         for session in list(self._expiring):
+            if budget <= 0:
+                return  # the others have their turn in a second; what has expired is never sent anyway
+            del self._expiring[session]
             queues = [queue for queue in (session.outbox, session.owed) if queue]
             for queue in queues:
+                if now >= queue.next_expiry:
+                    budget -= queue.messages
                 for run in queue.remove_expired(now):
                     self._ledger.add(run, session.client_id, Reason.EXPIRED)
-            if not any(queue.may_expire for queue in queues):
-                del self._expiring[session]
-            self._let_go(session)
+            if any(queue.may_expire for queue in queues):
+                self._expiring[session] = None
+            if session.sink is not None and not session.is_flowing:
+                self.wake(session)  # perhaps nothing waits any more
 
 
 def _is_durable(session: Session, run: Run, form: Form) -> bool:
@@ -346,7 +367,3 @@ def _reform_waiting(session: Session, reform: Callable[[Form], Form]) -> None:
     for queue in (session.outbox, session.owed):
         if queue:
             queue.reform(reform)
-
-
-def _reformed(entries: Iterator[Entry], reform: Callable[[Form], Form]) -> Iterator[Entry]:
-    return ((run, reform(form)) for run, form in entries)

@@ -53,18 +53,28 @@ class Node:
         )
         self.delivery = Delivery(clock, self.ledger, self.counters, self.lagging)
         self.tick = Tick(clock, scheduler, self.delivery)
+        self._unsaved: dict[Session, None] = {}
 
     def save(self, session: Session) -> None:
-        """Put into the state store what outlives the session's connection."""
+        """Put into the state store what outlives the session's connection: once, at the end of this turn."""
         if session.is_persistent:
-            record = SessionRecord(
-                session.identity.user,
-                session.door,
-                session.expiry,
-                {filter: (wanted.options, wanted.policy) for filter, wanted in session.subscriptions.items()},
-                session.will,
-            )
-            self.state.put("sessions", session.client_id, record)
+            if not self._unsaved:
+                self.tick.after(self._save_all)
+            self._unsaved[session] = None
+
+    def _save_all(self) -> None:
+        unsaved, self._unsaved = self._unsaved, {}
+        for session in unsaved:
+            if self.sessions.get(session.client_id) is session:
+                wanted = session.subscriptions.items()
+                record = SessionRecord(
+                    session.identity.user,
+                    session.door,
+                    session.expiry,
+                    {filter: (subscription.options, subscription.policy) for filter, subscription in wanted},
+                    session.will,
+                )
+                self.state.put("sessions", session.client_id, record)
 
 
 class SessionRecord(Struct, frozen=True):

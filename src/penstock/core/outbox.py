@@ -19,7 +19,7 @@ FOREVER = float("inf")
 class Outbox:
     """A bounded queue of runs for one subscriber."""
 
-    __slots__ = ("_entries", "_limits", "_next_expiry", "bytes", "high_watermark", "messages")
+    __slots__ = ("_entries", "_limits", "bytes", "high_watermark", "messages", "next_expiry")
 
     def __init__(self, limits: Limits) -> None:
         self._entries: deque[Entry] = deque()
@@ -27,7 +27,7 @@ class Outbox:
         self.messages = 0
         self.bytes = 0
         self.high_watermark = 0
-        self._next_expiry = FOREVER
+        self.next_expiry = FOREVER
 
     def __len__(self) -> int:
         return self.messages
@@ -40,7 +40,7 @@ class Outbox:
     @property
     def may_expire(self) -> bool:
         """Holds something that does not live for ever, or did a moment ago."""
-        return self._next_expiry != FOREVER
+        return self.next_expiry != FOREVER
 
     def has_room(self, run: Run) -> bool:
         """All of a run fits."""
@@ -105,12 +105,12 @@ class Outbox:
 
     def remove_expired(self, now: float) -> list[Run]:
         """Take out whatever has expired, anywhere in the queue."""
-        if now < self._next_expiry:
+        if now < self.next_expiry:
             return []
         expired: list[Run] = []
         entries, self._entries = self._entries, deque()
         self.messages = self.bytes = 0
-        self._next_expiry = FOREVER
+        self.next_expiry = FOREVER
         for run, form in entries:
             if NEVER < run.expires_at <= now:
                 expired.append(run)
@@ -125,8 +125,8 @@ class Outbox:
     def _count(self, run: Run) -> None:
         self.messages += run.count
         self.bytes += len(run.slab)
-        if NEVER < run.expires_at < self._next_expiry:
-            self._next_expiry = run.expires_at
+        if NEVER < run.expires_at < self.next_expiry:
+            self.next_expiry = run.expires_at
 
     def _take_first(self) -> Entry:
         entry = self._entries.popleft()

@@ -120,12 +120,15 @@ class Publishing:
         run = Run(topic, payload, 0, len(payload), 1, bare_shape(Door.SERVER, 0, retain))
         return self.publish(run, self._server)
 
-    def when_settled(self, receipt: Receipt, callback: Callable[[], None]) -> None:
-        """Call back when a publish may be acknowledged: after its commit, or after this turn's flush."""
+    def when_settled(self, receipt: Receipt, callback: Callable[[BaseException | None], None]) -> None:
+        """Call back when a publish may be acknowledged: after its commit, or after this turn's flush.
+
+        The callback gets the error of a commit that failed: then nothing may be acknowledged.
+        """
         if receipt.ticket is not None and (commit := self._node.log.committed(receipt.ticket)) is not None:
-            commit.add_done_callback(lambda _: callback())
+            commit.add_done_callback(lambda done: callback(done.exception()))
         else:
-            self._tick.after(callback)
+            self._tick.after(lambda: callback(None))
 
     def _admit(self, name: str, sender: Session) -> Topic:
         """Decide once whether a sender may use a topic."""
@@ -148,5 +151,4 @@ class Publishing:
         elif topic.retained is None and self._node.retained.is_full:
             self._node.ledger.add(run, run.client_id, Reason.NEVER_STORED, setting="retained.max_messages")
         else:
-            self._node.retained.put(topic, run)
-            self._node.state.put("retained", topic.name, run)
+            self._node.state.put("retained", topic.name, self._node.retained.put(topic, run))

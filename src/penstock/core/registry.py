@@ -47,6 +47,12 @@ class Topic:
         self.audience: Audience = NOBODY
         self.version = STALE  # of the router, when `audience` was found
 
+    @property
+    def is_unused(self) -> bool:
+        """Nothing is left of it: no value, nothing in its ring, nobody who listens."""
+        has_history = self.ring is not None and self.ring.messages > 0
+        return self.retained is None and self.audience is NOBODY and not has_history
+
 
 class Registry(dict[str, Topic]):
     """All topics by name, in the order of their first use."""
@@ -56,11 +62,31 @@ class Registry(dict[str, Topic]):
         self._settings = settings
         self._rings = Rings(settings.ring)
         self._traits: dict[tuple[int, ...], Traits] = {}
+        self._floor = 0  # no forgotten topic had a higher sequence
 
     @property
     def rings(self) -> Rings:
         """Where the rings live."""
         return self._rings
+
+    @property
+    def is_nearly_full(self) -> bool:
+        """Soon no topic can be made."""
+        return len(self) * 10 >= self._settings.topic.max_topics * 9
+
+    def forget_unused(self) -> int:
+        """Forget topics without value, history and audience; answer how many.
+
+        A topic that comes back later goes on above every sequence that was forgotten, so that a sequence
+        is not given twice.
+        """
+        unused = [topic for topic in self.values() if topic.is_unused]
+        for topic in unused:
+            self._floor = max(self._floor, topic.sequence)
+            if topic.ring is not None:
+                topic.ring.close()
+            del self[topic.name]
+        return len(unused)
 
     def make(self, name: str) -> Topic:
         """The topic of this name, made if it is new."""
@@ -69,6 +95,7 @@ class Registry(dict[str, Topic]):
             if len(self) >= self._settings.topic.max_topics:
                 raise QuotaExceeded(f"there are {len(self)} topics already")
             topic = self[name] = Topic(name, self._find_traits(name))
+            topic.sequence = self._floor
         return topic
 
     def make_ring(self, topic: Topic) -> Ring:

@@ -13,6 +13,8 @@ from penstock.model import NEVER, Run
 
 Branch: TypeAlias = "dict[str | None, Topic | Branch]"
 _SUPERSEDED_AT_MOST = 1_000
+VAIN_NODES = 200
+"""How many nodes `match` looks at in vain before it says so."""
 
 
 class Retained:
@@ -33,14 +35,15 @@ class Retained:
         """No topic that has none can get a value."""
         return self._count >= self._limit
 
-    def put(self, topic: Topic, run: Run) -> None:
-        """Keep the last message of a run as the topic's value."""
+    def put(self, topic: Topic, run: Run) -> Run:
+        """Keep the last message of a run as the topic's value; answer that message."""
         if topic.retained is None:
             self._plant(topic)
             self._count += 1
-        topic.retained = run if run.count == 1 else run.part(run.count - 1, 1)
+        topic.retained = value = run.part(run.count - 1, 1)
         if run.expires_at != NEVER:
             self._expect(topic, run.expires_at)
+        return value
 
     def delete(self, topic: Topic) -> None:
         """Forget the topic's value."""
@@ -49,14 +52,14 @@ class Retained:
             self._count -= 1
             self._uproot(topic)
 
-    def reap(self, now: float) -> int:
-        """Forget values that have expired; answer how many."""
-        reaped = 0
+    def reap(self, now: float) -> list[Topic]:
+        """Forget values that have expired; answer whose."""
+        reaped: list[Topic] = []
         while self._expiries and self._expiries[0][0] <= now:
             _, _, topic = heappop(self._expiries)
             if topic.retained is not None and NEVER < topic.retained.expires_at <= now:
                 self.delete(topic)
-                reaped += 1
+                reaped.append(topic)
         return reaped
 
     def _expect(self, topic: Topic, when: float) -> None:
@@ -72,30 +75,47 @@ class Retained:
         self._expiries = [(when, number, topic) for number, (when, topic) in enumerate(times)]
         heapify(self._expiries)
 
-    def match(self, filter: str) -> Iterator[Topic]:
-        """Topics with a value that match a filter. Lazily: values may come and go meanwhile."""
-        waiting: list[tuple[Topic | Branch, int]] = [(self._root, 0)]
-        levels = filter.split("/")
-        while waiting:
-            node, depth = waiting.pop()
-            if isinstance(node, Topic):
-                if depth >= len(levels) or levels[depth:] == ["#"]:
-                    yield node
-            elif depth == len(levels):
-                own = node.get(None)
-                if isinstance(own, Topic):
-                    yield own
-            elif levels[depth] == "#":  # swallows every level below, so the depth stays
-                waiting += [(child, depth) for child in self._children(node, own=True)]
-            elif levels[depth] == "+":
-                waiting += [(child, depth + 1) for child in self._children(node, own=False)]
-            elif (child := node.get(levels[depth])) is not None:
-                waiting.append((child, depth + 1))
+    def match(self, filter: str) -> Iterator[Topic | None]:
+        """Topics with a value that match a filter. Lazily: values may come and go meanwhile.
 
-    def _children(self, node: Branch, *, own: bool) -> list["Topic | Branch"]:
-        if node is self._root:  # MQTT-4.7.2-1: wildcards do not match a leading `$`
-            return [child for key, child in node.items() if key is not None and not key.startswith("$")]
-        return [child for key, child in node.items() if own or key is not None]
+        None stands for every `VAIN_NODES` that do not match, so that whoever reads on can rest.
+        """
+        vain = 0
+        for topic in self._walk(filter.split("/")):
+            if topic is not None:
+                yield topic
+            else:
+                vain += 1
+                if vain == VAIN_NODES:
+                    vain = 0
+                    yield None
+
+    def _walk(self, levels: list[str]) -> Iterator[Topic | None]:
+        """Look at one node after the other: a topic that matches, or None."""
+        waiting = [(self._root, self._names(self._root, levels, 0), 0)]
+        while waiting:
+            branch, names, depth = waiting.pop()
+            level = levels[depth] if depth < len(levels) else None
+            below = depth if level == "#" else depth + 1  # it swallows every level below, so the depth stays
+            for name in names:
+                child = None if self._is_hidden(branch, name, level) else branch.get(name)
+                if isinstance(child, dict):
+                    waiting += [(branch, names, depth), (child, self._names(child, levels, below), below)]
+                    yield None
+                    break
+                is_end = below >= len(levels) or levels[below:] == ["#"]
+                yield child if is_end else None
+
+    def _names(self, branch: Branch, levels: list[str], depth: int) -> Iterator[str | None]:
+        """The names below a branch that may match a level; copied, because they change during the walk."""
+        if depth == len(levels):
+            return iter((None,))
+        return iter(list(branch) if levels[depth] in ("+", "#") else (levels[depth],))
+
+    def _is_hidden(self, branch: Branch, name: str | None, level: str | None) -> bool:
+        if name is None:
+            return level == "+"  # a branch's own value is one level higher
+        return branch is self._root and name != level and name.startswith("$")  # MQTT-4.7.2-1
 
     def _plant(self, topic: Topic) -> None:
         *path, last = topic.name.split("/")

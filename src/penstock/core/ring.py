@@ -9,6 +9,8 @@ a merged run of which only the end is wanted; readers never see it.
 from array import array
 from collections import deque
 
+from msgspec.structs import replace
+
 from penstock.core.settings import RingSettings
 from penstock.model import Run, Shape
 
@@ -150,7 +152,8 @@ class Ring:
         self._count += run.count
 
     def _set_mould(self, run: Run | None) -> None:
-        self._mould = run
+        # Without the slab: a mould may outlive its message, and then nothing else counts those bytes.
+        self._mould = None if run is None else replace(run, slab=b"")
         self._mould_shape = None if run is None else run.shape
         self._mould_client_id = "" if run is None else run.client_id
         self._mould_head = 0 if run is None else run.head

@@ -16,16 +16,17 @@ from penstock.core.shared import SharedGroup
 from penstock.core.topics import is_wildcard, matches, split_share
 
 AnyGroup = Group | SharedGroup
-_CHANGES_REMEMBERED = 64
+_CHANGES_REMEMBERED = 4
+"""To look at more changes than this takes longer than to match again."""
 
 
-class Node:
+class Level:
     """One level of the wildcard tree."""
 
     __slots__ = ("children", "groups", "tail_groups")
 
     def __init__(self) -> None:
-        self.children: dict[str, Node] = {}
+        self.children: dict[str, Level] = {}
         self.groups: dict[str, AnyGroup] = {}
         self.tail_groups: dict[str, AnyGroup] = {}  # of filters that end here with `/#`
 
@@ -42,7 +43,7 @@ class Router:
         self._topics = topics
         self._owed_limits = owed_limits
         self._exact: dict[str, Group] = {}
-        self._root = Node()
+        self._root = Level()
         self._changes: deque[tuple[int, str]] = deque(maxlen=_CHANGES_REMEMBERED)
         self._audiences: WeakValueDictionary[tuple[AnyGroup, ...], Audience] = WeakValueDictionary()
         self.filters = 0
@@ -53,7 +54,7 @@ class Router:
         if group is None:
             group = self._add_group(filter)
             self.filters += 1
-            self._note_change(group.filter)
+            self._note_change(group)
         return group
 
     def _add_group(self, filter: str) -> AnyGroup:
@@ -66,7 +67,7 @@ class Router:
             if level == "#":
                 groups = node.tail_groups
                 break
-            node = node.children.setdefault(level, Node())
+            node = node.children.setdefault(level, Level())
             groups = node.groups
         group = groups[filter] = (
             Group(filter) if share is None else SharedGroup(filter, inner, self._owed_limits)
@@ -78,7 +79,7 @@ class Router:
         share, inner = split_share(filter)
         if share is None and not is_wildcard(filter):
             return self._exact.get(filter)
-        node: Node | None = self._root
+        node: Level | None = self._root
         for level in inner.split("/"):
             if level == "#" and node is not None:
                 return node.tail_groups.get(filter)
@@ -95,7 +96,7 @@ class Router:
         else:
             self._remove(filter, split_share(filter)[1].split("/"))
         self.filters -= 1
-        self._note_change(group.filter)
+        self._note_change(group)
 
     def _remove(self, filter: str, levels: list[str]) -> None:
         """Take a group out of the tree, and the nodes that lead to nothing else."""
@@ -122,7 +123,7 @@ class Router:
         found: list[AnyGroup] = [] if exact is None else [exact]
         nodes, is_reserved = [self._root], topic.startswith("$")
         for level in topic.split("/"):
-            deeper: list[Node] = []
+            deeper: list[Level] = []
             for node in nodes:
                 child = node.children.get(level)
                 if child is not None:
@@ -163,8 +164,9 @@ class Router:
             audience = self._audiences[key] = Audience(plain, shared)
         return audience
 
-    def _note_change(self, filter: str) -> None:
-        if is_wildcard(filter):  # a shared group's own filter, without its name
+    def _note_change(self, group: AnyGroup) -> None:
+        filter = group.inner if isinstance(group, SharedGroup) else group.filter
+        if is_wildcard(filter):
             self.version += 1
             self._changes.append((self.version, filter))
         elif (topic := self._topics.get(filter)) is not None:

@@ -5,18 +5,19 @@ its connection while it has one. `is_flowing` is the one flag the hot path looks
 full, nothing waiting that would be overtaken.
 """
 
-from collections.abc import Iterator
 from enum import StrEnum
 
 from msgspec import Struct
 
 from penstock.core.access import Identity
+from penstock.core.backlog import Backlog
 from penstock.core.inflight import Inflight
 from penstock.core.outbox import Outbox
 from penstock.core.owed import Owed
 from penstock.core.ports import Form, Sink
 from penstock.core.registry import Topic
-from penstock.model import NEVER, Door, Policy, Properties, Run
+from penstock.core.shared import SharedGroup
+from penstock.model import NEVER, Door, Policy, Properties
 
 FOREVER = float("inf")
 TOPICS_REMEMBERED = 1_024
@@ -69,6 +70,7 @@ class Session:
         "door",
         "expires_at",
         "expiry",
+        "groups",
         "held_by",
         "identity",
         "inflight",
@@ -95,8 +97,10 @@ class Session:
         self.expiry = 0.0  # seconds it outlives its connection
         self.expires_at = FOREVER  # when, while it is away
         self.subscriptions: dict[str, Subscription] = {}
+        self.groups: dict[SharedGroup, None] | None = None  # the shared ones among them, which keep this
         self.inflight: Inflight | None = None
         self.owed: Owed | None = None
+        self.backlog: dict[str, Backlog] | None = None  # by filter: retained values still to be sent
         self.received: set[int] | None = None  # QoS 2 numbers that came in and are not released yet
         self.will: Will | None = None
         self.will_due = FOREVER
@@ -106,7 +110,6 @@ class Session:
         self.sink: Sink | None = None
         self.topics: dict[str, Topic] = {}  # those it may publish to, decided once
         self.outbox: Outbox | None = None
-        self.backlog: list[Iterator[tuple[Run, Form]]] | None = None  # retained values still to be sent
         self.is_paused = False
         self.is_flowing = False
         self.held_by: set[Session] | None = None  # slow subscribers that make it wait under `block`

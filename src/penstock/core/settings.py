@@ -1,6 +1,6 @@
 """Core's own settings: every buffer, queue and count has a limit here.
 
-`config.py` fills these from file, environment and flags; core only reads them. The sum of the limits
+`penstock.config` fills these from file, environment and flags; core only reads them. The sum of the limits
 is the memory ceiling that the reference page documents.
 """
 
@@ -14,7 +14,7 @@ KIB = 1024
 MIB = 1024 * KIB
 
 Count = Annotated[int, Meta(ge=1)]
-CountOrNone = Annotated[int, Meta(ge=0)]
+CountOrZero = Annotated[int, Meta(ge=0)]
 Milliseconds = Annotated[int, Meta(ge=0)]
 Seconds = Annotated[float, Meta(ge=0)]
 
@@ -33,11 +33,11 @@ class TopicLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 class RingSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The last messages of each topic, in memory, in partitions with a quota each."""
 
-    messages: CountOrNone = 100
+    messages: CountOrZero = 100
     """Last messages kept for each topic; 0 keeps none."""
-    topic_bytes: CountOrNone = 256 * KIB
+    topic_bytes: CountOrZero = 256 * KIB
     """Most bytes kept for one topic."""
-    total_bytes: CountOrNone = 50 * MIB
+    total_bytes: CountOrZero = 50 * MIB
     """Most bytes kept for all topics together, split evenly among the partitions."""
     partitions: Annotated[int, Meta(ge=1, le=1024)] = 16
     """Parts with a quota of their own, so that a busy topic evicts only its neighbours."""
@@ -90,7 +90,7 @@ class LogSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     capture: tuple[str, ...] = ()
     """Filters of the topics that are kept."""
-    memory_bytes: CountOrNone = 64 * MIB
+    memory_bytes: CountOrZero = 64 * MIB
     """Most bytes kept while the log is in memory; 0 keeps none."""
 
 
@@ -114,9 +114,9 @@ class TopicRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Messages that are gathered before they are passed on."""
     batch_timeout_ms: Milliseconds | None = None
     """Longest that messages are gathered."""
-    ring_messages: CountOrNone | None = None
+    ring_messages: CountOrZero | None = None
     """Last messages kept for each of these topics."""
-    ring_bytes: CountOrNone | None = None
+    ring_bytes: CountOrZero | None = None
     """Most bytes kept for each of these topics."""
     ttl_ms: Milliseconds | None = None
     """Lifetime of messages that bring none; 0 means no end."""

@@ -2,7 +2,8 @@
 
 Only connected members are chosen, those that keep up before those that lag. While nobody is connected
 the group itself is owed the messages; what a leaving member had not acknowledged at QoS 1 is offered
-again, first and in order.
+again, first and in order. What the group is owed goes only to members that keep up. However many members
+are away, a choice looks at none of them.
 """
 
 from collections import OrderedDict
@@ -24,12 +25,14 @@ if TYPE_CHECKING:
 class SharedGroup:
     """The members of one `$share/name/filter`."""
 
-    __slots__ = ("filter", "members", "name", "owed")
+    __slots__ = ("_wanting", "filter", "inner", "members", "owed", "present")
 
-    def __init__(self, name: str, filter: str, limits: Limits) -> None:
-        self.name = name
+    def __init__(self, filter: str, inner: str, limits: Limits) -> None:
         self.filter = filter
-        self.members: OrderedDict[Session, Subscription] = OrderedDict()  # whose turn is next comes first
+        self.inner = inner  # without the group's name: what topics are matched with
+        self.members: dict[Session, Subscription] = {}
+        self.present: OrderedDict[Session, None] = OrderedDict()  # connected; whose turn is next comes first
+        self._wanting: OrderedDict[Session, None] = OrderedDict()  # those at QoS 1 or 2
         self.owed = Owed(limits)
 
     def __bool__(self) -> bool:
@@ -38,34 +41,59 @@ class SharedGroup:
     def join(self, session: "Session", subscription: "Subscription") -> None:
         """Add a member, or replace its subscription."""
         self.members[session] = replace(subscription, form=SharedForm(subscription.form, self))
+        if subscription.form.qos:
+            self._wanting[session] = None
+        else:
+            self._wanting.pop(session, None)
+        if session.groups is None:
+            session.groups = {}
+        session.groups[self] = None
+        if session.sink is not None:
+            self.arrive(session)
 
     def leave(self, session: "Session", subscription: "Subscription") -> None:
         """Remove a member."""
         del self.members[session]
+        self._wanting.pop(session, None)
+        if session.groups is not None:
+            session.groups.pop(self, None)
+        self.depart(session)
+
+    def arrive(self, session: "Session") -> None:
+        """A member is connected; if it was not before, its turn comes after everyone else's."""
+        self.present[session] = None
+
+    def depart(self, session: "Session") -> None:
+        """A member is connected no more."""
+        self.present.pop(session, None)
 
     def choose(self) -> "Session | None":
-        """Whose turn it is; None while nobody is connected."""
-        members, lagging = self.members, None
-        for _ in range(len(members)):
-            session = next(iter(members))
-            members.move_to_end(session)
+        """Whose turn it is, of those that lag only if nobody keeps up; None while nobody is connected."""
+        session = self.choose_flowing()
+        if session is None and self.present:
+            session = next(iter(self.present))
+            self.present.move_to_end(session)  # laggards take turns too
+        return session
+
+    def choose_flowing(self) -> "Session | None":
+        """Whose turn it is of those that keep up; None while nobody does."""
+        present = self.present
+        for _ in range(len(present)):
+            session = next(iter(present))
+            present.move_to_end(session)
             if session.is_flowing:
                 return session
-            if session.sink is not None and lagging is None:
-                lagging = session
-        if lagging is not None:
-            members.move_to_end(lagging)  # laggards take turns too
-        return lagging
-
-    @property
-    def is_attended(self) -> bool:
-        """Someone is connected."""
-        return any(session.sink is not None for session in self.members)
+        return None
 
     @property
     def wants_owed(self) -> bool:
         """Someone who is away will come back for messages at QoS 1 or 2."""
-        return any(subscription.form.qos for subscription in self.members.values())
+        return bool(self._wanting)
+
+    @property
+    def speaker(self) -> "Subscription":
+        """The subscription that decides how messages are kept for the group."""
+        return self.members[next(iter(self._wanting or self.present))]
 
 
 class SharedForm(Struct, frozen=True, eq=False):

@@ -19,7 +19,7 @@ class Missing(Struct, frozen=True):
 
 
 class Statement(Struct, frozen=True):
-    """The end of a replay: complete if nothing is missing and everything was read."""
+    """The end of a replay, or of a chunk of it: what was served, what is missing, where to go on."""
 
     after: Cursor | None
     next: Cursor

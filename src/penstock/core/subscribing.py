@@ -1,14 +1,13 @@
 """Filters come and go: groups are joined and left, and retained values are sent to who is new."""
 
-from collections.abc import Iterator
-
+from penstock.core.backlog import Backlog
 from penstock.core.node import Node
 from penstock.core.ports import Form
 from penstock.core.sessions import Options, Session, Subscription
 from penstock.core.shared import SharedGroup
 from penstock.core.topics import check_filter, split_share
 from penstock.errors import NotAuthorized, QuotaExceeded
-from penstock.model import NEVER, Policy, Reason, Run
+from penstock.model import Policy, Reason
 
 
 class Subscribing:
@@ -43,7 +42,7 @@ class Subscribing:
         old = session.subscriptions.get(filter)
         if old is None and len(session.subscriptions) >= self._node.settings.sessions.max_subscriptions:
             raise QuotaExceeded(f"{len(session.subscriptions)} subscriptions already")
-        self._node.tick.settle(inner)
+        self._node.tick.settle()
         subscription = Subscription(filter, options, form, policy)
         group = self._node.router.open_group(filter)
         if old is not None:
@@ -53,6 +52,8 @@ class Subscribing:
         self._node.save(session)
         if share is None and retained and (old is None or retained_if_known) and len(self._node.retained):
             self._send_retained(session, inner, form.as_retained())
+        elif session.backlog and filter in session.backlog:
+            session.backlog[filter].form = form.as_retained()  # MQTT-3.8.4-4: replacing it loses nothing
         if isinstance(group, SharedGroup) and session.sink is not None:
             self._node.delivery.serve_group(group)
 
@@ -66,8 +67,10 @@ class Subscribing:
 
     def leave(self, session: Session, filter: str) -> None:
         """Take a filter from a session that has it."""
-        self._node.tick.settle(split_share(filter)[1])
+        self._node.tick.settle()
         subscription = session.subscriptions.pop(filter)
+        if session.backlog:
+            session.backlog.pop(filter, None)
         group = self._node.router.find_group(filter)
         assert group is not None
         group.leave(session, subscription)
@@ -80,26 +83,16 @@ class Subscribing:
 
     def _note_unserved(self, group: SharedGroup) -> None:
         for run, _ in group.owed.take(group.owed.bytes + 1):
-            self._node.ledger.add(run, group.name, Reason.SESSION_ENDED)
+            self._node.ledger.add(run, group.filter, Reason.SESSION_ENDED)
 
     def _send_retained(self, session: Session, filter: str, form: Form) -> None:
         """Queue retained values; they leave in chunks, as the socket takes them."""
         if session.backlog is None:
-            session.backlog = []
-        session.backlog.append(self._retained_entries(session, filter, form, self._node.history.head))
+            session.backlog = {}
+        topics = self._node.retained.match(filter)
+        session.backlog[filter] = Backlog(topics, form, self._node.history.head, session.client_id)
         session.is_flowing = False
         self._node.lagging.wake(session)
-
-    def _retained_entries(
-        self, session: Session, filter: str, form: Form, head: int
-    ) -> Iterator[tuple[Run, Form]]:
-        for topic in self._node.retained.match(filter):
-            run = topic.retained
-            # A value published since then has been delivered live already.
-            if run is None or run.offset > head or NEVER < run.expires_at <= self._node.clock.monotonic():
-                continue
-            if not (form.no_local and run.client_id == session.client_id):  # MQTT-3.8.3-3
-                yield run, form
 
     def forget_rights(self) -> None:
         """Rights have changed: decide anew who may publish where, and end what may not be read any more."""

@@ -11,7 +11,6 @@ from typing import Protocol
 from penstock.core.audience import Audience
 from penstock.core.clock import Clock, Handle, Scheduler
 from penstock.core.registry import Topic
-from penstock.core.topics import matches
 from penstock.model import Run
 
 
@@ -110,8 +109,10 @@ class Tick:
         batch.timer.cancel()
         if not self.is_open:
             self.open()
+        self.last = None  # offsets rise within a stretch, and these are older than what came meanwhile
         for run in batch.runs:
             self._append(topic.audience, run)
+        self.last = None
 
     def after(self, callback: Callable[[], None]) -> None:
         """Call back when this turn's deliveries have left: the time for acknowledgements."""
@@ -130,9 +131,9 @@ class Tick:
         for callback in callbacks:
             callback()
 
-    def settle(self, filter: str) -> None:
+    def settle(self) -> None:
         """Someone comes or goes: what was published before leaves now, to those who were there then."""
-        for topic in [topic for topic in self._batches if matches(filter, topic.name)]:
+        for topic in list(self._batches):
             self._release(topic)
         if self._stretches:
             self.flush()

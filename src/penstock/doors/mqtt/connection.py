@@ -323,7 +323,9 @@ class Connection(asyncio.BufferedProtocol):
         if self._is_held and len(self._acks) >= self._window:
             self._set_reading(wanted=False)  # 3.1.1 has no window of its own
 
-    def _write_acks(self) -> None:
+    def _write_acks(self, failure: BaseException | None = None) -> None:
+        if failure is not None:  # what could not be stored is not acknowledged
+            self.end(ReasonCode.QUOTA_EXCEEDED)
         if self._acks and not self._is_held and not self._is_closing:
             acks, self._acks = self._acks, []
             self._unanswered = 0

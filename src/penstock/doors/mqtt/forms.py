@@ -14,6 +14,9 @@ from penstock.wire.mqtt.frames import DUP, encode_frame, publish_properties
 from penstock.wire.mqtt.packets import Version
 from penstock.wire.mqtt.reader import LAYOUTS
 
+FRAMING_BYTES = 64
+"""More than header, lengths, packet identifier and expiry of a PUBLISH ever take."""
+
 
 class MqttForm:
     """PUBLISH packets of one version, with what the subscription asked for. Made by `mqtt_form`."""
@@ -49,12 +52,13 @@ class MqttForm:
         self._subscription_ids = subscription_ids
         self._is_retained = is_retained
         # Nothing of its own has to be added: a frame of the same layout can be passed on as it came.
-        self._is_transparent = not (subscription_ids or limit_bytes or is_retained)
+        self._is_transparent = not (subscription_ids or is_retained)
 
     def encode(self, runs: Sequence[Run], now: float) -> bytes:
         """All messages at QoS 0, joined."""
         shape = runs[0].shape
-        if self._is_transparent and shape.layout is self._layout and not shape.qos and not shape.retain:
+        is_native = self._is_transparent and shape.layout is self._layout and not shape.retain
+        if is_native and not shape.qos and self._all_fit(runs):
             return runs[0].slab if len(runs) == 1 else b"".join([run.slab for run in runs])
         return b"".join([piece for run in runs for frame in self._make(run, 0, now) for piece in frame[:2]])
 
@@ -62,7 +66,8 @@ class MqttForm:
         """All messages at QoS 1 or 2, each cut where its packet identifier goes."""
         shape = runs[0].shape
         level = min(shape.qos, self.qos)
-        if self._is_transparent and shape.layout is self._layout and level == shape.qos and not again:
+        is_native = self._is_transparent and shape.layout is self._layout
+        if is_native and level == shape.qos and not again and self._all_fit(runs):
             return self._cut(runs, level, now)
         frames = [frame for run in runs for frame in self._make(run, level, now)]
         if again:
@@ -71,11 +76,23 @@ class MqttForm:
 
     def oversize(self, runs: Sequence[Run], now: float) -> list[Run]:
         """The messages that exceed what the client said it takes."""
-        if not self.limit_bytes:
-            return []
+        doubtful = [run for run in runs if not self._surely_fits(run)]
         level = min(runs[0].shape.qos, self.qos)
-        frames = [frame for run in runs for frame in self._make_any(run, level, now)]
+        frames = [frame for run in doubtful for frame in self._make_any(run, level, now)]
         return [run for before, after, run in frames if self._is_too_large(before, after, level)]
+
+    def _all_fit(self, runs: Sequence[Run]) -> bool:
+        """Frames that are passed on as they are stay within the limit."""
+        return not self.limit_bytes or max(run.stride for run in runs) <= self.limit_bytes
+
+    def _surely_fits(self, run: Run) -> bool:
+        """Whatever we add, the frame stays within the limit; so nothing has to be encoded to know it."""
+        if not self.limit_bytes:
+            return True
+        if run.properties is not None and not run.shape.layout:
+            return False  # a bare payload's properties are in no bytes yet
+        added = FRAMING_BYTES + 4 * len(run.topic) + 5 * len(self._subscription_ids)
+        return run.stride + added <= self.limit_bytes
 
     def merge(self, other: Form) -> Form:
         """One copy for overlapping subscriptions: the highest QoS, all identifiers (MQTT-3.3.4-3)."""

@@ -15,9 +15,9 @@ class MqttSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     port: Annotated[int, Meta(ge=0, le=65535)] | None = 1883
     """Where the door listens; `off` (None) keeps it closed, 0 takes a free port."""
-    max_payload_bytes: Annotated[int, Meta(ge=1, le=268_435_455)] = 4 * MIB
+    max_payload_bytes: Annotated[int, Meta(ge=1, le=268_000_000)] = 4 * MIB
     """Largest payload a client may publish."""
-    max_control_bytes: Annotated[int, Meta(ge=1024, le=268_435_455)] = 65 * KIB
+    max_control_bytes: Annotated[int, Meta(ge=1024, le=256 * KIB)] = 65 * KIB
     """Largest packet other than PUBLISH, and most that a PUBLISH may have beside its payload."""
     receive_maximum: Annotated[int, Meta(ge=1, le=65535)] = 1_000
     """Unacknowledged QoS > 0 publishes an MQTT 5 client may have on its way to us."""

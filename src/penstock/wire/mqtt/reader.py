@@ -362,7 +362,9 @@ class RunReader(PacketReader):
         ttl = NEVER if given.message_expiry is None else float(given.message_expiry) or SOON
         shape = DRESSED_SHAPES[data[start]]
         assert shape is not None
-        return Run(topic, payload, 0, len(payload), 1, shape, properties, ttl, packet_id)
+        # The whole packet, so that what topic and properties weigh is counted wherever bytes are counted.
+        slab, stride = data[start:stop], stop - start
+        return Run(topic, slab, stride - len(payload), stride, 1, shape, properties, ttl, packet_id)
 
     def _resolve(self, alias: int, topic: str) -> str:
         if not 0 < alias <= self._aliases_limit:

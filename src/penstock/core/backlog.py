@@ -1,0 +1,77 @@
+"""Retained values that a new subscription still gets.
+
+They are looked up while they are sent, a share in each turn of the loop, so neither many values nor many
+that do not match can keep others waiting. What is published after the subscription was made reaches it
+live and is left out here.
+"""
+
+from collections.abc import Iterator
+
+from penstock.core.outbox import Entry
+from penstock.core.ports import Form
+from penstock.core.registry import Topic
+from penstock.core.retained import VAIN_NODES
+from penstock.model import NEVER, Run
+
+
+class Backlog:
+    """The retained values of one subscription, from the next one on.
+
+    `topics` are those that match, with None for every `VAIN_NODES` that were looked at in vain; `head` is
+    the offset of the last message before the subscription.
+    """
+
+    __slots__ = ("_client_id", "_head", "_topics", "form", "is_finished")
+
+    def __init__(self, topics: Iterator[Topic | None], form: Form, head: int, client_id: str) -> None:
+        self._topics = topics
+        self._head = head
+        self._client_id = client_id
+        self.form = form
+        self.is_finished = False
+
+    def take(self, limit_bytes: int, steps: int, now: float) -> tuple[list[Entry], int]:
+        """The next values, up to about `limit_bytes`, and how many of the steps are left.
+
+        A step is a value found or a node looked at in vain. The last look may take more than is left.
+        """
+        taken: list[Entry] = []
+        size = 0
+        while steps > 0 and size < limit_bytes:
+            try:
+                topic = next(self._topics)
+            except StopIteration:
+                self.is_finished = True
+                return taken, steps - 1
+            steps -= VAIN_NODES if topic is None else 1
+            run = topic.retained if topic is not None else None
+            if run is not None and self._is_wanted(run, now):
+                taken.append((run, self.form))
+                size += len(run.slab)
+        return taken, steps
+
+    def _is_wanted(self, run: Run, now: float) -> bool:
+        if run.offset > self._head or NEVER < run.expires_at <= now:
+            return False
+        return not (self.form.no_local and run.client_id == self._client_id)  # MQTT-3.8.3-3
+
+
+def take_from(
+    backlogs: dict[str, Backlog], limit_bytes: int, steps: int, now: float
+) -> tuple[list[Entry], int]:
+    """The next values of one backlog after the other, and how many of the steps are left.
+
+    Finished ones are removed. No values while there are steps left means that all are finished.
+    """
+    entries: list[Entry] = []
+    finished: list[str] = []
+    for filter, backlog in backlogs.items():
+        taken, steps = backlog.take(limit_bytes, steps, now)
+        entries += taken
+        limit_bytes -= sum(len(run.slab) for run, _ in taken)
+        if not backlog.is_finished:
+            break
+        finished.append(filter)
+    for filter in finished:
+        del backlogs[filter]
+    return entries, steps
