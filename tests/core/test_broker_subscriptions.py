@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 
 from penstock.core.access import FileAccess
+from penstock.core.lagging import CHUNK_BYTES, TURN_STEPS
+from penstock.core.retained import VAIN_NODES
 from penstock.core.settings import CoreSettings, OutboxSettings, RetainedSettings, SessionSettings, TopicRule
 from penstock.errors import InvalidFilter, NotAuthorized, QuotaExceeded
 from penstock.model import Policy
-from penstock.testing import Client, Delivered, Stage
+from penstock.testing import Client, Delivered, Stage, as_tagged
 
 
 def retained_of(taken: list[Delivered]) -> list[tuple[str, bytes]]:
@@ -414,6 +416,116 @@ def test_retained_values_still_to_come_survive_a_broken_connection() -> None:
     assert len(topics) == len(set(topics)) == 300
 
 
+def retain_many(stage: Stage, count: int) -> None:
+    sender = stage.client("s")
+    for number in range(count):
+        sender.publish(f"d{number}/state", b"x", retain=True)
+    stage.settle()
+
+
+def test_a_search_that_finds_nothing_is_spread_over_many_turns() -> None:
+    stage = Stage()
+    retain_many(stage, 3_000)
+    reader = stage.client("r")
+    for number in range(4):
+        reader.subscribe(f"+/nothing{number}")
+    turns = 0
+    while not reader.session.is_flowing:
+        assert stage.scheduler.pending, "it went to sleep before it was done"
+        stage.scheduler.turn()
+        turns += 1
+    nodes = 4 * 2 * 3_000  # a branch and a leaf each
+    assert nodes / (TURN_STEPS + VAIN_NODES) <= turns <= nodes / TURN_STEPS + 2
+    assert reader.take() == []
+
+
+def test_only_so_many_retained_values_leave_in_one_turn_however_small() -> None:
+    stage = Stage()
+    retain_many(stage, 3_000)
+    reader = stage.client("r")
+    reader.subscribe("#")
+    got = 0
+    while not reader.session.is_flowing:
+        stage.scheduler.turn()
+        taken = len(reader.take())
+        assert taken <= TURN_STEPS
+        got += taken
+    assert got == 3_000
+
+
+def test_live_messages_pass_while_retained_values_are_still_looked_for() -> None:
+    stage = Stage()
+    retain_many(stage, 3_000)
+    reader, sender = stage.client("r"), stage.client("t")
+    reader.subscribe("live")
+    reader.subscribe("+/nothing")
+    stage.scheduler.turn()
+    stage.scheduler.turn()
+    sender.publish("live", b"now")
+    stage.scheduler.turn()
+    stage.scheduler.turn()
+    assert reader.take_payloads() == [b"now"]
+    assert not reader.session.is_flowing
+
+
+def test_unsubscribing_cancels_the_retained_values_still_to_come() -> None:
+    stage = Stage()
+    retain_many(stage, 2_000)
+    stage.client("s").publish("other", b"x", retain=True)
+    stage.settle()
+    reader = stage.client("r")
+    reader.subscribe("+/state")
+    reader.subscribe("other")
+    stage.scheduler.turn()
+    assert 0 < len(reader.take()) <= TURN_STEPS
+    reader.unsubscribe("+/state")
+    stage.settle()
+    assert retained_of(reader.take()) == [("other", b"x")]
+    assert reader.session.is_flowing
+
+
+def test_subscribing_again_starts_the_retained_values_anew_instead_of_once_more() -> None:
+    stage = Stage()
+    retain_many(stage, 1_000)
+    reader = stage.client("r")
+    for number in range(1, 1_001):
+        reader.subscribe("+/state", identifier=number)
+    stage.settle()
+    got = reader.take()
+    assert len(got) == len({d.topic for d in got}) == 1_000
+    assert {d.identifiers for d in got} == {(1_000,)}
+
+
+@pytest.mark.parametrize("handling", [1, 2])
+def test_subscribing_again_without_retained_values_does_not_lose_those_still_to_come(handling: int) -> None:
+    stage = Stage()
+    retain_many(stage, 1_000)
+    reader = stage.client("r")
+    reader.subscribe("+/state", identifier=1)
+    stage.scheduler.turn()
+    first = reader.take()
+    assert 0 < len(first) < 1_000
+    reader.subscribe("+/state", identifier=2, retain_handling=handling)
+    stage.settle()
+    rest = reader.take()
+    assert len({d.topic for d in first + rest}) == len(first + rest) == 1_000
+    assert {d.identifiers for d in rest} == {(2,)}
+
+
+def test_retained_values_still_to_come_survive_any_number_of_returns_on_another_wire() -> None:
+    stage = Stage()
+    retain_many(stage, 1_000)
+    reader = stage.client("r", expiry=60.0, wire=0)
+    reader.subscribe("+/state")
+    for number in range(1, 2_001):
+        reader.drop()
+        reader = stage.client("r", clean=False, expiry=60.0, wire=number % 2, reform=as_tagged(number))
+    stage.settle()
+    got = reader.take()
+    assert len({d.topic for d in got}) == len(got) == 1_000
+    assert {(d.is_retained, d.identifiers) for d in got} == {(True, (2_000,))}
+
+
 def test_there_may_be_only_so_many_retained_values_and_the_ledger_says_so() -> None:
     stage = Stage(CoreSettings(retained=RetainedSettings(max_messages=1)))
     sender, reader = stage.client("s"), stage.client("r")
@@ -658,6 +770,113 @@ def test_what_waited_behind_a_full_outbox_is_offered_to_others_too() -> None:
     one.drop()
     stage.settle()
     assert two.take_payloads() == numbers(1, 5)
+
+
+def owe_to_the_group(stage: Stage, sender: Client, payloads: list[bytes], ttl: float = 0.0) -> None:
+    """Let a group that has one member, which is away, be owed messages."""
+    keeper = stage.client("keeper", expiry=1_000.0)
+    keeper.subscribe("$share/g/a", 1)
+    keeper.drop()
+    for payload in payloads:
+        sender.publish("a", payload, qos=1, ttl=ttl)
+    stage.settle()
+
+
+def take_all(stage: Stage, member: Client) -> list[bytes]:
+    got: list[bytes] = []
+    while taken := member.take_and_acknowledge():
+        got += taken
+        stage.settle()
+    return got
+
+
+def test_what_a_group_is_owed_is_not_thrown_into_a_slow_member() -> None:
+    stage = Stage(CoreSettings(outbox=OutboxSettings(messages=10)))
+    sender, slow = stage.client("s"), stage.client("slow", window=5)
+    owe_to_the_group(stage, sender, numbers(1, 100))
+    slow.subscribe("$share/g/a", 1)
+    stage.settle()
+    assert len(slow.session.outbox or ()) <= 1
+    assert take_all(stage, slow) == numbers(1, 100)
+    assert stage.broker.ledger.total == 0
+
+
+def test_a_run_that_a_group_is_owed_is_handed_out_as_far_as_it_goes() -> None:
+    stage = Stage()
+    sender, slow = stage.client("s"), stage.client("slow", window=2)
+    owe_to_the_group(stage, sender, [])
+    sender.publish("a", *numbers(1, 9), qos=1)
+    slow.subscribe("$share/g/a", 1)
+    stage.settle()
+    other = stage.client("other")
+    other.subscribe("$share/g/a", 1)
+    assert other.take_payloads() == numbers(4, 9)
+    assert take_all(stage, slow) == numbers(1, 3)
+
+
+def test_live_messages_stay_behind_what_a_group_is_still_owed() -> None:
+    stage = Stage(CoreSettings(outbox=OutboxSettings(messages=2)))
+    sender, slow = stage.client("s"), stage.client("slow", window=1)
+    owe_to_the_group(stage, sender, numbers(1, 5))
+    slow.subscribe("$share/g/a", 1)
+    sender.publish("a", b"006", qos=1)
+    sender.publish("a", b"007")  # someone is there to get it, and in its place
+    sender.publish("a", b"008", qos=1)
+    stage.settle()
+    assert take_all(stage, slow) == numbers(1, 8)
+    assert stage.broker.ledger.total == 0
+
+
+def test_what_a_group_is_owed_goes_on_when_a_socket_takes_data_again() -> None:
+    stage = Stage()
+    sender, slow = stage.client("s"), stage.client("slow", room_bytes=CHUNK_BYTES)
+    owe_to_the_group(stage, sender, [b"x" * CHUNK_BYTES] * 4)
+    slow.subscribe("$share/g/a", 1)
+    assert len(slow.take()) == 1
+    assert not stage.broker.is_drained
+    for left in (2, 1, 0):
+        slow.unpause()
+        stage.settle()
+        assert len(slow.take()) == 1
+        assert stage.broker.is_drained == (not left)
+
+
+def test_what_a_group_is_owed_comes_after_what_the_member_itself_is_owed() -> None:
+    stage = Stage()
+    sender, keeper = stage.client("s"), stage.client("keeper", expiry=1_000.0)
+    keeper.subscribe("$share/g/a", 1)
+    keeper.subscribe("b", 1)
+    keeper.drop()
+    sender.publish("a", b"shared", qos=1)
+    sender.publish("b", b"own", qos=1)
+    stage.settle()
+    back = stage.client("keeper", clean=False, expiry=1_000.0)
+    stage.settle()
+    assert back.take_payloads() == [b"own", b"shared"]
+
+
+def test_what_expired_makes_room_in_what_a_group_is_owed() -> None:
+    stage = Stage(CoreSettings(sessions=SessionSettings(owed_messages=3)))
+    sender = stage.client("s")
+    owe_to_the_group(stage, sender, numbers(1, 3), ttl=1.0)
+    stage.advance(2.0)
+    assert stage.losses("$share/g/a") == [("a", 1, 3, "expired")]
+    sender.publish("a", b"004", qos=1)
+    stage.settle()
+    back = stage.client("keeper", clean=False)
+    stage.settle()
+    assert back.take_payloads() == [b"004"]
+    assert stage.broker.ledger.total == 3
+
+
+def test_what_a_member_gave_back_expires_in_what_the_group_is_owed() -> None:
+    stage = Stage()
+    sender, (one,) = stage.client("s"), members_of(stage, 1, expiry=60.0)
+    sender.publish("a", b"001", qos=1, ttl=1.0)
+    stage.settle()
+    one.drop()
+    stage.advance(2.0)
+    assert stage.losses("$share/g/a") == [("a", 1, 1, "expired")]
 
 
 # Block and wildcards

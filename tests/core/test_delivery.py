@@ -831,6 +831,13 @@ class Sharing(RuleBasedStateMachine):
         for name in self.members:
             self._read(name)
 
+    @invariant()
+    def the_group_knows_who_is_connected_and_is_owed_nothing_that_someone_could_take(self) -> None:
+        group = self.stage.broker.router.find_group(self.FILTER)
+        if isinstance(group, SharedGroup):
+            assert set(group.present) == {member for member in group.members if member.sink is not None}
+            assert not (group.owed and any(member.is_flowing for member in group.present))
+
     def teardown(self) -> None:
         self.stage.settle()
         self.everyone_reads()

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock.core.registry import Registry, Topic
-from penstock.core.retained import Retained
+from penstock.core.retained import VAIN_NODES, Retained
 from penstock.core.settings import CoreSettings
 from penstock.core.topics import matches
 from penstock.model import NEVER
@@ -63,7 +63,7 @@ class Shelf:
     def check(self) -> None:
         assert len(self.retained) == len(self.model)
         for filter in FILTERS:
-            found = list(self.retained.match(filter))
+            found = [topic for topic in self.retained.match(filter) if topic is not None]
             expected = {name for name in self.model if matches(filter, name)}
             assert sorted(topic.name for topic in found) == sorted(expected), filter
         for name, (payload, _) in self.model.items():
@@ -124,7 +124,7 @@ def test_values_may_come_and_go_while_others_are_read(
     shelf = Shelf()
     for name in sorted(planted):
         shelf.put(name, b"1234")
-    found: Iterator[Topic] = shelf.retained.match(filter)
+    found: Iterator[Topic | None] = shelf.retained.match(filter)
     seen, touched = [], set()
     for is_put, name in changes:
         topic = next(found, None)
@@ -135,13 +135,42 @@ def test_values_may_come_and_go_while_others_are_read(
             shelf.put(name, b"5678")
         else:
             shelf.delete(name)
-    seen += [topic.name for topic in found]
+    seen += [topic.name for topic in found if topic is not None]
     # What stood there all the time is read exactly once; nothing is read that does not match.
     stable = {name for name in planted - touched if matches(filter, name)}
     assert {name for name in seen if name in stable} == stable
     assert all(seen.count(name) == 1 for name in stable)
     assert all(matches(filter, name) for name in seen)
     shelf.check()
+
+
+@pytest.mark.parametrize("filter", ["+/nothing", "+/state/+", "+/+/#"])
+def test_a_search_says_how_long_it_looked_in_vain(filter: str) -> None:
+    shelf = Shelf()
+    names = [f"d{number}/state" for number in range(5 * VAIN_NODES)]
+    for name in names:
+        shelf.put(name, b"1234")
+    found = list(shelf.retained.match(filter))
+    matching = {name for name in names if matches(filter, name)}
+    assert {topic.name for topic in found if topic is not None} == matching
+    nodes = 2 * len(names)  # a branch and a leaf each
+    assert found.count(None) == (nodes - len(matching)) // VAIN_NODES
+
+
+def test_values_found_now_and_then_do_not_hide_how_long_a_search_is() -> None:
+    shelf = Shelf()
+    for number in range(5 * VAIN_NODES):
+        shelf.put(f"d{number}/{'wanted' if number % 50 == 0 else 'other'}", b"1234")
+    found = list(shelf.retained.match("+/wanted"))
+    assert len(found) - found.count(None) == 5 * VAIN_NODES / 50
+    assert found.count(None) == 9
+
+
+def test_names_that_wildcards_do_not_match_are_looked_at_in_vain_too() -> None:
+    shelf = Shelf()
+    for number in range(VAIN_NODES):
+        shelf.put(f"${number}", b"1234")
+    assert list(shelf.retained.match("#")) == list(shelf.retained.match("+")) == [None]
 
 
 def test_the_last_message_of_a_run_is_the_value(shelf: Shelf) -> None:

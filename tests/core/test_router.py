@@ -108,7 +108,7 @@ class Switchboard:
             filter for filter in self.model if filter.startswith("$share/") and self.is_meant(filter, name)
         }
         assert merged_forms(audience) == expected_forms(direct)
-        assert {group.name for group in audience.shared} == shared
+        assert {group.filter for group in audience.shared} == shared
         assert len(audience) == len(expected_forms(direct)) + len(shared)
         assert (audience is NOBODY) == (not direct and not shared)
 
@@ -307,7 +307,8 @@ def test_a_shared_group_is_found_beside_the_plain_one_of_the_same_filter(board: 
         board.subscribe("p", filter)
     groups = board.router.match("a/b")
     assert [type(group) for group in groups] == [Group, SharedGroup, SharedGroup]
-    assert {group.filter for group in groups} == {"a/b"}
+    assert [group.filter for group in groups] == ["a/b", "$share/g/a/b", "$share/h/a/b"]
+    assert {group.inner for group in groups if isinstance(group, SharedGroup)} == {"a/b"}
 
 
 # How much work a match is

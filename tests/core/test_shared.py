@@ -5,10 +5,11 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.core.access import Identity
 from penstock.core.policy import Limits
 from penstock.core.sessions import Options, Session, Subscription
 from penstock.core.shared import SharedForm, SharedGroup, reform_any
-from penstock.model import Policy
+from penstock.model import Door, Policy
 from penstock.testing import MemorySink, PlainForm, make_run, make_session
 
 FILTER = "$share/g/x"
@@ -106,22 +107,111 @@ def test_a_member_that_lags_is_passed_over_until_it_keeps_up() -> None:
     assert choose(group, 4) == {"quick": 2, "slow": 2}
 
 
+def test_of_those_that_keep_up_nobody_is_chosen_while_all_lag_and_no_turn_is_lost() -> None:
+    group = make_group()
+    assert group.choose_flowing() is None
+    people = [lagging(name) for name in "abc"]
+    for session in people:
+        join(group, session)
+    assert group.choose() is people[0]
+    assert group.choose_flowing() is None
+    assert group.choose() is people[1]
+    people[0].is_flowing = True
+    assert group.choose_flowing() is people[0]
+
+
 def test_nobody_is_chosen_while_nobody_is_connected() -> None:
     group = make_group()
     assert group.choose() is None
     join(group, away("a"))
     assert group.choose() is None
-    assert not group.is_attended
-    join(group, lagging("b"))
-    assert group.is_attended
+    slow = lagging("b")
+    join(group, slow)
+    assert group.choose() is slow
+
+
+def test_a_member_is_chosen_from_its_arrival_to_its_departure_and_after_those_who_were_there() -> None:
+    group = make_group()
+    guest, host = away("guest"), flowing("host")
+    join(group, guest)
+    join(group, host)
+    assert choose(group, 3) == {"host": 3}
+    guest.sink, guest.is_flowing = MemorySink(), True
+    group.arrive(guest)
+    assert [group.choose(), group.choose()] == [host, guest]
+    group.arrive(host)  # it was there already, and keeps its turn
+    assert group.choose() is host
+    group.depart(guest)
+    group.depart(guest)
+    assert choose(group, 3) == {"host": 3}
+    assert set(group.members) == {guest, host}
+
+
+def test_a_member_that_left_is_not_chosen_any_more() -> None:
+    group = make_group()
+    session = flowing("a")
+    join(group, session)
+    leave(group, session)
+    assert group.choose() is None
+
+
+class Watched(Session):
+    """A session that counts how often it was looked at."""
+
+    looks = 0
+
+    @property
+    def is_flowing(self) -> bool:
+        Watched.looks += 1
+        return False
+
+    @is_flowing.setter
+    def is_flowing(self, value: bool) -> None:
+        pass
+
+
+def test_members_that_are_away_are_not_even_looked_at() -> None:
+    group = make_group()
+    for number in range(100):
+        join(group, Watched(Identity(None, f"m{number}"), Door.MQTT), qos=1)
+    join(group, flowing("here"))
+    Watched.looks = 0
+    assert choose(group, 5) == {"here": 5}
+    assert Watched.looks == 0
+
+
+def test_a_session_knows_the_groups_it_is_in() -> None:
+    one, other = make_group(), make_group()
+    session = flowing("a")
+    assert session.groups is None
+    join(one, session)
+    join(other, session)
+    assert list(session.groups or ()) == [one, other]
+    leave(one, session)
+    assert list(session.groups or ()) == [other]
 
 
 def test_a_group_is_owed_messages_only_if_a_member_wants_them_acknowledged() -> None:
     group = make_group()
-    join(group, away("a"))
+    first, second = away("a"), away("b")
+    join(group, first)
     assert not group.wants_owed
-    join(group, away("b"), qos=1)
+    join(group, second, qos=1)
     assert group.wants_owed
+    join(group, second, qos=0)
+    assert not group.wants_owed
+    join(group, second, qos=2)
+    leave(group, second)
+    assert not group.wants_owed
+
+
+def test_who_wants_messages_acknowledged_decides_how_they_are_kept_before_who_is_there() -> None:
+    group = make_group()
+    here, wanting = flowing("here"), away("wanting")
+    join(group, here)
+    assert group.speaker is group.members[here]
+    join(group, wanting, qos=1)
+    assert group.speaker is group.members[wanting]
 
 
 def test_a_group_without_members_is_empty() -> None:

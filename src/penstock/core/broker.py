@@ -117,7 +117,10 @@ class Broker:
     @property
     def is_drained(self) -> bool:
         """Nothing waits for anyone who is connected."""
-        return not any(session.sink is not None and session.is_waiting for session in self.sessions.values())
+        connected = (session for session in self.sessions.values() if session.sink is not None)
+        return not any(
+            session.is_waiting or any(group.owed for group in session.groups or ()) for session in connected
+        )
 
     def close(self) -> None:
         """End every connection; what still waits for one of them is recorded as not delivered."""

@@ -332,27 +332,34 @@ class Lagging:
         session.owed = session.inflight = session.backlog = None
 
     def reap(self, now: float) -> None:
-        """Take out of every outbox what has expired."""
+        """Take out of every outbox and owed list what has expired."""
         budget = REAP_MESSAGES
-        for session in list(self._expiring):
+        for who in list(self._expiring):
             if budget <= 0:
                 return  # the others have their turn in a second; what has expired is never sent anyway
-            del self._expiring[session]
-            queues = [queue for queue in (session.outbox, session.owed) if queue]
+            del self._expiring[who]
+            name, queues = _queues_of(who)
             for queue in queues:
                 if now >= queue.next_expiry:
                     budget -= queue.messages
                 for run in queue.remove_expired(now):
-                    self._ledger.add(run, session.client_id, Reason.EXPIRED)
+                    self._ledger.add(run, name, Reason.EXPIRED)
             if any(queue.may_expire for queue in queues):
-                self._expiring[session] = None
-            if session.sink is not None and not session.is_flowing:
-                self.wake(session)  # perhaps nothing waits any more
+                self._expiring[who] = None
+            if isinstance(who, Session) and who.sink is not None and not who.is_flowing:
+                self.wake(who)  # perhaps nothing waits any more
 
 
 def _is_durable(session: Session, run: Run, form: Form) -> bool:
     """A session gets this even if it is away meanwhile."""
     return bool(run.shape.qos and form.qos) and session.is_persistent
+
+
+def _queues_of(who: Session | SharedGroup) -> tuple[str, list[Outbox]]:
+    """What the ledger calls someone, and what waits there."""
+    if isinstance(who, SharedGroup):
+        return who.filter, [who.owed] if who.owed else []
+    return who.client_id, [queue for queue in (who.outbox, who.owed) if queue]
 
 
 def _take_all(queue: Outbox | None) -> list[Entry]:

@@ -84,9 +84,10 @@ class Ring:
         "_mould_client_id",
         "_mould_head",
         "_mould_shape",
+        "_offsets",
         "_partition",
         "_size",
-        "_stamps",
+        "_times",
         "_whole",
         "reserved_bytes",
         "seen_offset",
@@ -94,7 +95,8 @@ class Ring:
 
     def __init__(self, limit: int, limit_bytes: int, partition: Partition) -> None:
         self._entries: list[bytes | Run] = []  # slabs of plain messages, or runs
-        self._stamps = array("q")  # offset and time of each entry
+        self._offsets = array("q")  # of each entry, its first message
+        self._times: list[int] = []  # of each entry; one object for all of a turn
         self._first = 0  # the sequence of the oldest message; the others follow by one
         self._whole = 0  # how many entries are runs
         self._count = 0
@@ -118,21 +120,20 @@ class Ring:
 
     def append(self, run: Run) -> None:
         """Keep a run, and let go of what is beyond the limits."""
-        slab = run.slab
         if (
             run.shape is self._mould_shape
             and run.client_id is self._mould_client_id
             and run.head == self._mould_head
             and run.count == 1
         ):
+            slab = run.slab
             self._entries.append(slab)
             self._count += 1
             self._size += len(slab) + PLAIN_BYTES
         else:
             self._append_other(run)
-        stamp = self._stamps.append
-        stamp(run.offset)
-        stamp(run.published_at)
+        self._offsets.append(run.offset)
+        self._times.append(run.published_at)
         if self._count > self._high or self._size > self.reserved_bytes:
             self._settle()
 
@@ -197,7 +198,7 @@ class Ring:
         if keep:
             tail = run.part(run.count - keep, keep)
             self._entries[index] = tail
-            self._stamps[2 * index] = tail.offset
+            self._offsets[index] = tail.offset
             self._first -= keep
             self._whole += 1
             self._count += keep
@@ -222,15 +223,17 @@ class Ring:
         if gone:
             last = self._entries[gone - 1]
             end = last.count if isinstance(last, Run) else 1
-            self._forgotten_offset = max(self._forgotten_offset, self._stamps[2 * gone - 2] + end - 1)
+            self._forgotten_offset = max(self._forgotten_offset, self._offsets[gone - 1] + end - 1)
             del self._entries[:gone]
-            del self._stamps[: 2 * gone]
+            del self._offsets[:gone]
+            del self._times[:gone]
 
     def clear(self) -> None:
         """Let go of everything."""
         self._forgotten_offset = max(self._forgotten_offset, self.last_offset)
         self._entries.clear()
-        del self._stamps[:]
+        del self._offsets[:]
+        self._times.clear()
         self._count = self._size = self._whole = 0
         self._set_mould(None)
 
@@ -245,7 +248,7 @@ class Ring:
         if not self._entries:
             return 0
         last = self._entries[-1]
-        return self._stamps[-2] + (last.count - 1 if isinstance(last, Run) else 0)
+        return self._offsets[-1] + (last.count - 1 if isinstance(last, Run) else 0)
 
     @property
     def evicted_offset(self) -> int:
@@ -256,7 +259,7 @@ class Ring:
         for index, entry in enumerate(self._entries):
             count = entry.count if isinstance(entry, Run) else 1
             if over <= count:
-                return int(self._stamps[2 * index]) + over - 1
+                return self._offsets[index] + over - 1
             over -= count
         return self.last_offset
 
@@ -291,7 +294,6 @@ class Ring:
         return runs
 
     def _cast(self, mould: Run, slab: bytes, sequence: int, index: int) -> Run:
-        offset, published_at = self._stamps[2 * index : 2 * index + 2]
         return Run(
             mould.topic,
             slab,
@@ -301,8 +303,8 @@ class Ring:
             mould.shape,
             client_id=mould.client_id,
             sequence=sequence,
-            offset=offset,
-            published_at=published_at,
+            offset=self._offsets[index],
+            published_at=self._times[index],
         )
 
     def since(self, sequence: int) -> list[Run]:

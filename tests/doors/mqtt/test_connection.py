@@ -1,0 +1,145 @@
+"""A connection on a transport in memory: what the buffers of a real socket would hide for megabytes."""
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from penstock.app import Server
+from penstock.config import load
+from penstock.doors.mqtt.connection import CONTROL_LIMIT_BYTES, Connection
+from penstock.wire.mqtt import (
+    ConnAck,
+    Connect,
+    Disconnect,
+    Packet,
+    PacketReader,
+    PingReq,
+    PingResp,
+    PubAck,
+    Publish,
+    Version,
+    encode_packet,
+)
+
+
+class MemoryTransport(asyncio.Transport):
+    """Keeps what is written until a test takes it."""
+
+    def __init__(self) -> None:
+        super().__init__({"peername": ("127.0.0.1", 1)})
+        self.written = bytearray()
+        self.is_reading_now = True
+        self.has_ended = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        assert not self.has_ended, "nothing may follow the last word"
+        self.written += data
+
+    def get_write_buffer_size(self) -> int:
+        return len(self.written)
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+    def pause_reading(self) -> None:
+        self.is_reading_now = False
+
+    def resume_reading(self) -> None:
+        self.is_reading_now = True
+
+    def write_eof(self) -> None:
+        self.has_ended = True
+
+    def close(self) -> None:
+        self.has_ended = True
+
+    def abort(self) -> None:
+        self.has_ended = True
+
+    def is_closing(self) -> bool:
+        return self.has_ended
+
+
+class Wire:
+    """A connection of a door that does not listen, and its transport."""
+
+    def __init__(self, version: Version = Version.V5) -> None:
+        self.version = version
+        self.door = Server(load(flags={"mqtt.receive_maximum": 10}).settings).mqtt
+        self.transport = MemoryTransport()
+        self.connection = Connection(self.door)
+        self.connection.connection_made(self.transport)
+        self.feed(Connect("c", version))
+        assert isinstance(self.take()[0], ConnAck)
+
+    def feed(self, *packets: Packet) -> None:
+        data = b"".join(encode_packet(packet, self.version) for packet in packets)
+        self.door.buffer[: len(data)] = data
+        self.connection.buffer_updated(len(data))
+
+    def take(self) -> list[Packet]:
+        """What was written since the last time; now the transport is empty."""
+        data = bytes(self.transport.written)
+        self.transport.written.clear()
+        return cast(list[Packet], PacketReader(10_000_000, self.version).feed(data))
+
+
+async def test_peer_that_does_not_read_its_answers_is_no_longer_read_from() -> None:
+    wire = Wire()
+    pings = 0
+    while wire.transport.is_reading_now:
+        wire.feed(*[PingReq()] * 10_000)
+        pings += 10_000
+        assert pings < CONTROL_LIMIT_BYTES
+    assert len(wire.transport.written) > CONTROL_LIMIT_BYTES
+    assert wire.take() == [PingResp()] * pings  # every one was answered
+    wire.connection.resume_writing()
+    assert wire.transport.is_reading_now
+
+
+@pytest.mark.parametrize("version", list(Version))
+async def test_held_publisher_is_read_from_until_its_window_is_full(version: Version) -> None:
+    wire = Wire(version)
+    wire.connection.hold(is_unacknowledged=False)
+    for number in range(1, 11):
+        assert wire.transport.is_reading_now
+        wire.feed(Publish("t", b"", 1, packet_id=number))
+    await asyncio.sleep(0)
+    assert wire.take() == []
+    assert not wire.transport.is_reading_now
+    wire.connection.release()
+    assert wire.take() == [PubAck(number) for number in range(1, 11)]
+    assert wire.transport.is_reading_now
+
+
+async def test_publisher_without_acknowledgements_is_held_at_once() -> None:
+    wire = Wire()
+    wire.connection.hold(is_unacknowledged=True)
+    assert not wire.transport.is_reading_now
+    wire.connection.release()
+    assert wire.transport.is_reading_now
+
+
+@pytest.mark.parametrize("version", list(Version))
+async def test_nothing_follows_the_last_word(version: Version) -> None:
+    wire = Wire(version)
+    wire.feed(Publish("t", b"", 1, packet_id=1), PingReq(), Connect("c", version), PingReq())
+    await asyncio.sleep(0)
+    words = wire.take()
+    assert words[0] == PingResp()
+    assert [type(word) for word in words[1:]] == ([Disconnect] if version is Version.V5 else [])
+    wire.feed(PingReq())
+    wire.connection.control(b"\xd0\x00")
+    wire.connection.release()
+    assert wire.take() == []
+
+
+async def test_turn_ends_even_if_something_breaks() -> None:
+    wire = Wire()
+    broker = wire.door.broker
+    wire.door.broker = cast(Any, None)  # whatever may be wrong one day
+    with pytest.raises(AttributeError):
+        wire.feed(Publish("t", b"x"))
+    assert not wire.door.tick.is_open  # or nobody's messages would ever leave again
+    wire.door.broker = broker
