@@ -471,7 +471,7 @@ def test_a_publish_is_settled_after_the_flush_of_its_turn() -> None:
     reader.subscribe("a")
     written: list[int] = []
     receipt = sender.publish("a", b"x", qos=1)
-    stage.broker.when_settled(receipt, lambda failure: written.append(len(reader.sink.writes)))
+    stage.broker.when_settled(receipt.ticket, lambda failure: written.append(len(reader.sink.writes)))
     assert written == []
     stage.settle()
     assert written == [1]
@@ -499,6 +499,6 @@ class FailingLog(MemoryLog):
 async def test_a_publish_whose_commit_failed_is_told_so_and_not_acknowledged() -> None:
     stage = Stage(CoreSettings(log=LogSettings(capture=("#",))), log=FailingLog(1_000_000))
     told: list[BaseException | None] = []
-    stage.broker.when_settled(stage.client("s").publish("a", b"x", qos=1), told.append)
+    stage.broker.when_settled(stage.client("s").publish("a", b"x", qos=1).ticket, told.append)
     await asyncio.sleep(0)
     assert [type(failure) for failure in told] == [StorageUnavailable]

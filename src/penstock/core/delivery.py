@@ -10,7 +10,6 @@ from operator import attrgetter
 from penstock.core.audience import Members, Others
 from penstock.core.clock import Clock
 from penstock.core.counters import Counters
-from penstock.core.inflight import Pending
 from penstock.core.lagging import CHUNK_BYTES, Lagging
 from penstock.core.ledger import Ledger
 from penstock.core.ports import Form, Frame
@@ -37,30 +36,27 @@ class Delivery:
         now = self._clock.monotonic()
         dirty: list[Session] = []
         failure: Exception | None = None
-        self._lagging.begin_turn()
+        if self._lagging.outcomes:
+            self._lagging.outcomes = {}
         for stretch in stretches:
+            runs, qos = stretch.runs, stretch.shape.qos
             for form, members in stretch.audience.classes():
                 try:
-                    self._deliver_class(form, members, stretch.runs, now, dirty)
+                    if form.no_local:
+                        self._deliver_to_others(form, members, runs, now, dirty)
+                    elif qos and form.qos:
+                        self._deliver_numbered(form, members, runs, now, dirty)
+                    else:
+                        self._deliver_shared_bytes(form, members, runs, now, dirty)
                 except Exception as error:  # of one class; the others get theirs
                     failure = error
-                    self._note_failure(members, stretch.runs)
+                    self._note_failure(members, runs)
             for group in stretch.audience.shared:
-                for run in stretch.runs:
+                for run in runs:
                     self._deliver_to_one(group, run, now, dirty)
         self._write(dirty)
         if failure is not None:
             raise failure
-
-    def _deliver_class(
-        self, form: Form, members: Members, runs: list[Run], now: float, dirty: list[Session]
-    ) -> None:
-        if form.no_local:
-            self._deliver_to_others(form, members, runs, now, dirty)
-        elif form.qos and runs[0].shape.qos:
-            self._deliver_numbered(form, members, runs, now, dirty)
-        else:
-            self._deliver_shared_bytes(form, members, runs, now, dirty)
 
     def _note_failure(self, members: Members, runs: list[Run]) -> None:
         for session in members:
@@ -73,7 +69,8 @@ class Delivery:
             if session.sink is not None:
                 session.sink.write(parts[0] if len(parts) == 1 else b"".join(parts))
             parts.clear()
-        self._lagging.end_turn()
+        if self._lagging.too_slow:
+            self._lagging.close_slow()
 
     def _deliver_shared_bytes(
         self, form: Form, members: Members, runs: list[Run], now: float, dirty: list[Session]
@@ -92,7 +89,7 @@ class Delivery:
             else:
                 self._lagging.hold_all(session, runs, form, members[session])
         if flowing:
-            self._counters.delivered += flowing * _count(runs)
+            self._counters.delivered += flowing * (runs[0].count if len(runs) == 1 else _count(runs))
         if form.limit_bytes:
             self._note_oversize(form, members, runs, now)
 
@@ -100,24 +97,20 @@ class Delivery:
         self, form: Form, members: Members, runs: list[Run], now: float, dirty: list[Session]
     ) -> None:
         frames: list[Frame] | None = None
-        need = 0
+        level = min(runs[0].shape.qos, form.qos)
         for session in members:
             was_flowing = session.is_flowing
             if was_flowing and frames is None:
                 frames = form.frames(runs, now)
-                need = len(frames)
-            if (
-                frames is not None
-                and was_flowing
-                and (inflight := self._lagging.window(session)).room >= need
-            ):
+            inflight = session.inflight
+            if inflight is None:
+                inflight = self._lagging.window(session)
+            if was_flowing and frames is not None and inflight.room >= len(frames):
                 parts = session.parts
                 if not parts:
                     dirty.append(session)
-                for before, after, run in frames:
-                    number = inflight.add(Pending(run, form, min(run.shape.qos, form.qos)))
-                    parts += (before, number.to_bytes(2, "big"), after)
-                self._counters.delivered += need
+                inflight.add_all(frames, form, level, parts)
+                self._counters.delivered += len(frames)
             else:
                 self._lagging.hold_all(session, runs, form, members[session])
                 if was_flowing:  # its window is too small for all of this at once
@@ -151,7 +144,10 @@ class Delivery:
         self, group: SharedGroup, session: Session, message: Run, now: float, dirty: list[Session]
     ) -> None:
         subscription = group.members[session]
-        self._deliver_class(subscription.form, {session: subscription}, [message], now, dirty)
+        form = subscription.form
+        is_numbered = message.shape.qos and form.qos
+        deliver = self._deliver_numbered if is_numbered else self._deliver_shared_bytes
+        deliver(form, {session: subscription}, [message], now, dirty)
 
     def _note_oversize(self, form: Form, members: Iterable[Session], runs: Sequence[Run], now: float) -> None:
         """Record what was left out for those who got the rest; the others are told of when theirs leaves."""

@@ -5,9 +5,11 @@ is in use. A QoS 2 delivery that was received but not completed is `RELEASED`: i
 only its number is still held.
 """
 
+from collections.abc import Iterable
+
 from msgspec import Struct
 
-from penstock.core.ports import Form
+from penstock.core.ports import Form, Frame
 from penstock.core.shared import SharedForm
 from penstock.model import Run
 
@@ -43,17 +45,16 @@ class Inflight:
         """How many more may be on their way; none when a client came back with a smaller window."""
         return max(self.limit - len(self.entries), 0)
 
-    def add(self, pending: Pending) -> int:
-        """Give a number to a delivery that is about to leave."""
-        entries = self.entries
-        number = self._last
-        while True:
+    def add_all(self, frames: Iterable[Frame], form: Form, level: int, parts: list[bytes]) -> None:
+        """Give numbers to deliveries that are about to leave, and append what goes on the wire to `parts`."""
+        entries, number = self.entries, self._last
+        for before, after, run in frames:
             number = number + 1 if number < LAST_NUMBER else 1
-            if number not in entries:
-                break
+            while number in entries:
+                number = number + 1 if number < LAST_NUMBER else 1
+            entries[number] = Pending(run, form, level)
+            parts += (before, number.to_bytes(2, "big"), after)
         self._last = number
-        entries[number] = pending
-        return number
 
     def release(self, number: int) -> bool:
         """A QoS 2 delivery was received; forget the message, keep the number. False if unknown."""

@@ -59,23 +59,16 @@ class Lagging:
         self._block_wildcards = settings.outbox.block_wildcards
         self._expiring: dict[Session | SharedGroup, None] = {}  # something waits for them that may expire
         self._ready: dict[Session, None] = {}  # will drain in the next turn
-        self._too_slow: dict[Session, None] = {}  # to be closed at the end of this flush
-        self._outcomes: dict[int, list[int]] = {}
+        self.too_slow: dict[Session, None] = {}  # to be closed at the end of this flush
+        self.outcomes: dict[int, list[int]] = {}  # of this turn, by offset: how often dropped, held
         self.holding = Holding(scheduler, settings.outbox.block_timeout_ms / 1000, self._on_block_timeout)
         self.on_caught_up: Callable[[Session], None] = lambda session: None
 
     # Keeping
 
-    def begin_turn(self) -> None:
-        """Outcomes are told for the present turn only."""
-        if self._outcomes:
-            self._outcomes = {}
-
-    def end_turn(self) -> None:
+    def close_slow(self) -> None:
         """End connections under `disconnect`: now that what they got in this turn has been written."""
-        if not self._too_slow:
-            return
-        slow, self._too_slow = self._too_slow, {}
+        slow, self.too_slow = self.too_slow, {}
         for session in slow:
             session.is_paused = True  # nothing more leaves until its door has let go of it
             if session.sink is not None:
@@ -120,7 +113,7 @@ class Lagging:
         if is_durable and policy is not Policy.BLOCK and not session.outbox.has_room(run):
             self._owe(session, run, form, policy)  # it will be fetched when the outbox is empty
             if policy is Policy.DISCONNECT:
-                self._too_slow[session] = None
+                self.too_slow[session] = None
             return
         self._enqueue(session, session.outbox, run, form, policy)
 
@@ -133,10 +126,10 @@ class Lagging:
             if publisher is None or publisher is session:  # a session never blocks itself
                 self._shrink(session, policy)
             else:
-                self._outcomes.setdefault(run.offset, [0, 0])[1] += 1
+                self.outcomes.setdefault(run.offset, [0, 0])[1] += 1
                 self.holding.hold(publisher, session, run.shape.qos)
         if decision.close:
-            self._too_slow[session] = None
+            self.too_slow[session] = None
 
     def _owe(self, session: Session, run: Run, form: Form, policy: Policy) -> None:
         if session.owed is None:
@@ -159,12 +152,12 @@ class Lagging:
 
     def _drop(self, run: Run, session: Session, reason: Reason, policy: Policy, setting: str) -> None:
         self._ledger.add(run, session.client_id, reason, policy, setting)
-        self._outcomes.setdefault(run.offset, [0, 0])[0] += 1
+        self.outcomes.setdefault(run.offset, [0, 0])[0] += 1
 
     def outcome(self, run: Run) -> tuple[int, int]:
         """For how many subscribers a run of this turn was dropped, and how many hold its publisher back."""
         offsets = range(run.offset, run.offset + run.count)
-        found = [self._outcomes[offset] for offset in offsets if offset in self._outcomes]
+        found = [self.outcomes[offset] for offset in offsets if offset in self.outcomes]
         return sum(dropped for dropped, _ in found), sum(blocked for _, blocked in found)
 
     def _on_block_timeout(self, session: Session) -> None:
@@ -266,9 +259,9 @@ class Lagging:
         done = 0
         while done < run.count and (room := inflight.room):
             part = run.part(done, min(room, run.count - done))
-            for before, after, message in form.frames((part,), now):
-                parts += (before, inflight.add(Pending(message, form, level)).to_bytes(2, "big"), after)
-                self._counters.delivered += 1
+            frames = form.frames((part,), now)
+            inflight.add_all(frames, form, level, parts)
+            self._counters.delivered += len(frames)
             self._note_oversize(session, part, form, now)  # these take no room in the window
             done += part.count
         return done

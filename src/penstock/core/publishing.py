@@ -120,12 +120,12 @@ class Publishing:
         run = Run(topic, payload, 0, len(payload), 1, bare_shape(Door.SERVER, 0, retain))
         return self.publish(run, self._server)
 
-    def when_settled(self, receipt: Receipt, callback: Callable[[BaseException | None], None]) -> None:
-        """Call back when a publish may be acknowledged: after its commit, or after this turn's flush.
+    def when_settled(self, ticket: Ticket | None, callback: Callable[[BaseException | None], None]) -> None:
+        """Call back when publishes may be acknowledged: after their commit, or after this turn's flush.
 
         The callback gets the error of a commit that failed: then nothing may be acknowledged.
         """
-        if receipt.ticket is not None and (commit := self._node.log.committed(receipt.ticket)) is not None:
+        if ticket is not None and (commit := self._node.log.committed(ticket)) is not None:
             commit.add_done_callback(lambda done: callback(done.exception()))
         else:
             self._tick.after(lambda: callback(None))

@@ -7,12 +7,14 @@ Control packets are written at once and so never wait behind an outbox. What the
 """
 
 import asyncio
+import sys
+from collections.abc import Iterable
 from functools import partial
+from itertools import groupby
 from typing import TYPE_CHECKING, cast
 
 from penstock.core.away import AwayForm
-from penstock.core.broker import Receipt
-from penstock.core.ports import Form
+from penstock.core.ports import Form, Ticket
 from penstock.core.sessions import Ending, Session
 from penstock.doors.mqtt.answers import ENDINGS, ends_connection, reason_of
 from penstock.doors.mqtt.forms import MqttForm, form_of
@@ -199,16 +201,25 @@ class Connection(asyncio.BufferedProtocol):
 
     def _take_each(self, items: list[Packet | Run], session: Session) -> None:
         self.door.counters.packets_received += len(items)
+        for qos, group in groupby(items, _qos_of):
+            if qos == 0:
+                self.door.broker.publish_all(cast("list[Run]", list(group)), session, self._on_refused)
+            elif qos == 1:
+                self._on_level_one(cast("list[Run]", list(group)), session)
+            else:
+                self._take_packets(group, session)
+            if self._is_closing:
+                return
+
+    def _take_packets(self, items: Iterable[Packet | Run], session: Session) -> None:
         for item in items:
-            if type(item) is not Run:
+            if type(item) is Run:
+                self._on_level_two(item, session)
+            else:
                 try:
                     HANDLERS.get(type(item), on_unexpected)(self, item, session)
                 except MqttWireError as error:
                     self._on_wire_error(error)
-            elif item.packet_id:
-                self._on_numbered(item, session)
-            else:
-                self.door.broker.publish_all((item,), session, self._on_refused)
             if self._is_closing:
                 return
 
@@ -278,48 +289,64 @@ class Connection(asyncio.BufferedProtocol):
 
     # Publishes at QoS 1 and 2
 
-    def _on_numbered(self, run: Run, session: Session) -> None:
-        packet_id, qos, received = run.packet_id, run.shape.qos, session.received
-        if qos == 2 and received is not None and packet_id in received:
-            self._acknowledge(encode_packet(PubRec(packet_id), self.version), None)  # MQTT-4.3.3-10
+    def _on_level_one(self, runs: list[Run], session: Session) -> None:
+        allowed = self._room(session)
+        taken = runs[:allowed]
+        refused: dict[int, PenstockError] = {}
+        ticket = self.door.broker.publish_all(
+            taken, session, lambda run, error: refused.update({id(run): error})
+        )
+        acks = [b"\x40\x02" + run.packet_id.to_bytes(2, "big") for run in taken]
+        for position, run in enumerate(taken) if refused else ():
+            if id(run) in refused:
+                acks[position] = self._refuse(run, PubAck, refused[id(run)])
+        self._unanswered += len(acks)
+        self._acknowledge(acks, ticket)
+        if len(runs) > allowed:
+            self.end(ReasonCode.RECEIVE_MAXIMUM_EXCEEDED)
+
+    def _on_level_two(self, run: Run, session: Session) -> None:
+        packet_id, received = run.packet_id, session.received
+        if received is not None and packet_id in received:
+            self._acknowledge([encode_packet(PubRec(packet_id), self.version)], None)  # MQTT-4.3.3-10
             return
-        if self.version is Version.V5 and self._unanswered + len(received or ()) >= self._window:
+        if not self._room(session):
             self.end(ReasonCode.RECEIVE_MAXIMUM_EXCEEDED)
             return
         try:
             receipt = self.door.broker.publish(run, session)
         except PenstockError as error:
-            self._refuse_numbered(run, error)
-            return
-        if qos == 1:
             self._unanswered += 1
-            self._acknowledge(b"\x40\x02" + packet_id.to_bytes(2, "big"), receipt)
-        else:
-            if received is None:
-                received = session.received = set()
-            received.add(packet_id)
-            self._acknowledge(b"\x50\x02" + packet_id.to_bytes(2, "big"), receipt)
+            self._acknowledge([self._refuse(run, PubRec, error)], None)
+            return
+        if received is None:
+            received = session.received = set()
+        received.add(packet_id)
+        self._acknowledge([b"\x50\x02" + packet_id.to_bytes(2, "big")], receipt.ticket)
 
-    def _refuse_numbered(self, run: Run, error: PenstockError) -> None:
-        reason = reason_of(error)
+    def _room(self, session: Session) -> int:
+        """How many more publishes at QoS 1 and 2 the client may send before it has our answers."""
+        if self.version is not Version.V5:
+            return sys.maxsize
+        return max(self._window - self._unanswered - len(session.received or ()), 0)
+
+    def _refuse(self, run: Run, kind: type[PubAck] | type[PubRec], error: PenstockError) -> bytes:
+        """The answer to a publish that was not accepted; some errors end the connection instead."""
         self._on_refused(run, error)
         if ends_connection(error, self.version):
-            self.end(reason)
-            return
+            self.end(reason_of(error))
         # MQTT 3.1.1 has no word for a refusal: the message is acknowledged and not published.
-        kind = PubAck if run.shape.qos == 1 else PubRec
-        self._unanswered += 1
-        self._acknowledge(encode_packet(kind(run.packet_id, reason), self.version), None)
+        return encode_packet(kind(run.packet_id, reason_of(error)), self.version)
 
-    def _acknowledge(self, ack: bytes, receipt: Receipt | None) -> None:
+    def _acknowledge(self, acks: list[bytes], ticket: Ticket | None) -> None:
+        """Answer when what was published may be relied on."""
+        if self._is_closing:
+            return
         if self._acks is None:
             self._acks = []
         if not self._acks:
-            if receipt is None:
-                self.door.tick.after(self._write_acks)
-            else:
-                self.door.broker.when_settled(receipt, self._write_acks)
-        self._acks.append(ack)
+            self.door.broker.when_settled(ticket, self._write_acks)
+        self._acks += acks
         if self._is_held and len(self._acks) >= self._window:
             self._set_reading(wanted=False)  # 3.1.1 has no window of its own
 
@@ -435,3 +462,8 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
         else:
             self._transport.pause_reading()
+
+
+def _qos_of(item: Packet | Run) -> int:
+    """Which publishes can be taken together: those at QoS 0, and those at QoS 1; anything else by itself."""
+    return item.shape.qos if type(item) is Run else -1

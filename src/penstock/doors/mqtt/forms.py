@@ -58,7 +58,7 @@ class MqttForm:
         """All messages at QoS 0, joined."""
         shape = runs[0].shape
         is_native = self._is_transparent and shape.layout is self._layout and not shape.retain
-        if is_native and not shape.qos and self._all_fit(runs):
+        if is_native and not shape.qos and (not self.limit_bytes or self._all_fit(runs)):
             return runs[0].slab if len(runs) == 1 else b"".join([run.slab for run in runs])
         return b"".join([piece for run in runs for frame in self._make(run, 0, now) for piece in frame[:2]])
 
@@ -67,7 +67,7 @@ class MqttForm:
         shape = runs[0].shape
         level = min(shape.qos, self.qos)
         is_native = self._is_transparent and shape.layout is self._layout
-        if is_native and level == shape.qos and not again and self._all_fit(runs):
+        if is_native and level == shape.qos and not again and (not self.limit_bytes or self._all_fit(runs)):
             return self._cut(runs, level, now)
         frames = [frame for run in runs for frame in self._make(run, level, now)]
         if again:
@@ -83,7 +83,7 @@ class MqttForm:
 
     def _all_fit(self, runs: Sequence[Run]) -> bool:
         """Frames that are passed on as they are stay within the limit."""
-        return not self.limit_bytes or max(run.stride for run in runs) <= self.limit_bytes
+        return max(run.stride for run in runs) <= self.limit_bytes
 
     def _surely_fits(self, run: Run) -> bool:
         """Whatever we add, the frame stays within the limit; so nothing has to be encoded to know it."""

@@ -109,17 +109,29 @@ class PacketReader:
 
     def feed(self, data: bytes) -> list[Packet | Run]:
         """Everything that is complete now, in order."""
-        if self._parts is not None:
-            self._parts.append(data)
-            self._have += len(data)
-            if self._have < self._need:  # a large packet is joined once, not at every chunk
-                return []
-            data = b"".join(self._parts)
-            self._parts = None
         items: list[Packet | Run] = []
-        if self.error is None:
-            self._go_on(data, 0, items)
+        position = self._complete(data, items) if self._parts is not None else 0
+        if position < len(data) and self.error is None:
+            self._go_on(data, position, items)
         return items
+
+    def _complete(self, data: bytes, items: list[Packet | Run]) -> int:
+        """Finish the packet that earlier chunks began, and tell where the next one starts.
+
+        It is joined once, whatever its size, and what follows it is not copied at all.
+        """
+        position = 0
+        while self._parts is not None and self.error is None:
+            stop = position + self._need - self._have
+            piece = data[position:stop]
+            self._parts.append(piece)
+            self._have += len(piece)
+            if self._have < self._need:
+                return len(data)
+            whole, self._parts = b"".join(self._parts), None
+            position = stop
+            self._go_on(whole, 0, items)  # takes it, or keeps it again now that more of its length is known
+        return position
 
     def stop(self) -> None:
         """Read nothing more, whatever comes."""
@@ -227,13 +239,13 @@ class RunReader(PacketReader):
     def feed(self, data: bytes) -> list[Packet | Run]:
         """Everything that is complete now, in order; the common chunk never leaves the hot loop."""
         self.is_plain = True
-        if self._parts is None and self.error is None:
-            items: list[Packet | Run] = []
-            position = self._take_known(data, 0, len(data), items)
-            if position < len(data):
-                self._go_on(data, position, items)
-            return items
-        return super().feed(data)
+        if self._parts is not None or self.error is not None:
+            return super().feed(data)
+        items: list[Packet | Run] = []
+        position = self._take_known(data, 0, len(data), items)
+        if position < len(data):
+            self._go_on(data, position, items)
+        return items
 
     def _take_other(self, first: int, body: Body, items: list[Packet | Run]) -> None:
         self.is_plain = False
@@ -242,13 +254,16 @@ class RunReader(PacketReader):
             self._limit_bytes = self._publish_limit_bytes
             self._set_version()
 
-    def _take_known(self, data: bytes, position: int, end: int, items: list[Packet | Run]) -> int:
-        """The hot loop: publishes to known topics, without properties, that are whole and below 16 KiB.
+    def _take_known(  # noqa: PLR0915 - one loop, because a call per message would cost as much again
+        self, data: bytes, position: int, end: int, items: list[Packet | Run]
+    ) -> int:
+        """The hot loop: publishes to known topics, without properties, that are whole.
 
         Whatever else it meets is left to the general path, which also decides what is malformed.
         """
         shapes, find_name, tail = self._shapes, self._names.get, self._tail
         last_topic, last_stride = None, 0
+        limit_bytes = self._limit_bytes - 5  # less the longest header
         append = items.append
         try:
             while position < end:
@@ -266,10 +281,16 @@ class RunReader(PacketReader):
                     continue
                 if size >= 0x80:
                     second = data[body]
-                    if not 0 < second < 0x80:  # three bytes and more, or not the shortest form
+                    if 0 < second < 0x80:
+                        size += (second - 1) << 7
+                        body += 1
+                    elif second and 0 < data[body + 1] < 0x80:
+                        size += (second - 0x81 << 7) + (data[body + 1] << 14)
+                        body += 2
+                    else:  # four bytes, or not the shortest form
                         return position
-                    size += (second - 1) << 7
-                    body += 1
+                    if size > limit_bytes:
+                        return position
                 if data[body]:  # a topic of 256 bytes and more is not known
                     return position
                 stop = body + size
