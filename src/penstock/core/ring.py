@@ -8,6 +8,7 @@ a merged run of which only the end is wanted; readers never see it.
 
 from array import array
 from collections import deque
+from typing import cast
 
 from msgspec.structs import replace
 
@@ -161,7 +162,7 @@ class Ring:
 
     def _settle(self) -> None:
         if self._count > self._high or self._size > self._limit_bytes:
-            if self._whole or self._size > self._limit_bytes:
+            if self._whole:
                 self._trim()
             else:
                 self._trim_plain()
@@ -170,12 +171,17 @@ class Ring:
             self._partition.reserve(self, min(steps * _STEP_BYTES, self._limit_bytes))
 
     def _trim_plain(self) -> None:
-        """Plain messages, and only too many of them: no need to look at each by itself."""
-        over = self._count - self._limit
-        self._size -= sum(map(len, self._entries[:over])) + over * PLAIN_BYTES  # type: ignore[arg-type]
-        self._count = self._limit
-        self._first += over
-        self._drop_entries(over)
+        """Plain messages only, which are most rings at most times."""
+        entries = cast("list[bytes]", self._entries)
+        gone = max(self._count - self._limit, 0)
+        size = self._size - sum(map(len, entries[:gone])) - gone * PLAIN_BYTES
+        while size > self._limit_bytes:
+            size -= len(entries[gone]) + PLAIN_BYTES
+            gone += 1
+        self._size = size
+        self._count -= gone
+        self._first += gone
+        self._drop_entries(gone)
 
     def _trim(self) -> None:
         entries, gone = self._entries, 0

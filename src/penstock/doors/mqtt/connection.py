@@ -100,10 +100,10 @@ class Connection(asyncio.BufferedProtocol):
         self.door.on_open(self, self._deadline)
 
     def get_buffer(self, size_hint: int) -> memoryview:
-        return self.door.buffer
+        return self.door.large_buffer if self._reader.is_amid_large else self.door.buffer
 
     def buffer_updated(self, size: int) -> None:
-        data = bytes(self.door.buffer[:size])
+        data = bytes(self.door.large_buffer[:size])
         self._last_seen = now = self._loop.time()
         self.door.counters.bytes_received += size
         tick = self.door.tick

@@ -27,6 +27,9 @@ CONNECT = PacketType.CONNECT << 4
 PROTOCOL_NAME = b"\x00\x04MQTT"
 SOON = 1e-9
 """The lifetime of a message whose expiry interval is zero: it reaches who is there now, and nobody later."""
+LARGE_BYTES = 8192
+MERGED_BELOW_BYTES = 4096
+"""Larger packets are not merged into runs: it would save little and make rings copy their ends."""
 _NAMES_LIMIT = 65_536
 _NAME_LIMIT_BYTES = 256  # longer names are checked each time: remembered, they could fill the memory
 
@@ -91,6 +94,7 @@ class PacketReader:
         "_need",
         "_parts",
         "error",
+        "is_amid_large",
         "is_greeted",
         "version",
     )
@@ -106,6 +110,7 @@ class PacketReader:
         self._parts: list[bytes] | None = None  # the beginning of a packet that is not whole yet
         self._have = 0
         self._need = 0
+        self.is_amid_large = False  # a large packet has begun and is not whole yet
 
     def feed(self, data: bytes) -> list[Packet | Run]:
         """Everything that is complete now, in order."""
@@ -129,6 +134,7 @@ class PacketReader:
             if self._have < self._need:
                 return len(data)
             whole, self._parts = b"".join(self._parts), None
+            self.is_amid_large = False
             position = stop
             self._go_on(whole, 0, items)  # takes it, or keeps it again now that more of its length is known
         return position
@@ -200,6 +206,7 @@ class PacketReader:
         self._parts = [data[position:]]
         self._have = len(data) - position
         self._need = need
+        self.is_amid_large = need >= LARGE_BYTES
 
 
 class RunReader(PacketReader):
@@ -313,7 +320,7 @@ class RunReader(PacketReader):
                     continue
                 if head > stop or (tail and data[head - 1]):
                     return position
-                if topic is last_topic and stride == last_stride:
+                if topic is last_topic and stride == last_stride and stride < MERGED_BELOW_BYTES:
                     stop = _extend(data, position, head, stride, end)
                     slab = data[position:stop]
                     append(Run(topic, slab, head - position, stride, len(slab) // stride, shape))
