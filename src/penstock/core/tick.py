@@ -8,21 +8,20 @@ size or time of its own is gathered here until that is reached.
 from collections.abc import Callable
 from typing import Protocol
 
+from msgspec import Struct
+
 from penstock.core.audience import Audience
 from penstock.core.clock import Clock, Handle, Scheduler
 from penstock.core.registry import Topic
-from penstock.model import Run
+from penstock.model import Run, Shape
 
 
-class Stretch:
+class Stretch(Struct):
     """Consecutive runs of one audience and one shape."""
 
-    __slots__ = ("audience", "runs", "shape")
-
-    def __init__(self, audience: Audience, run: Run) -> None:
-        self.audience = audience
-        self.shape = run.shape
-        self.runs = [run]
+    audience: Audience
+    shape: Shape
+    runs: list[Run]
 
 
 class Deliverer(Protocol):
@@ -81,7 +80,7 @@ class Tick:
         if topic.traits.batch_size:
             self._gather(topic, run)
         else:
-            self.last = Stretch(topic.audience, run)
+            self.last = Stretch(topic.audience, run.shape, [run])
             self._stretches.append(self.last)
         return self.last
 
@@ -90,7 +89,7 @@ class Tick:
         if last is not None and last.audience is audience and last.shape is run.shape:
             last.runs.append(run)
         else:
-            self.last = Stretch(audience, run)
+            self.last = Stretch(audience, run.shape, [run])
             self._stretches.append(self.last)
 
     def _gather(self, topic: Topic, run: Run) -> None:

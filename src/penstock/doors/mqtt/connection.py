@@ -195,7 +195,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._on_first(items)
         elif self._reader.is_plain:
             self.door.counters.packets_received += len(items)
-            self.door.broker.publish_all(cast("list[Run]", items), session, self._on_refused)
+            self.door.broker.publish_all(items, session, self._on_refused)  # type: ignore[arg-type]
         else:
             self._take_each(items, session)
 
