@@ -38,11 +38,11 @@ async def test_banner_names_the_doors_and_what_to_try(start_server: StartServer)
     lines = server.printed.splitlines()
     assert re.fullmatch(r"Penstock \d+\.\d+\.\d+ - node alpha", lines[0])
     assert f"mqtt://127.0.0.1:{server.port}" in lines[1]
-    tries = [line.split() for line in lines if line.startswith("  penstock ")]
-    assert [words[1] for words in tries] == ["sub", "pub"]
+    tries = re.findall(r"^  (?:python -m )?\S*penstock ((?:sub|pub) .*)$", server.printed, re.MULTILINE)
+    assert [line.split()[0] for line in tries] == ["sub", "pub"]
     async with MqttClient.connect(port=server.port) as client:
         await client.subscribe("hello/#")
-        words = [sys.executable, "-m", *re.findall(r"'[^']*'|\S+", " ".join(tries[1]))]
+        words = [sys.executable, "-m", "penstock", *re.findall(r"'[^']*'|\S+", tries[1])]
         subprocess.run([word.strip("'") for word in words], check=True, timeout=20)
         message = await client.messages.receive(5)
         assert (message.topic, message.payload) == ("hello/world", b"first light")

@@ -3,7 +3,9 @@
 import asyncio
 import os
 import signal
+import sys
 from pathlib import Path
+from shutil import which
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -116,13 +118,21 @@ def banner(server: "Server") -> str:
     doors = [f"  {door.name:<8} {address}" for door in server.doors for address in door.addresses()]
     port = server.mqtt.port
     where = "" if port == 1883 else f" --port {port}"
+    program = _program()
     return "\n".join(
         [
             f"Penstock {__version__} - node {server.node_id}",
             *doors,
             "Try, in two other terminals:",
-            f"  penstock sub{where} 'hello/#' -v",
-            f"  penstock pub{where} hello/world 'first light'",
+            f"  {program} sub{where} 'hello/#' -v",
+            f"  {program} pub{where} hello/world 'first light'",
             "Ctrl-C stops it.",
         ]
     )
+
+
+def _program() -> str:
+    """How this command was called, so that what the banner shows can be copied as it is."""
+    if which("penstock"):
+        return "penstock"
+    return sys.argv[0] if Path(sys.argv[0]).name == "penstock" else "python -m penstock"
