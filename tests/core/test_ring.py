@@ -93,18 +93,6 @@ def check_view(ring: Ring, writer: Writer, limit: int, limit_bytes: int) -> None
         assert cost(shown) + writer.sizes[gone - 1] + RUN_BYTES > limit_bytes
 
 
-@given(st.lists(runs, min_size=1, max_size=15), st.integers(0, 80))
-def test_what_came_after_a_sequence_is_cut_out_of_merged_runs(
-    arrivals: list[tuple[int, int, int, bool]], sequence: int
-) -> None:
-    ring = Ring(40, ROOMY, Partition(ROOMY))
-    writer = Writer()
-    for count, size, gap, is_plain in arrivals:
-        ring.append(writer.make(count, size, gap, is_plain=is_plain))
-    expected = [message for message in writer.everything[-40:] if message[1] > sequence]
-    assert seen_in(ring.since(sequence)) == expected
-
-
 def test_a_message_that_is_hidden_but_not_trimmed_yet_counts_as_evicted() -> None:
     ring = Ring(100, ROOMY, Partition(ROOMY))
     writer = Writer()

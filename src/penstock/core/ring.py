@@ -313,15 +313,6 @@ class Ring:
             published_at=self._times[index],
         )
 
-    def since(self, sequence: int) -> list[Run]:
-        """What it has after a sequence, oldest first."""
-        return [_after(run, sequence) for run in self.runs() if run.sequence + run.count - 1 > sequence]
-
-
-def _after(run: Run, sequence: int) -> Run:
-    skip = max(sequence - run.sequence + 1, 0)
-    return run.part(skip, run.count - skip)
-
 
 class Rings:
     """Makes rings, each in the partition that its topic's name picks."""

@@ -117,11 +117,6 @@ class Session:
         self.parts: list[bytes] = []
 
     @property
-    def is_away(self) -> bool:
-        """Known, but not connected."""
-        return self.sink is None
-
-    @property
     def is_waiting(self) -> bool:
         """Something waits that must leave before anything new."""
         return bool(self.outbox) or bool(self.owed) or bool(self.backlog)
