@@ -12,8 +12,10 @@ from typer.testing import CliRunner, Result
 
 from penstock.cli import main
 from penstock.cli.passwd import passwd
-from penstock.core.access import FileAccess, is_password, read_passwords
-from penstock.errors import InvalidConfig
+from penstock.core.access import FileAccess
+from penstock.core.passwords import is_password, read_passwords
+from penstock.core.scram import ITERATIONS, ScramClient
+from penstock.errors import BadCredentials, InvalidConfig
 
 app = typer.Typer()
 app.command()(passwd)
@@ -34,6 +36,18 @@ def complaint(result: Result) -> str:
     assert result.exit_code == 1
     assert isinstance(result.exception, InvalidConfig)
     return str(result.exception)
+
+
+def proves(file: Path, user: str, password: str) -> bool:
+    """Whether this password can be proven to a server with this file."""
+    exchange = FileAccess.load(file, None, False).exchange("SCRAM-SHA-256")
+    assert exchange is not None
+    client = ScramClient(user, password)
+    try:
+        client.check(exchange.answer(client.prove(exchange.answer(client.begin()))))
+    except BadCredentials:
+        return False
+    return exchange.user == user
 
 
 def test_the_first_user_makes_the_file(file: Path) -> None:
@@ -105,17 +119,65 @@ def test_passwords_that_no_client_can_use_are_refused(file: Path, password: str)
 @pytest.mark.parametrize("given", [b"\xff \xe9\r\nsecond line\n", b"\xff \xe9"])
 def test_one_line_of_standard_input_is_the_password_byte_for_byte(file: Path, given: bytes) -> None:
     assert run(file, "alice", "--stdin", password=given).exit_code == 0
-    assert is_password(b"\xff \xe9", read_passwords(file)["alice"])
+    assert is_password(b"\xff \xe9", read_passwords(file)["alice"].hash)
 
 
 def test_without_a_terminal_the_way_out_is_named(file: Path) -> None:
     assert "--stdin" in complaint(run(file, "alice", password="secret\nsecret\n"))
 
 
-def test_delete_and_stdin_do_not_go_together(file: Path) -> None:
+@pytest.mark.parametrize("flag", ["--stdin", "--scram", "--no-scram"])
+def test_delete_goes_with_nothing_that_is_about_a_password(file: Path, flag: str) -> None:
     file.write_text(f"alice:{STORED}\n")
-    assert "--delete" in complaint(run(file, "alice", "--delete", "--stdin", password="x\n"))
+    assert "--delete" in complaint(run(file, "alice", "--delete", flag, password="x\n"))
     assert file.read_text() == f"alice:{STORED}\n"
+
+
+def test_with_scram_the_password_can_also_be_proven(file: Path) -> None:
+    result = run(file, "alice", "--stdin", "--scram", password="secret\n")
+    assert (result.exit_code, result.output) == (0, f"added alice in {file}, also for SCRAM-SHA-256\n")
+    [line] = file.read_text().splitlines()
+    assert f":$scram-sha-256$i={ITERATIONS},s=" in line
+    assert FileAccess.load(file, None, False).verify("alice", b"secret")
+    assert proves(file, "alice", "secret")
+    assert not proves(file, "alice", "Secret")
+
+
+def test_a_new_password_can_be_proven_where_the_old_one_could(file: Path) -> None:
+    run(file, "alice", "--stdin", "--scram", password="old\n")
+    run(file, "bob", "--stdin", password="old\n")
+    assert run(file, "alice", "--stdin", password="new\n").output.endswith("also for SCRAM-SHA-256\n")
+    assert run(file, "bob", "--stdin", password="new\n").output == f"changed bob in {file}\n"
+    assert proves(file, "alice", "new")
+    assert not proves(file, "alice", "old")
+    assert not proves(file, "bob", "new")
+
+
+def test_scram_can_be_given_later_and_taken_away(file: Path) -> None:
+    run(file, "alice", "--stdin", password="secret\n")
+    run(file, "alice", "--stdin", "--scram", password="secret\n")
+    assert proves(file, "alice", "secret")
+    result = run(file, "alice", "--stdin", "--no-scram", password="secret\n")
+    assert result.output == f"changed alice in {file}\n"
+    assert "scram" not in file.read_text()
+    assert FileAccess.load(file, None, False).verify("alice", b"secret")
+
+
+@pytest.mark.parametrize("password", [b"\xff", b"bell\x07", "\U0001f600".encode()])
+def test_a_password_that_scram_does_not_allow_is_refused_and_not_shown(file: Path, password: bytes) -> None:
+    text = complaint(run(file, "alice", "--stdin", "--scram", password=password))
+    assert "--no-scram" in text
+    assert not any(word in text for word in ("ff", "07", "7", "1F600", "\U0001f600"))
+    assert not file.exists()
+    assert run(file, "alice", "--stdin", password=password).exit_code == 0
+
+
+@pytest.mark.parametrize("user", ["Zoe\u0308", "x" * 513])
+def test_a_name_that_scram_would_change_is_refused_before_the_password_is_asked(
+    file: Path, user: str
+) -> None:
+    assert "name for SCRAM" in complaint(run(file, user, "--scram"))
+    assert run(file, user, "--stdin", password="secret\n").exit_code == 0
 
 
 def test_a_link_stays_a_link(file: Path, tmp_path: Path) -> None:
@@ -183,7 +245,7 @@ def test_a_terminal_is_asked_twice_and_shows_no_password(file: Path) -> None:
         assert process.wait(10) == 0
     os.close(keyboard)
     assert b"secret" not in shown and b"sceret" not in shown
-    assert is_password(b"secret", read_passwords(file)["alice"])
+    assert is_password(b"secret", read_passwords(file)["alice"].hash)
 
 
 def type_after(keyboard: int, question: bytes, answer: bytes) -> bytes:

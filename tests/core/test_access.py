@@ -10,28 +10,19 @@ from pathlib import Path
 import pytest
 from argon2 import PasswordHasher
 from argon2.exceptions import VerifyMismatchError
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from penstock.core.access import (
-    REMEMBERED_S,
-    SLOW_CHECKS_AT_ONCE,
-    Access,
-    FileAccess,
-    Identity,
-    OpenAccess,
-    RememberedPasswords,
-    hash_password,
-    is_password,
-    is_user_name,
-)
-from penstock.core.topics import matches
-from penstock.errors import InvalidConfig
+from penstock.core.access import SLOW_CHECKS_AT_ONCE, Access, Exchange, FileAccess, Identity, OpenAccess
+from penstock.core.passwords import REMEMBERED_S, encode_keys
+from penstock.core.scram import FEWEST_ITERATIONS, ScramClient, make_keys
+from penstock.errors import BadCredentials, InvalidConfig
 
 CHEAP = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
 SECRET = CHEAP.hash("secret")
 OTHER = CHEAP.hash("other")
 USERS = f"alice:{SECRET}\nbob:{OTHER}\n"
+KEYS = encode_keys(make_keys("secret", FEWEST_ITERATIONS))
+OTHER_KEYS = encode_keys(make_keys("other", FEWEST_ITERATIONS))
+SCRAM_USERS = f"alice:{SECRET}:{KEYS}\nbob:{OTHER}\n"
 
 ALICE = Identity("alice", "pump-1")
 BOB = Identity("bob", "pump-2")
@@ -73,8 +64,11 @@ def load(tmp_path: Path) -> Load:
         acl: str | None = None,
         allow_anonymous: bool = False,
         monotonic: Callable[[], float] = time.monotonic,
+        has_certificates: bool = False,
     ) -> FileAccess:
-        return FileAccess.load(write("users", users), write("acl", acl), allow_anonymous, monotonic)
+        return FileAccess.load(
+            write("users", users), write("acl", acl), allow_anonymous, monotonic, has_certificates
+        )
 
     return load
 
@@ -196,14 +190,6 @@ def test_nobody_comes_in_with_an_empty_password_file(load: Load, verifications: 
     assert verifications.mismatches == 1
 
 
-def test_a_made_hash_is_good_for_its_password_only() -> None:
-    stored = hash_password(b"secret")
-    assert stored.startswith("$argon2id$")
-    assert is_password(b"secret", stored)
-    assert not is_password(b"Secret", stored)
-    assert not is_password(b"secret", "$argon2id$v=19$m=8,t=1,p=1$c2FsdA$broken")
-
-
 def test_argon2_is_loaded_only_where_passwords_are_checked(tmp_path: Path) -> None:
     users = tmp_path / "users"
     users.write_text(USERS)
@@ -215,6 +201,124 @@ def test_argon2_is_loaded_only_where_passwords_are_checked(tmp_path: Path) -> No
     )
     ran = subprocess.run([sys.executable, "-c", program, users], capture_output=True, text=True, check=True)
     assert ran.stdout.split() == ["False", "True"]
+
+
+@pytest.mark.parametrize("password", [b"secret", b"wrong"])
+def test_a_name_in_another_normal_form_is_another_name(load: Load, password: bytes) -> None:
+    access = load(users=f"Zo\u00eb:{SECRET}\n")
+    assert access.verify("Zo\u00eb", b"secret")
+    assert not access.verify("Zoe\u0308", password)
+
+
+def test_a_password_that_is_replaced_while_it_is_checked_lets_nobody_in(
+    load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    access = load()
+    verify = PasswordHasher.verify
+
+    def slowly(self: PasswordHasher, hash: str, password: bytes) -> bool:
+        (tmp_path / "users").write_text(f"alice:{OTHER}\n")
+        access.reload()
+        return verify(self, hash, password)
+
+    monkeypatch.setattr(PasswordHasher, "verify", slowly)
+    assert not access.verify("alice", b"secret")
+    assert access.verify("alice", b"other")
+
+
+# Proving it
+
+
+def begin(access: Access) -> Exchange:
+    exchange = access.exchange("SCRAM-SHA-256")
+    assert exchange is not None
+    return exchange
+
+
+def prove(access: Access, user: str, password: str) -> str | None:
+    """Who comes in with a right proof; one that is wrong raises."""
+    exchange, client = begin(access), ScramClient(user, password)
+    client.check(exchange.answer(client.prove(exchange.answer(client.begin()))))
+    assert exchange.is_done
+    return exchange.user
+
+
+def test_who_has_keys_can_prove_a_password_or_send_it(load: Load) -> None:
+    access = load(users=SCRAM_USERS)
+    assert begin(access).method == "SCRAM-SHA-256"
+    assert prove(access, "alice", "secret") == "alice"
+    assert access.verify("alice", b"secret") and access.verify("bob", b"other")
+
+
+@pytest.mark.parametrize(("user", "password"), [("alice", "other"), ("bob", "other"), ("carol", "secret")])
+def test_who_has_no_keys_fails_like_one_with_a_wrong_password(load: Load, user: str, password: str) -> None:
+    with pytest.raises(BadCredentials, match=r"^a wrong password, or no such user$"):
+        prove(load(users=SCRAM_USERS), user, password)
+
+
+def test_a_stranger_cannot_tell_who_has_keys(load: Load) -> None:
+    access = load(users=SCRAM_USERS)
+    asked: dict[str, list[str]] = {"alice": [], "bob": [], "carol": []}
+    for user, salts in asked.items():
+        for _ in range(2):
+            nonce, salt, iterations = begin(access).answer(f"n,,n={user},r=x".encode()).decode().split(",")
+            assert nonce.startswith("r=x")
+            assert len(salt) == len("s=") + 24
+            assert iterations == f"i={FEWEST_ITERATIONS}"
+            salts.append(salt)
+        access.reload()  # which changes no salt
+        begin(access).answer(f"n,,n={user},r=x".encode()).decode().index(salts[0])
+    assert all(first == second for first, second in asked.values())
+    assert len({first for first, _ in asked.values()}) == 3
+
+
+def test_a_stranger_cannot_compute_what_a_server_says_about_nobody(load: Load) -> None:
+    asked = {begin(load(users=SCRAM_USERS)).answer(b"n,,n=carol,r=x").split(b",")[1] for _ in range(2)}
+    assert len(asked) == 2
+
+
+@pytest.mark.parametrize("method", ["", "scram-sha-256", "SCRAM-SHA-1", "SCRAM-SHA-256-PLUS", "PLAIN"])
+def test_there_is_one_method_and_it_has_one_name(load: Load, method: str) -> None:
+    assert load(users=SCRAM_USERS).exchange(method) is None
+
+
+def test_without_passwords_there_is_nothing_to_prove(load: Load) -> None:
+    assert OpenAccess().exchange("SCRAM-SHA-256") is None
+    assert load(users=None, allow_anonymous=True).exchange("SCRAM-SHA-256") is None
+
+
+@pytest.mark.parametrize("line", ["", f"alice:{SECRET}\n", f"alice:{SECRET}:{OTHER_KEYS}\n"])
+def test_who_loses_the_keys_during_an_exchange_does_not_come_in(
+    load: Load, tmp_path: Path, line: str
+) -> None:
+    access = load(users=SCRAM_USERS)
+    exchange, client = begin(access), ScramClient("alice", "secret")
+    proof = client.prove(exchange.answer(client.begin()))
+    (tmp_path / "users").write_text(line)
+    access.reload()
+    with pytest.raises(BadCredentials):
+        exchange.answer(proof)
+
+
+# Being named by a certificate
+
+
+def test_who_has_a_certificate_needs_no_line_but_has_rights_of_a_user(load: Load) -> None:
+    acl = "user alice\npublish a\nuser *\npublish own/%u\nanonymous\npublish open\n"
+    for users in (None, USERS):
+        access = load(users=users, acl=acl, allow_anonymous=True, has_certificates=True)
+        carol = Identity("carol", "c")
+        assert access.may_publish(ALICE, "a") and access.may_publish(carol, "own/carol")
+        assert not access.may_publish(carol, "a") and not access.may_publish(carol, "open")
+        assert access.may_publish(ANYONE, "open")
+
+
+def test_nobody_is_taken_for_the_owner_of_a_certificate(load: Load) -> None:
+    access = load(users=None, acl="user *\npublish own/%u\n", allow_anonymous=True, has_certificates=True)
+    for password in (None, b"", b"secret"):
+        assert access.verify_now("alice", password) is False
+        assert access.verify("alice", password) is False
+    assert access.verify_now(None, None) is True
 
 
 # Being remembered
@@ -262,147 +366,7 @@ def test_clients_that_come_back_at_once_share_few_verifications(
     assert 1 <= verifications.successes <= SLOW_CHECKS_AT_ONCE
 
 
-def test_the_user_verified_longest_ago_is_forgotten_when_there_are_too_many() -> None:
-    remembered = RememberedPasswords(MovableClock(), limit=2)
-    for user in ("alice", "bob", "alice", "carol"):
-        remembered.add(user, SECRET, b"secret")
-    assert remembered.has("alice", SECRET, b"secret")
-    assert remembered.has("carol", SECRET, b"secret")
-    assert not remembered.has("bob", SECRET, b"secret")
-    remembered.add("carol", SECRET, b"secret")  # again, which takes no room from others
-    assert remembered.has("alice", SECRET, b"secret")
-
-
-def test_what_is_remembered_does_not_hold_the_password() -> None:
-    remembered = RememberedPasswords(MovableClock())
-    remembered.add("alice", SECRET, b"open-sesame")
-    assert "open-sesame" not in repr(vars(remembered))
-
-
-# Doing things
-
-STORY = """\
-# who may do what
-user alice
-publish   sensors/%c/#
-subscribe sensors/+/temperature
-both      chat/#            # talk
-
-user *            # every verified user
-both      home/%u/#
-anonymous         # who came without a name
-subscribe public/#
-"""
-
-
-def test_the_rules_of_a_file_are_followed(load: Load) -> None:
-    access = load(acl=STORY, allow_anonymous=True)
-    assert access.may_publish(ALICE, "sensors/pump-1/temperature")
-    assert not access.may_publish(ALICE, "sensors/pump-2/temperature")
-    assert access.may_subscribe(ALICE, "sensors/+/temperature")
-    assert access.may_subscribe(ALICE, "sensors/pump-2/temperature")
-    assert not access.may_subscribe(ALICE, "sensors/+/+")
-    assert not access.may_subscribe(ALICE, "sensors/#")
-    assert access.may_read(ALICE, "sensors/pump-2/temperature")
-    assert not access.may_read(ALICE, "sensors/pump-2/pressure")
-    assert access.may_publish(ALICE, "chat/a") and access.may_subscribe(ALICE, "chat/#")
-
-
-def test_rules_of_one_user_do_not_help_another(load: Load) -> None:
-    access = load(acl=STORY)
-    assert not access.may_publish(BOB, "chat/a")
-    assert not access.may_subscribe(BOB, "chat/a")
-    assert not access.may_read(BOB, "chat/a")
-
-
-def test_rules_for_every_user_hold_beside_their_own(load: Load) -> None:
-    access = load(acl=STORY)
-    assert access.may_publish(ALICE, "home/alice/lamp") and access.may_publish(BOB, "home/bob/lamp")
-    assert access.may_subscribe(BOB, "home/bob/#")
-    assert not access.may_publish(BOB, "home/alice/lamp")
-    assert not access.may_subscribe(BOB, "home/+/lamp")
-
-
-def test_the_anonymous_have_their_own_rules_only(load: Load) -> None:
-    access = load(acl=STORY, allow_anonymous=True)
-    assert access.may_subscribe(ANYONE, "public/#") and access.may_read(ANYONE, "public/a")
-    assert not access.may_publish(ANYONE, "public/a")
-    assert not access.may_publish(ANYONE, "home//lamp")
-    assert not access.may_subscribe(ALICE, "public/#")
-
-
-def test_without_an_access_list_who_came_in_may_do_everything(load: Load) -> None:
-    access = load()
-    assert access.may_publish(BOB, "a") and access.may_subscribe(BOB, "#") and access.may_read(BOB, "a")
-
-
-def test_an_empty_access_list_allows_nothing(load: Load) -> None:
-    access = load(acl="")
-    assert not access.may_publish(ALICE, "a")
-    assert not access.may_subscribe(ALICE, "a")
-    assert not access.may_read(ALICE, "a")
-
-
-def test_what_only_two_rules_together_would_cover_is_refused(load: Load) -> None:
-    access = load(acl="user alice\nsubscribe a/+\nsubscribe a/+/#\nsubscribe b\nsubscribe b/+/#")
-    assert not access.may_subscribe(ALICE, "b/#")
-    assert access.may_subscribe(ALICE, "b/+/#")
-
-
-@pytest.mark.parametrize("name", ["+", "#", "a/b", "", "/", "a/#", "../secret", "a+", "\0"])
-def test_a_client_id_cannot_widen_a_rule(load: Load, name: str) -> None:
-    access = load(acl="user *\nboth own/%c/#\nboth %c\n")
-    identity = Identity("alice", name)
-    for topic in (f"own/{name}/x", "own/b/x", "own/a/b", "own//x", name):
-        assert not access.may_publish(identity, topic)
-        assert not access.may_read(identity, topic)
-    for filter in ("own/+/#", "own/#", f"own/{name}", "#", "+", name):
-        assert not access.may_subscribe(identity, filter)
-
-
-def test_a_user_name_cannot_widen_a_rule(load: Load) -> None:
-    access = load(users=f"a/b:{SECRET}\n", acl="user *\nboth own/%u/#\n")
-    assert access.verify("a/b", b"secret")
-    assert not access.may_publish(Identity("a/b", "c"), "own/a/b/x")
-
-
-def test_a_name_that_looks_like_a_placeholder_is_left_alone(load: Load) -> None:
-    access = load(users=f"%c:{SECRET}\n", acl="user *\nboth own/%u/%c\n")
-    identity = Identity("%c", "victim")
-    assert access.may_publish(identity, "own/%c/victim")
-    assert not access.may_publish(identity, "own/victim/victim")
-
-
-def test_a_client_called_like_a_system_topic_does_not_own_it(load: Load) -> None:
-    access = load(acl="user *\nboth %c/#\nboth a/%c\n")
-    assert access.may_subscribe(Identity("alice", "pump"), "pump/#")
-    assert not access.may_subscribe(Identity("alice", "$SYS"), "$SYS/#")
-    assert not access.may_read(Identity("alice", "$SYS"), "$SYS/x")
-    assert access.may_read(Identity("alice", "$SYS"), "a/$SYS")
-
-
-def test_system_topics_are_read_only_where_a_rule_names_them(load: Load) -> None:
-    access = load(acl="user alice\nsubscribe #\nuser bob\nsubscribe $SYS/#\n")
-    assert access.may_subscribe(ALICE, "#") and not access.may_subscribe(ALICE, "$SYS/#")
-    assert not access.may_read(ALICE, "$SYS/x")
-    assert not access.may_subscribe(ALICE, "$share/g/a")  # a door that forgot to split it opens nothing
-    assert access.may_subscribe(BOB, "$SYS/#") and access.may_read(BOB, "$SYS/x")
-
-
-def test_topics_are_compared_as_they_are_written(load: Load) -> None:
-    access = load(acl="user alice\nboth caf\u00e9/a b\n")
-    assert access.may_publish(ALICE, "caf\u00e9/a b")
-    assert not access.may_publish(ALICE, "cafe\u0301/a b")
-    assert not access.may_publish(ALICE, "caf\u00e9//a b")
-
-
 # The files
-
-
-def test_sections_of_one_user_add_up(load: Load) -> None:
-    access = load(acl="user alice\npublish a\nuser bob\npublish b\nuser alice\npublish c\n")
-    assert access.may_publish(ALICE, "a") and access.may_publish(ALICE, "c")
-    assert not access.may_publish(ALICE, "b")
 
 
 def test_comments_blank_lines_and_foreign_line_ends_do_not_matter(load: Load) -> None:
@@ -415,55 +379,6 @@ def test_comments_blank_lines_and_foreign_line_ends_do_not_matter(load: Load) ->
     assert access.verify("alice", b"secret")
     assert access.may_subscribe(ALICE, "#")
     assert access.may_publish(ANYONE, "x")
-
-
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        ("publish a\n", 1),
-        ("user alice\npublish\n", 2),
-        ("user alice\npublish a/#/b\n", 2),
-        ("user alice\npublish # everything\n", 2),
-        ("user alice\n\n# fine\nsubscribe a+\n", 4),
-        ("user alice\nsubscribe $share/g/a\n", 2),
-        ("user alice\ndeny a\n", 2),
-        ("user alice\nPublish a\n", 2),
-        ("user\n", 1),
-        ("user # nobody\n", 1),
-        ("anonymous alice\n", 1),
-        ("anonymous\npublish home/%u\n", 2),
-        ("anonymous\npublish a\0\n", 2),
-    ],
-)
-def test_a_wrong_line_of_the_access_list_is_named(load: Load, text: str, line: int) -> None:
-    with pytest.raises(InvalidConfig, match=f"acl:{line}: "):
-        load(acl=text)
-
-
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        ("alice\n", 1),
-        ("alice:secret\n", 1),
-        (f"# one\n\n:{SECRET}\n", 3),
-        (f"alice:{SECRET}\nalice:{OTHER}\n", 2),
-        (f"*:{SECRET}\n", 1),
-        (f"alice :{SECRET}\n", 1),
-        (f"al\tice:{SECRET}\n", 1),
-        (f"alice:{SECRET}:x\n", 1),
-        (f"alice:{SECRET[:-30]}\n", 1),
-        ("alice:" + SECRET.replace("argon2id", "argon2i") + "\n", 1),
-    ],
-)
-def test_a_wrong_line_of_the_password_file_is_named(load: Load, text: str, line: int) -> None:
-    with pytest.raises(InvalidConfig, match=f"users:{line}: "):
-        load(users=text)
-
-
-def test_a_complaint_about_a_password_file_does_not_show_what_stands_there(load: Load) -> None:
-    with pytest.raises(InvalidConfig) as caught:
-        load(users="alice:hunter2\n")
-    assert "hunter2" not in str(caught.value)
 
 
 def test_rules_for_users_without_a_password_file_are_an_error(load: Load) -> None:
@@ -492,16 +407,6 @@ def test_large_files_are_read_in_linear_time(load: Load) -> None:
     )
     assert access.may_publish(Identity("user-19999", "c"), "own/19999")
     assert not access.may_publish(Identity("user-19999", "c"), "own/19998")
-
-
-@pytest.mark.parametrize("name", ["alice", "Zoë", "a.b@c.org", "pump 7", "a+b", "%u"])
-def test_ordinary_user_names_are_accepted(name: str) -> None:
-    assert is_user_name(name)
-
-
-@pytest.mark.parametrize("name", ["", "*", " a", "a ", "a:b", "#a", "a #b", "a\0", "a\nb", "\ufeffa"])
-def test_names_that_a_file_could_not_hold_are_refused(name: str) -> None:
-    assert not is_user_name(name)
 
 
 # Reading them again
@@ -544,82 +449,60 @@ def test_reloading_forgets_only_users_whose_line_changed(load: Load, tmp_path: P
     assert access.verify_now("carol", b"secret") is None and not access.verify("carol", b"secret")
 
 
-# Against a naive model
+def test_a_user_is_known_as_long_as_there_is_a_line(load: Load, tmp_path: Path) -> None:
+    access = load()
+    assert access.is_known(ALICE) and access.is_known(BOB)
+    assert not access.is_known(Identity("carol", "c"))
+    (tmp_path / "users").write_text(f"bob:{OTHER}\n")
+    for _ in range(2):
+        access.reload()
+        assert access.is_known(BOB) and not access.is_known(ALICE)
 
-NAMES = ("a", "b", "$x", "+", "a/b", "")
-words = st.sampled_from(("a", "b", "$x", "", "+", "%u", "%c", "p%c"))
-topics = (
-    st.lists(st.sampled_from(("a", "b", "$x", "", "pa")), min_size=1, max_size=3).map("/".join).filter(bool)
+
+@pytest.mark.parametrize("users", [USERS, None])
+@pytest.mark.parametrize("allowed", [True, False])
+def test_the_anonymous_are_known_where_they_are_allowed(load: Load, users: str | None, allowed: bool) -> None:
+    access = load(users=users, allow_anonymous=allowed)
+    assert access.is_known(ANYONE) is allowed
+    if users is None:
+        assert access.is_known(ALICE) is allowed  # a name that proves nothing
+
+
+def test_the_owner_of_a_certificate_is_known_unless_a_line_was_taken_away(load: Load, tmp_path: Path) -> None:
+    access = load(has_certificates=True)
+    carol = Identity("carol", "c")
+    assert access.is_known(carol) and access.is_known(ALICE)
+    (tmp_path / "users").write_text(f"bob:{OTHER}\n")
+    access.reload()
+    assert access.is_known(carol) and access.is_known(BOB)
+    assert not access.is_known(ALICE)
+
+
+@pytest.mark.parametrize(
+    "line", [f"alice:{CHEAP.hash('secret')}", f"alice:{SECRET}", f"alice:{SECRET}:{OTHER_KEYS}"]
 )
-identities = st.builds(Identity, st.sampled_from(("a", "b", None)), st.sampled_from(NAMES))
+def test_a_reload_makes_only_users_with_another_line_outdated(load: Load, tmp_path: Path, line: str) -> None:
+    access = load(users=f"alice:{SECRET}:{KEYS}\nbob:{OTHER}\ncarol:{SECRET}\n", allow_anonymous=True)
+    (tmp_path / "users").write_text(f"# moved\nbob:{OTHER}\n{line}\ndave:{SECRET}\n")
+    assert not access.is_outdated(ALICE)
+    access.reload()
+    assert access.is_outdated(ALICE) and access.is_known(ALICE)
+    for identity in (BOB, Identity("carol", "c"), Identity("dave", "d"), ANYONE):
+        assert not access.is_outdated(identity)
+    access.reload()
+    assert not access.is_outdated(ALICE)
 
 
-@st.composite
-def filters(draw: st.DrawFn) -> str:
-    parts = draw(st.lists(words, max_size=3))
-    if not parts or draw(st.booleans()):
-        parts.append("#")
-    return "/".join(parts) or "+"
+def test_a_failed_reload_makes_nobody_unknown_or_outdated(load: Load, tmp_path: Path) -> None:
+    access = load()
+    (tmp_path / "users").write_text(f"bob:{SECRET}\nnonsense\n")
+    with pytest.raises(InvalidConfig):
+        access.reload()
+    assert access.is_known(ALICE)
+    assert not access.is_outdated(BOB)
 
 
-plain_filters = filters().filter(lambda filter: "%" not in filter)
-sections = st.tuples(
-    st.sampled_from(("user a", "user b", "user *", "anonymous")),
-    st.lists(st.tuples(st.sampled_from(("publish", "subscribe", "both")), filters()), max_size=4),
-)
-acls = st.lists(sections, max_size=4).map(
-    lambda sections: [
-        (head, [rule for rule in rules if head != "anonymous" or "%u" not in rule[1]])
-        for head, rules in sections
-    ]
-)
-Acl = list[tuple[str, list[tuple[str, str]]]]
-
-
-def naive_may(acl: Acl, identity: Identity, action: str, topic: str) -> bool:
-    """Look at every rule of the list, one after the other."""
-    heads = ("anonymous",) if identity.user is None else (f"user {identity.user}", "user *")
-    for head, rules in acl:
-        for verb, filter in rules:
-            if head not in heads or verb not in (action, "both"):
-                continue
-            names = [identity.user or ""] * ("%u" in filter) + [identity.client_id] * ("%c" in filter)
-            if any(name == "" or set(name) & set("+#/") for name in names):
-                continue
-            plain = filter.replace("%u", identity.user or "").replace("%c", identity.client_id)
-            is_system = plain.startswith("$") and not filter.startswith("$")
-            if matches(plain, topic) and not is_system:
-                return True
-    return False
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("access")
-    (folder / "users").write_text(f"a:{SECRET}\nb:{SECRET}\n")
-    return folder
-
-
-def load_acl(folder: Path, acl: Acl) -> FileAccess:
-    lines = (f"{head}\n" + "".join(f"  {verb} {filter}\n" for verb, filter in rules) for head, rules in acl)
-    (folder / "acl").write_text("".join(lines))
-    return FileAccess.load(folder / "users", folder / "acl", True)
-
-
-@settings(max_examples=300, deadline=None)
-@given(acls, identities, topics)
-def test_rights_agree_with_the_naive_model(folder: Path, acl: Acl, identity: Identity, topic: str) -> None:
-    access = load_acl(folder, acl)
-    assert access.may_publish(identity, topic) == naive_may(acl, identity, "publish", topic)
-    assert access.may_read(identity, topic) == naive_may(acl, identity, "subscribe", topic)
-
-
-@settings(max_examples=300, deadline=None)
-@given(acls, identities, plain_filters, st.lists(topics, min_size=5, max_size=20))
-def test_no_message_reaches_a_subscriber_who_may_not_read_it(
-    folder: Path, acl: Acl, identity: Identity, filter: str, some_topics: list[str]
-) -> None:
-    access = load_acl(folder, acl)
-    if access.may_subscribe(identity, filter):
-        for topic in some_topics:
-            assert not matches(filter, topic) or naive_may(acl, identity, "subscribe", topic)
+def test_open_access_knows_everyone() -> None:
+    for identity in (ALICE, ANYONE):
+        assert OpenAccess().is_known(identity)
+        assert not OpenAccess().is_outdated(identity)

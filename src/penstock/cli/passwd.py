@@ -3,6 +3,8 @@
 The password never stands on the command line, where other users of the machine could read it. The file
 is replaced in one step and readable by its owner alone, so a server that reads it at that moment sees
 the old or the new one. All other lines stay as they are, comments and mistakes included.
+
+Keys for SCRAM are made from the password too, so a change makes them anew where there were some.
 """
 
 import os
@@ -14,7 +16,9 @@ from typing import Annotated
 
 import typer
 
-from penstock.core.access import hash_password, is_user_name
+from penstock.core.identity import is_user_name
+from penstock.core.passwords import SCRAM_PREFIX, check_scram_name, encode_keys, hash_password
+from penstock.core.scram import METHOD, make_keys
 from penstock.errors import InvalidConfig
 
 MAX_PASSWORD_BYTES = 65535
@@ -26,26 +30,36 @@ def passwd(
     user: Annotated[str, typer.Argument(help="The name of the user.")],
     delete: Annotated[bool, typer.Option("--delete", help="Remove the user.")] = False,
     stdin: Annotated[bool, typer.Option("--stdin", help="Read the password from standard input.")] = False,
+    scram: Annotated[
+        bool | None,
+        typer.Option(
+            "--scram/--no-scram", help="Let the user also prove the password with SCRAM. Default: as before."
+        ),
+    ] = None,
 ) -> None:
     """Add, change or remove a user in a password file."""
     if not is_user_name(user):
         raise InvalidConfig(
             f"{user!r} cannot be a user name: it is empty, is * or has : # or odd blanks in it"
         )
-    if delete and stdin:
-        raise InvalidConfig("--delete needs no password, so it does not go with --stdin")
+    if delete and (stdin or scram is not None):
+        raise InvalidConfig("--delete needs no password, so it does not go with --stdin or --scram")
     lines = read_lines(file)
-    others = [line for line in lines if not is_line_of(user, line)]
-    is_known = len(others) < len(lines)
+    is_known = bool(lines_of(user, lines))
     if delete:
         if not is_known:
             raise InvalidConfig(f"{file}: there is no user {user!r}")
-        replace(file, others)
+        replace(file, [line for line in lines if not is_line_of(user, line)])
         print(f"removed {user} from {file}")
         return
-    line = f"{user}:{hash_password(read_password() if stdin else ask_password(user))}"
+    has_scram = any(map(is_for_scram, lines_of(user, lines))) if scram is None else scram
+    if has_scram:
+        check_name(user)
+    password = read_password() if stdin else ask_password(user)
+    line = f"{user}:{hash_password(password)}" + (f":{scram_field(password)}" if has_scram else "")
     replace(file, with_line(lines, user, line))
-    print(f"{'changed' if is_known else 'added'} {user} in {file}")
+    added = f", also for {METHOD}" if has_scram else ""
+    print(f"{'changed' if is_known else 'added'} {user} in {file}{added}")
 
 
 def read_lines(file: Path) -> list[str]:
@@ -65,6 +79,35 @@ def is_line_of(user: str, line: str) -> bool:
     """Tell whether a line is about this user."""
     name, colon, _ = line.strip().partition(":")
     return bool(colon) and name == user
+
+
+def lines_of(user: str, lines: list[str]) -> list[str]:
+    """The lines about this user; a file that somebody edited may have several."""
+    return [line for line in lines if is_line_of(user, line)]
+
+
+def is_for_scram(line: str) -> bool:
+    """Tell whether a line has keys for SCRAM."""
+    return f":{SCRAM_PREFIX}" in line
+
+
+def check_name(user: str) -> None:
+    """Refuse a name that clients could not give with SCRAM."""
+    try:
+        check_scram_name(user)
+    except ValueError as error:
+        raise InvalidConfig(
+            f"{user!r} cannot be a name for SCRAM: {error}; --no-scram does without"
+        ) from None
+
+
+def scram_field(password: bytes) -> str:
+    """The field of a line that lets the user prove the password without sending it."""
+    try:
+        return encode_keys(make_keys(password.decode()))
+    except ValueError:  # which characters they are is nobody else's business
+        text = "the password has characters that SCRAM does not allow; --no-scram does without"
+        raise InvalidConfig(text) from None
 
 
 def with_line(lines: list[str], user: str, line: str) -> list[str]:

@@ -7,47 +7,58 @@ topics is no matter of rights: core refuses that by itself.
 Passwords are checked with argon2, which is slow on purpose. So a door asks `verify_now` first, on the
 event loop, and only where that has no answer calls `verify` in a thread. What was verified a moment ago
 is remembered as a keyed digest, so that many clients coming back at once need not wait for argon2 again.
+Where a protocol allows to prove a password instead of sending it, a door asks for an `exchange`.
 """
 
-import hmac
 import os
-import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
-from hashlib import blake2b
 from pathlib import Path
-from threading import BoundedSemaphore, Lock
+from threading import BoundedSemaphore
 from typing import Protocol, Self
 
-from msgspec import Struct, field
+from msgspec import Struct
 
-from penstock.core.settings import TopicLimits
-from penstock.core.topics import SHARE_PREFIX, check_filter, covers, matches
-from penstock.errors import InvalidConfig, InvalidFilter
+from penstock.core.acl import Acl, is_level, read_acl
+from penstock.core.identity import Identity
+from penstock.core.passwords import (
+    Credentials,
+    RememberedPasswords,
+    decoys_like,
+    is_password,
+    read_passwords,
+)
+from penstock.core.scram import Decoys, ScramKeys, ScramServer
+from penstock.core.topics import covers, matches
 
-REMEMBERED_S = 300.0
-"""How long a verified password need not be verified again."""
-REMEMBERED_USERS = 100_000
+__all__ = ["SLOW_CHECKS_AT_ONCE", "Access", "Exchange", "FileAccess", "Identity", "OpenAccess", "is_level"]
+
 SLOW_CHECKS_AT_ONCE = 4
 """Each takes the 64 MiB that argon2 wants by default, so this many are part of the memory ceiling."""
 
-EVERY_USER = "*"
-_ANY_LENGTH = TopicLimits(max_bytes=65535, max_levels=65535)
-_STORED = re.compile(
-    r"\$argon2id\$v=\d+\$m=\d+,t=\d+,p=\d+\$[A-Za-z0-9+/]{11,}\$[A-Za-z0-9+/]{22,}", re.ASCII
-)
-_USUAL_COST = "$argon2id$v=19$m=65536,t=3,p=4"
-_NO_SECRET = f"${'A' * 22}${'A' * 43}"  # salt and digest that no password has
-_PLACEHOLDER = re.compile("(%[uc])")
-_COMMENT = re.compile(r"(?<=\S)\s+#.*")  # no valid filter holds a blank before its #
 
+class Exchange(Protocol):
+    """Messages to and fro until it is proven who somebody is; never slow."""
 
-class Identity(Struct, frozen=True):
-    """Who somebody turned out to be; `user` is None for who came without a name."""
+    @property
+    def method(self) -> str:
+        """How protocols call this kind of exchange."""
 
-    user: str | None
-    client_id: str
+    @property
+    def is_done(self) -> bool:
+        """Whether it has come to a good end."""
+
+    @property
+    def user(self) -> str | None:
+        """Who it turned out to be, once it is done."""
+
+    def answer(self, data: bytes) -> bytes:
+        """Take the client's next message and give ours; both may be empty, the client's only at first.
+
+        Raises:
+            BadCredentials: nobody comes in by this exchange any more.
+        """
 
 
 class Access(Protocol):
@@ -58,6 +69,15 @@ class Access(Protocol):
 
     def verify(self, user: str | None, password: bytes | None) -> bool:
         """Tell whether these credentials are good; it is slow and belongs into a thread."""
+
+    def exchange(self, method: str) -> Exchange | None:
+        """Begin to find out who somebody is in this way; None if there is no such way here."""
+
+    def is_known(self, identity: Identity) -> bool:
+        """Tell whether there still is such a user; after a reload there may not be."""
+
+    def is_outdated(self, identity: Identity) -> bool:
+        """Tell, right after a reload, whether it has replaced the password that this client came in with."""
 
     def may_publish(self, identity: Identity, topic: str) -> bool:
         """Tell whether messages to this topic are accepted from this client."""
@@ -80,6 +100,18 @@ class OpenAccess:
         """Accept anyone."""
         return True
 
+    def exchange(self, method: str) -> Exchange | None:
+        """There are no passwords that could be proven."""
+        return None
+
+    def is_known(self, identity: Identity) -> bool:
+        """Everyone is welcome, before and after."""
+        return True
+
+    def is_outdated(self, identity: Identity) -> bool:
+        """There are no passwords that could be replaced."""
+        return False
+
     def may_publish(self, identity: Identity, topic: str) -> bool:
         """Allow any topic."""
         return True
@@ -93,70 +125,49 @@ class OpenAccess:
         return True
 
 
-class Rule(Struct, frozen=True):
-    """One filter of the access list, cut at its placeholders."""
-
-    parts: tuple[str, ...]
-
-    def filter_for(self, identity: Identity) -> str | None:
-        """Put the client's names in; None where they would make the rule mean something else."""
-        if len(self.parts) == 1:
-            return self.parts[0]
-        names = {"%u": identity.user or "", "%c": identity.client_id}
-        if not all(is_level(names[part]) for part in self.parts if part in names):
-            return None
-        filter = "".join(names.get(part, part) for part in self.parts)
-        if filter.startswith("$") and not self.parts[0].startswith("$"):
-            return None  # a client that calls itself $SYS does not own $SYS
-        return filter
-
-
-class Grants(Struct):
-    """The rules for one kind of action, by user name; None holds those of the anonymous."""
-
-    rules: dict[str | None, list[Rule]] = field(default_factory=dict)
-
-    def filters_for(self, identity: Identity) -> Iterator[str]:
-        """The filters of the rules that apply to this client."""
-        holders = (None,) if identity.user is None else (identity.user, EVERY_USER)
-        for holder in holders:
-            for rule in self.rules.get(holder, ()):
-                filter = rule.filter_for(identity)
-                if filter is not None:
-                    yield filter
-
-
-class Acl(Struct):
-    """The access list."""
-
-    publish: Grants = field(default_factory=Grants)
-    subscribe: Grants = field(default_factory=Grants)
-
-
 class Contents(Struct, frozen=True):
     """What the files said when they were read last; None stands for a file that is not used."""
 
-    passwords: dict[str, str] | None
+    passwords: dict[str, Credentials] | None
     acl: Acl | None
     decoys: tuple[str, ...]
-    """Hashes that cost what those of users cost, for names that nobody has."""
+    """Hashes for names that nobody has."""
+    scram_decoys: Decoys
+    """Keys for names that nobody has, or not for SCRAM."""
+
+    def line_of(self, user: str) -> Credentials | None:
+        """What the password file says about a user."""
+        return None if self.passwords is None else self.passwords.get(user)
+
+    def scram_keys_of(self, user: str) -> ScramKeys:
+        """Keys to check a proof with; who has none gets a decoy, which everyone pays for."""
+        decoy = self.scram_decoys.keys_for(user)
+        line = self.line_of(user)
+        return decoy if line is None or line.scram is None else line.scram
 
 
 class FileAccess:
     """Users and rights from files.
 
-    Without a password file a name proves nothing, so everyone is anonymous. Without an access list
-    everyone who came in may do everything.
+    Without a password file a name proves nothing, so everyone without a certificate is anonymous. Without
+    an access list everyone who came in may do everything.
     """
 
     def __init__(
-        self, read: Callable[[], Contents], allow_anonymous: bool, remembered: "RememberedPasswords"
+        self,
+        read: Callable[[], Contents],
+        allow_anonymous: bool,
+        has_certificates: bool,
+        remembered: RememberedPasswords,
     ) -> None:
         self._read = read
         self._allow_anonymous = allow_anonymous
+        self._has_certificates = has_certificates
         self._remembered = remembered
         self._slots = BoundedSemaphore(SLOW_CHECKS_AT_ONCE)
         self._contents = read()  # replaced as a whole, so that threads see the old or the new one
+        self._gone: set[str] = set()  # users who had a line before the last reload
+        self._outdated: set[str] = set()  # users who had another line
 
     @classmethod
     def load(
@@ -165,15 +176,20 @@ class FileAccess:
         acl_file: Path | None,
         allow_anonymous: bool,
         monotonic: Callable[[], float] = time.monotonic,
+        has_certificates: bool = False,
     ) -> Self:
         """Read both files.
+
+        Args:
+            has_certificates: users may also be named by their certificates, which a door verifies. Such
+                users need no line in the password file, nor such a file.
 
         Raises:
             InvalidConfig: a file cannot be read or understood; the text names file and line.
         """
-        return cls(
-            partial(read_files, password_file, acl_file), allow_anonymous, RememberedPasswords(monotonic)
-        )
+        secret = os.urandom(32)  # stays with us, so what a stranger sees is the same after a reload
+        read = partial(read_files, password_file, acl_file, secret, has_certificates)
+        return cls(read, allow_anonymous, has_certificates, RememberedPasswords(monotonic))
 
     def reload(self) -> None:
         """Read both files again; after an error everything stays as it was.
@@ -181,19 +197,27 @@ class FileAccess:
         Raises:
             InvalidConfig: a file cannot be read or understood; the text names file and line.
         """
-        self._contents = self._read()
+        before, now = self._contents, self._read()
+        self._contents = now
+        changed = {user for user, line in (before.passwords or {}).items() if line != now.line_of(user)}
+        self._gone = {user for user in changed if now.line_of(user) is None}
+        self._outdated = changed - self._gone
 
     def verify_now(self, user: str | None, password: bytes | None) -> bool | None:
         """Answer for the anonymous, for the impossible and for who was verified a moment ago."""
-        passwords = self._contents.passwords
+        contents = self._contents
         if user is not None and "\0" in user:
             return False
-        if user is None or passwords is None:
+        if user is None:
             return self._allow_anonymous
+        if contents.passwords is None:
+            # A name proves nothing, and nobody is to be taken for the owner of a certificate.
+            return self._allow_anonymous and not self._has_certificates
         if not password:
             return False
+        line = contents.line_of(user)
         # A wrong password gets no quick "no": that would tell who exists and was here lately.
-        return self._remembered.has(user, passwords.get(user), password) or None
+        return (line is not None and self._remembered.has(user, line.hash, password)) or None
 
     def verify(self, user: str | None, password: bytes | None) -> bool:
         """Check a password with argon2, which takes as long for users that do not exist."""
@@ -202,14 +226,35 @@ class FileAccess:
             if answer is not None or user is None or password is None:
                 return bool(answer)
             contents = self._contents
-            stored = (contents.passwords or {}).get(user)
-            if stored is None:
+            line = contents.line_of(user)
+            if line is None:
                 is_password(password, contents.decoys[hash(user) % len(contents.decoys)])
                 return False
-            if not is_password(password, stored):
+            if not is_password(password, line.hash):
                 return False
-            self._remembered.add(user, stored, password)
+            if self._contents.line_of(user) != line:  # the files were read again meanwhile
+                return False
+            self._remembered.add(user, line.hash, password)
             return True
+
+    def exchange(self, method: str) -> Exchange | None:
+        """SCRAM-SHA-256, if there is a password file; who has no keys in it fails at the end."""
+        if method != ScramServer.method or self._contents.passwords is None:
+            return None
+        return ScramServer(self._scram_keys_of)
+
+    def is_known(self, identity: Identity) -> bool:
+        """Users have a line, or came with a certificate and never had one; the anonymous are allowed."""
+        user = self._proven(identity).user
+        if user is None:
+            return self._allow_anonymous
+        if self._contents.line_of(user) is not None:
+            return True
+        return self._has_certificates and user not in self._gone
+
+    def is_outdated(self, identity: Identity) -> bool:
+        """Tell whether the user's line was another one before the last reload."""
+        return identity.user in self._outdated
 
     def may_publish(self, identity: Identity, topic: str) -> bool:
         """Tell whether some publish rule matches the topic."""
@@ -232,175 +277,22 @@ class FileAccess:
             matches(rule, topic) for rule in acl.subscribe.filters_for(self._proven(identity))
         )
 
+    def _scram_keys_of(self, user: str) -> ScramKeys:
+        return self._contents.scram_keys_of(user)  # of the present contents, whenever it is asked
+
     def _proven(self, identity: Identity) -> Identity:
-        return Identity(None, identity.client_id) if self._contents.passwords is None else identity
+        """Without a password file only a certificate proves a name."""
+        is_proven = self._contents.passwords is not None or self._has_certificates
+        return identity if is_proven else Identity(None, identity.client_id)
 
 
-# Passwords
-
-
-class RememberedPasswords:
-    """Who was verified lately: one entry a user, of which the oldest goes when there are too many.
-
-    A digest is made from the stored hash as well, so it is worth nothing once the user's line changed.
-    """
-
-    def __init__(self, monotonic: Callable[[], float], limit: int = REMEMBERED_USERS) -> None:
-        self._monotonic = monotonic
-        self._limit = limit
-        self._key = os.urandom(blake2b.MAX_KEY_SIZE)
-        self._entries: dict[str, tuple[bytes, float]] = {}
-        self._lock = Lock()  # verifications end in several threads at once
-
-    def add(self, user: str, stored: str, password: bytes) -> None:
-        """Remember that this password belongs to this stored hash."""
-        entry = (self._digest(stored, password), self._monotonic() + REMEMBERED_S)
-        with self._lock:
-            self._entries.pop(user, None)
-            if len(self._entries) >= self._limit:
-                del self._entries[next(iter(self._entries))]
-            self._entries[user] = entry
-
-    def has(self, user: str, stored: str | None, password: bytes) -> bool:
-        """Tell whether this very password is remembered for the user's present hash."""
-        entry = self._entries.get(user)
-        if entry is None or stored is None:
-            return False
-        digest, until = entry
-        return self._monotonic() < until and hmac.compare_digest(digest, self._digest(stored, password))
-
-    def _digest(self, stored: str, password: bytes) -> bytes:
-        return blake2b(b"%s\0%s" % (stored.encode(), password), key=self._key, digest_size=32).digest()
-
-
-def hash_password(password: bytes) -> str:
-    """Make what the password file holds instead of a password."""
-    from argon2 import PasswordHasher  # noqa: PLC0415 - only who uses passwords pays for loading it
-
-    return PasswordHasher().hash(password)
-
-
-def is_password(password: bytes, stored: str) -> bool:
-    """Tell whether this hash was made from this password."""
-    from argon2 import PasswordHasher  # noqa: PLC0415 - only who uses passwords pays for loading it
-    from argon2.exceptions import InvalidHashError, VerificationError  # noqa: PLC0415
-
-    try:
-        return PasswordHasher().verify(stored, password)
-    except (InvalidHashError, VerificationError):
-        return False
-
-
-def is_user_name(name: str) -> bool:
-    """Tell whether both files can hold this name and mean one user by it."""
-    return (
-        name.isprintable()
-        and name == name.strip()
-        and name not in ("", EVERY_USER)
-        and not set(name) & {*":#"}
-    )
-
-
-def is_level(name: str) -> bool:
-    """Tell whether a name can stand in a filter and mean nothing but itself."""
-    return bool(name) and not set(name) & {*"/+#\0"}
-
-
-# Files
-
-
-class Line(Struct, frozen=True):
-    """A line that says something, and where it stands."""
-
-    file: Path
-    number: int
-    text: str
-
-    def error(self, text: str) -> InvalidConfig:
-        """A complaint about this line."""
-        return InvalidConfig(f"{self.file}:{self.number}: {text}")
-
-
-def read_files(password_file: Path | None, acl_file: Path | None) -> Contents:
-    """Read the password file and the access list, as far as there are any."""
+def read_files(
+    password_file: Path | None, acl_file: Path | None, secret: bytes, has_certificates: bool
+) -> Contents:
+    """Read the password file and the access list, as far as there are any; the secret is for decoys."""
     passwords = None if password_file is None else read_passwords(password_file)
-    acl = None if acl_file is None else read_acl(acl_file, has_users=passwords is not None)
-    costs = {stored.rsplit("$", 2)[0] for stored in (passwords or {}).values()} or {_USUAL_COST}
-    return Contents(passwords, acl, tuple(cost + _NO_SECRET for cost in sorted(costs)))
-
-
-def read_passwords(file: Path) -> dict[str, str]:
-    """Read lines of `name:$argon2id$...`."""
-    passwords: dict[str, str] = {}
-    for line in _lines(file):
-        name, _, stored = line.text.partition(":")
-        if not is_user_name(name):
-            raise line.error("a line is a user name, a colon and an argon2id hash")
-        if not _STORED.fullmatch(stored):
-            raise line.error(f"what follows {name!r} is no argon2id hash: make one with `penstock passwd`")
-        if name in passwords:
-            raise line.error(f"{name!r} has a line already")
-        passwords[name] = stored
-    return passwords
-
-
-def read_acl(file: Path, *, has_users: bool) -> Acl:
-    """Read sections of rules, each below the line that says whose they are."""
-    acl = Acl()
-    targets = {"publish": (acl.publish,), "subscribe": (acl.subscribe,), "both": (acl.publish, acl.subscribe)}
-    holder: str | None = ""  # nobody yet
-    for line in _lines(file):
-        word, *rest = line.text.split(maxsplit=1)
-        argument = _COMMENT.sub("", rest[0]) if rest else ""
-        if word in targets:
-            if holder == "":
-                raise line.error("a rule stands below a line `user <name>`, `user *` or `anonymous`")
-            rule = _rule(line, argument, holder)
-            for grants in targets[word]:
-                grants.rules.setdefault(holder, []).append(rule)
-        elif word == "user":
-            holder = _holder(line, argument, has_users)
-        elif word == "anonymous" and (not argument or argument.startswith("#")):
-            holder = None
-        else:
-            raise line.error(
-                "expected `user`, `publish`, `subscribe` or `both` with a word, or `anonymous` alone"
-            )
-    return acl
-
-
-def _holder(line: Line, name: str, has_users: bool) -> str:
-    if name != EVERY_USER and not is_user_name(name):
-        raise line.error("`user` is followed by a name, or by * for every user")
-    if not has_users:
-        raise line.error("rules for users need a password file: without one everyone is anonymous")
-    return name
-
-
-def _rule(line: Line, filter: str, holder: str | None) -> Rule:
-    try:
-        check_filter(filter, _ANY_LENGTH)
-    except InvalidFilter as error:
-        raise line.error(str(error)) from error
-    if filter.startswith(SHARE_PREFIX):
-        raise line.error("rules are about topics: shared subscriptions need what plain ones need")
-    if holder is None and "%u" in filter:
-        raise line.error("%u stands for the user name, and the anonymous have none")
-    return Rule(tuple(_PLACEHOLDER.split(filter)))
-
-
-def _lines(file: Path) -> Iterator[Line]:
-    """The lines that are neither empty nor a comment."""
-    try:
-        data = file.read_bytes()
-    except OSError as error:
-        raise InvalidConfig(f"{file}: cannot be read: {error.strerror}") from error
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        number = data.count(b"\n", 0, error.start) + 1
-        raise InvalidConfig(f"{file}:{number}: this is not UTF-8") from error
-    for number, line in enumerate(text.split("\n"), 1):
-        words = line.strip()
-        if words and not words.startswith("#"):
-            yield Line(file, number, words)
+    has_users = passwords is not None or has_certificates
+    acl = None if acl_file is None else read_acl(acl_file, has_users=has_users)
+    users = (passwords or {}).values()
+    scram_decoys = Decoys(secret, (user.scram for user in users if user.scram is not None))
+    return Contents(passwords, acl, decoys_like(users), scram_decoys)
