@@ -3,7 +3,26 @@
 from math import ceil
 from typing import Protocol
 
+from msgspec import Struct
+
 from penstock.core.clock import Clock, Scheduler
+
+
+class Peer(Struct, frozen=True):
+    """Who is at the other end of a connection, as far as the way in can tell."""
+
+    host: str
+    port: int
+    certificate_name: str | None = None
+    """The common name of a client certificate that was verified."""
+
+    def __str__(self) -> str:
+        return address(self.host, self.port)
+
+
+def address(host: str, port: int) -> str:
+    """Host and port as they are written together."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 class Door(Protocol):

@@ -1,0 +1,154 @@
+"""How many connections one address may have and make, before anything is read from them.
+
+All doors share one guard. It counts by what a stranger cannot change at will: an IPv4 address, or the
+/64 network of an IPv6 one. What it remembers is bounded, whoever comes: open connections are counted as
+long as they are open, and of the addresses that come too fast only the latest are known.
+"""
+
+import socket
+from collections import OrderedDict
+from enum import StrEnum
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from penstock.core.clock import Clock
+from penstock.core.rate import TokenBucket
+
+ADDRESSES_REMEMBERED = 65_536
+"""Addresses whose rate is known, about 20 MB; of more than these the one that came first starts anew."""
+REFUSED_REMEMBERED = 1_024
+"""Addresses among which the worst is looked for each second; the count itself is exact."""
+FORGOTTEN_AT_ONCE = 5_000
+"""Idle addresses that one `reap` forgets, so that it never takes long."""
+REPORT_INTERVAL_S = 1.0
+MAPPED = bytes(10) + b"\xff\xff"
+"""What IPv4 addresses begin with when they are written as IPv6."""
+
+
+class GuardSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How many connections one address may have and make; an IPv6 address counts with its /64 network."""
+
+    per_address: Annotated[int, Meta(ge=0)] = 0
+    """Most connections from one address at the same time; 0 means no limit."""
+    rate_per_address: Annotated[float, Meta(ge=0)] = 0.0
+    """New connections a second from one address; 0 means no limit."""
+    burst_per_address: Annotated[int, Meta(ge=1)] = 100
+    """New connections from one address that may come at once, before `rate_per_address` holds them back."""
+
+
+class Verdict(StrEnum):
+    """What becomes of a new connection."""
+
+    ADMITTED = "admitted"
+    TOO_MANY = "too-many"
+    TOO_FAST = "too-fast"
+
+
+class Refusals(Struct, frozen=True):
+    """What was refused since the last time this was told, and who was refused most."""
+
+    too_many: int
+    too_fast: int
+    worst: str
+    worst_count: int
+
+
+class Guard:
+    """Decides about each new connection. One that was admitted is to `leave` when it ends.
+
+    `is_needed` tells whether there is a limit at all; if there is none, nobody has to ask or to leave.
+    """
+
+    def __init__(self, settings: GuardSettings, clock: Clock) -> None:
+        self._most = settings.per_address
+        self._rate = settings.rate_per_address
+        self._burst = settings.burst_per_address
+        self._clock = clock
+        self.is_needed = bool(self._most or self._rate)
+        self._open: dict[str, int] = {}
+        self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()  # the latest last
+        self._too_many = self._too_fast = 0
+        self._refused: dict[str, int] = {}
+        self._reported_at = clock.monotonic() - REPORT_INTERVAL_S
+
+    def enter(self, host: str) -> Verdict:
+        """Decide about a connection from an address, and count it if it is admitted."""
+        if not self.is_needed:
+            return Verdict.ADMITTED
+        name = network_of(host)
+        count = self._open.get(name, 0)
+        if self._most and count >= self._most:
+            self._too_many += 1
+            self._note_refused(name)
+            return Verdict.TOO_MANY
+        if self._rate and not self._bucket(name).take(1, self._clock.monotonic()):
+            self._too_fast += 1
+            self._note_refused(name)
+            return Verdict.TOO_FAST
+        if self._most:
+            self._open[name] = count + 1
+        return Verdict.ADMITTED
+
+    def leave(self, host: str) -> None:
+        """A connection that was admitted has ended."""
+        if not self._most:
+            return
+        name = network_of(host)
+        count = self._open.get(name, 0)
+        if count > 1:
+            self._open[name] = count - 1
+        else:
+            self._open.pop(name, None)
+
+    def reap(self) -> Refusals | None:
+        """Once a second: forget idle addresses, and tell what was refused.
+
+        Answers None if nothing was, and if less than a second has passed since the last answer; so
+        whoever writes a line for each answer fills no disk.
+        """
+        now = self._clock.monotonic()
+        self._forget_idle(now)
+        if not self._refused or now < self._reported_at + REPORT_INTERVAL_S:
+            return None
+        worst = max(self._refused, key=self._refused.__getitem__)
+        refusals = Refusals(self._too_many, self._too_fast, worst, self._refused[worst])
+        self._too_many = self._too_fast = 0
+        self._refused = {}
+        self._reported_at = now
+        return refusals
+
+    def _bucket(self, name: str) -> TokenBucket:
+        bucket = self._buckets.get(name)
+        if bucket is not None:
+            self._buckets.move_to_end(name)
+            return bucket
+        if len(self._buckets) >= ADDRESSES_REMEMBERED:
+            self._buckets.popitem(last=False)
+        bucket = self._buckets[name] = TokenBucket(self._rate, self._burst)
+        return bucket
+
+    def _forget_idle(self, now: float) -> None:
+        """Forget, from the oldest on, who may come as often as someone new."""
+        for _ in range(FORGOTTEN_AT_ONCE):
+            oldest = next(iter(self._buckets), None)
+            if oldest is None or not self._buckets[oldest].is_full(now):
+                return
+            del self._buckets[oldest]
+
+    def _note_refused(self, name: str) -> None:
+        if name in self._refused or len(self._refused) < REFUSED_REMEMBERED:
+            self._refused[name] = self._refused.get(name, 0) + 1
+
+
+def network_of(host: str) -> str:
+    """What an address is counted by; a name that is no address stands for itself."""
+    if ":" not in host:
+        return host
+    try:
+        packed = socket.inet_pton(socket.AF_INET6, host.partition("%")[0])  # less the interface
+    except OSError:
+        return host
+    if packed.startswith(MAPPED):
+        return socket.inet_ntop(socket.AF_INET, packed[len(MAPPED) :])
+    return socket.inet_ntop(socket.AF_INET6, packed[:8] + bytes(8)) + "/64"

@@ -1,0 +1,136 @@
+"""The opening handshake: what a request must bring, and the answer to it.
+
+There is no socket here: an HTTP server that has read a request itself can ask for the answer. A web page can
+make its visitor's browser connect anywhere, also to servers that only the visitor can reach. So `Origin` must
+say that the page is of this host or listed, and `Host` must be a name that is ours: a page whose own name was
+made to point at this server (DNS rebinding) has an origin that agrees with its host. Programs that are no
+browsers send no `Origin`, and pass.
+"""
+
+import re
+from collections.abc import Sequence
+from http import HTTPStatus
+from ipaddress import ip_address
+
+from msgspec import Struct
+from websockets.datastructures import MultipleValuesError
+from websockets.exceptions import NegotiationError
+from websockets.http11 import Request, Response
+from websockets.server import ServerProtocol
+from websockets.typing import Subprotocol
+
+from penstock.doors.websocket.settings import WebSocketSettings
+
+ANY = "*"
+HOST = re.compile(r"(\[[^]\s]+\]|[^][@/:?#\s]+)(?::\d{1,5})?")
+ORIGIN = re.compile(rf"[a-z][a-z0-9+.-]*://{HOST.pattern}", re.IGNORECASE)
+
+
+class Terms(Struct, frozen=True, kw_only=True):
+    """What one listener asks of those who come."""
+
+    path: str
+    subprotocols: tuple[str, ...]
+    """One of them must be offered; the first of ours that is offered is spoken."""
+    host: str
+    """The address or name that is listened on."""
+    limit_bytes: int
+    """Largest frame, until the inner protocol sets another."""
+    timeout_s: float
+    """Longest a handshake may take."""
+    settings: WebSocketSettings = WebSocketSettings()
+
+
+class _Refusal(Exception):
+    def __init__(self, status: HTTPStatus, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+def read_request(head: bytes) -> Request | None:
+    """The request that a head holds, up to its empty line; None if it is not valid."""
+    engine = ServerProtocol()
+    engine.receive_data(head)
+    return next((event for event in engine.events_received() if isinstance(event, Request)), None)
+
+
+def answer(request: Request, terms: Terms) -> Response:
+    """101 if the request is one to accept, otherwise a status and a text that say why not."""
+
+    def select(_: ServerProtocol, offered: Sequence[Subprotocol]) -> Subprotocol:
+        for subprotocol in terms.subprotocols:
+            if subprotocol in offered:
+                return Subprotocol(subprotocol)
+        raise NegotiationError(f"the sub-protocol {' or '.join(terms.subprotocols)} must be offered")
+
+    engine = ServerProtocol(select_subprotocol=select)
+    try:
+        _check(request, terms)
+    except _Refusal as refusal:
+        return engine.reject(refusal.status, f"{refusal}\n")
+    response = engine.accept(request)
+    if response.status_code != HTTPStatus.SWITCHING_PROTOCOLS:
+        response.headers["Sec-WebSocket-Version"] = "13"  # RFC 6455, 4.4
+    return response
+
+
+def refusal(status: HTTPStatus, text: str) -> Response:
+    """The answer to what could not even be read."""
+    return ServerProtocol().reject(status, f"{text}\n")
+
+
+def _check(request: Request, terms: Terms) -> None:
+    host = _only(request, "Host")
+    if host is None:
+        raise _Refusal(HTTPStatus.BAD_REQUEST, "Host is missing")
+    name = _name_in(HOST, host)
+    if not _is_ours(name, terms):
+        raise _Refusal(
+            HTTPStatus.MISDIRECTED_REQUEST, f"Host {host!r} is no name of this server: see websocket.hosts"
+        )
+    if request.path.partition("?")[0] != terms.path:
+        raise _Refusal(HTTPStatus.NOT_FOUND, f"nothing here: WebSocket clients connect to {terms.path}")
+    origin = _only(request, "Origin")
+    if origin is not None and not _is_welcome(origin, name, terms.settings.origins):
+        raise _Refusal(HTTPStatus.FORBIDDEN, f"Origin {origin!r} is not allowed: see websocket.origins")
+
+
+def _only(request: Request, header: str) -> str | None:
+    try:
+        return request.headers.get(header)
+    except MultipleValuesError:
+        raise _Refusal(HTTPStatus.BAD_REQUEST, f"{header} is given twice") from None
+
+
+def _is_ours(name: str, terms: Terms) -> bool:
+    if not name:
+        return False
+    listed = terms.settings.hosts
+    known = {"localhost", _name_in(HOST, terms.host), *(_name_in(HOST, each) for each in listed)}
+    return name in known or ANY in listed or _is_address(name)
+
+
+def _is_welcome(origin: str, host_name: str, listed: tuple[str, ...]) -> bool:
+    name = _name_in(ORIGIN, origin)
+    if name == host_name:  # which is never empty
+        return True
+    known = {_plain(each) for each in listed} - {""}  # an empty entry is no origin, and no name either
+    return ANY in known or _plain(origin) in known or name in known
+
+
+def _name_in(pattern: re.Pattern[str], value: str) -> str:
+    """The host name or address, without scheme and port; empty if it is not well formed."""
+    found = pattern.fullmatch(value)
+    return _plain(found[1]) if found else ""
+
+
+def _plain(name: str) -> str:
+    return name.lower().rstrip("/.")
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,256 @@
+"""An open WebSocket, to the door's protocol the same as a socket.
+
+It stands between two asyncio worlds: a protocol to the socket's transport, and a transport to the inner
+protocol. What the inner protocol writes at once is one binary frame; all payload of one read reaches it in
+one call.
+"""
+
+import asyncio
+from typing import Any, Protocol
+
+import structlog
+from websockets.frames import CloseCode
+
+from penstock.doors.base import Peer, address
+from penstock.doors.websocket.frames import (
+    CLOSE,
+    PONG,
+    FrameError,
+    FrameReader,
+    binary_header,
+    close_payload,
+    control_frame,
+)
+
+log = structlog.get_logger("penstock.websocket")
+
+CLOSING_TIMEOUT_S = 5.0
+"""How long the last bytes may take to leave, and the peer to close its side."""
+JOINED_BELOW_BYTES = 16 * 1024
+"""Smaller writes are joined with their header, into one segment or TLS record. Larger ones are not copied:
+they may be shared by very many connections."""
+
+
+class Inner(Protocol):
+    """What a door's protocol has to have."""
+
+    def connection_made(self, transport: asyncio.BaseTransport, /) -> None: ...
+
+    def data_received(self, data: bytes, /) -> None: ...
+
+    def pause_writing(self) -> None: ...
+
+    def resume_writing(self) -> None: ...
+
+    def connection_lost(self, error: Exception | None, /) -> None: ...
+
+
+class WebSocketTransport(asyncio.BufferedProtocol, asyncio.Transport):
+    """One connection after its handshake; `start` begins it.
+
+    Args:
+        buffer: filled and emptied in one step of the loop, so one is enough for all connections.
+        limit_bytes: of one frame.
+        peer: who it is, if the way here could tell.
+    """
+
+    __slots__ = (
+        "_buffer",
+        "_has_said_close",
+        "_inner",
+        "_is_deaf",
+        "_is_full",
+        "_loop",
+        "_peer",
+        "_reader",
+        "_socket",
+        "_timer",
+    )
+
+    def __init__(
+        self,
+        socket: asyncio.Transport,
+        inner: Inner,
+        buffer: memoryview,
+        limit_bytes: int,
+        peer: Peer | None = None,
+    ) -> None:
+        super().__init__()
+        self._socket = socket
+        self._inner = inner
+        self._peer = peer
+        self._buffer = buffer
+        self._reader = FrameReader(limit_bytes)
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._has_said_close = False  # nothing more may be written
+        self._is_deaf = False  # nothing more is read
+        self._is_full = False
+
+    def start(self, data: bytes = b"") -> None:
+        """Take over the socket, and what was read from it behind the handshake."""
+        self._socket.set_protocol(self)
+        self._inner.connection_made(self)
+        if data:
+            self._take(data)
+
+    # The socket's protocol
+
+    def get_buffer(self, size_hint: int) -> memoryview:
+        return self._buffer
+
+    def buffer_updated(self, size: int) -> None:
+        self._take(bytes(self._buffer[:size]))
+
+    def eof_received(self) -> None:
+        self._limit_closing()  # the loop closes the socket when everything written has left
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._has_said_close = self._is_deaf = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._inner.connection_lost(error)
+
+    def pause_writing(self) -> None:
+        self._is_full = True
+        self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._is_full = False
+        self._answer_ping()
+        self._inner.resume_writing()
+
+    def _take(self, data: bytes) -> None:
+        if self.is_closing():
+            return
+        reader = self._reader
+        payload = reader.feed(data)
+        if payload:
+            self._inner.data_received(payload)
+            if self.is_closing():
+                return
+        if reader.ping is not None and not self._is_full:
+            self._answer_ping()
+        if reader.close is not None:
+            self._on_close(reader.close)
+        elif reader.error is not None:
+            self._on_error(reader.error)
+
+    def _answer_ping(self) -> None:
+        """One pong for all pings that came meanwhile: a peer that reads no pongs makes nothing grow."""
+        ping, self._reader.ping = self._reader.ping, None
+        if ping is not None and not self._has_said_close:
+            self._socket.write(control_frame(PONG, ping))
+
+    def _on_close(self, payload: bytes) -> None:
+        self._say_close(payload)
+        self._is_deaf = True
+        self._close_socket()
+
+    def _on_error(self, error: FrameError) -> None:
+        log.info("bad frame", peer=name_of(self._peer, self._socket), code=int(error.code), detail=str(error))
+        self._say_close(close_payload(error.code, str(error)))
+        self._is_deaf = True
+        hang_up(self._socket)
+        self._limit_closing()
+
+    # The inner protocol's transport
+
+    @property
+    def limit_bytes(self) -> int:
+        """Largest frame that is taken; a larger one closes with 1009."""
+        return self._reader.limit_bytes
+
+    @limit_bytes.setter
+    def limit_bytes(self, limit_bytes: int) -> None:
+        self._reader.limit_bytes = limit_bytes
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Send some bytes as one binary frame; after a close they go nowhere."""
+        if self._has_said_close or not data:
+            return
+        header = binary_header(len(data))
+        if len(data) < JOINED_BELOW_BYTES:
+            self._socket.write(header + data)
+        else:
+            self._socket.writelines((header, data))
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        """Send nothing more, and close when the peer has done so; abort if that takes too long."""
+        if not self.is_closing():
+            self._say_close(close_payload(CloseCode.NORMAL_CLOSURE))
+            self._limit_closing()
+
+    def close(self) -> None:
+        """Close when everything written has left, whatever the peer does; abort if that takes too long."""
+        if not self.is_closing():
+            self._say_close(close_payload(CloseCode.NORMAL_CLOSURE))
+            self._close_socket()
+
+    def abort(self) -> None:
+        self._socket.abort()
+
+    def is_closing(self) -> bool:
+        return self._is_deaf or self._socket.is_closing()
+
+    def is_reading(self) -> bool:
+        return not self._is_deaf and self._socket.is_reading()
+
+    def pause_reading(self) -> None:
+        if not self.is_closing():
+            self._socket.pause_reading()
+
+    def resume_reading(self) -> None:
+        if not self.is_closing():
+            self._socket.resume_reading()
+
+    def get_write_buffer_size(self) -> int:
+        return self._socket.get_write_buffer_size()
+
+    def get_write_buffer_limits(self) -> tuple[int, int]:
+        return self._socket.get_write_buffer_limits()
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self._socket.set_write_buffer_limits(high, low)
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._socket.get_extra_info(name, default)
+
+    # Closing
+
+    def _say_close(self, payload: bytes) -> None:
+        if not self._has_said_close:
+            self._has_said_close = True
+            self._socket.write(control_frame(CLOSE, payload))
+
+    def _close_socket(self) -> None:
+        if not self._socket.is_closing():
+            self._socket.close()
+        self._limit_closing()
+
+    def _limit_closing(self) -> None:
+        if self._timer is None:
+            self._timer = self._loop.call_later(CLOSING_TIMEOUT_S, self._socket.abort)
+
+
+def hang_up(socket: asyncio.Transport) -> None:
+    """End a connection whose peer may still be sending.
+
+    Closing would then reset it, and take with it what the peer has not read yet. So only our direction is
+    closed where that is possible; TLS has no such thing.
+    """
+    if socket.can_write_eof():
+        socket.write_eof()
+    else:
+        socket.close()
+
+
+def name_of(peer: Peer | None, socket: asyncio.BaseTransport) -> str:
+    """Who is at the other end, for the log."""
+    if peer is not None:
+        return str(peer)
+    name = socket.get_extra_info("peername")
+    return address(*name[:2]) if name else ""

@@ -1,0 +1,27 @@
+"""What the stories of WebSocket share. Each is told on both event loops."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
+
+import pytest
+import uvloop
+
+from tests.doors.websocket.peers import Hall
+
+
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    return {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+
+
+@pytest.fixture
+async def hall() -> AsyncIterator[Hall]:
+    """Listens where a test tells it to; whatever peers did, the loop has nothing to complain about."""
+    complaints: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+    hall = Hall()
+    yield hall
+    await hall.close()
+    assert complaints == []
