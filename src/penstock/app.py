@@ -4,17 +4,23 @@ import asyncio
 import gc
 import ipaddress
 import time
+from collections.abc import Callable
 from pathlib import Path
 from secrets import token_hex
 
 import structlog
+from msgspec.structs import asdict
 
+from penstock import __version__
 from penstock.config import Settings, core_settings
 from penstock.core.access import Access, FileAccess, OpenAccess
 from penstock.core.broker import Broker
 from penstock.core.clock import Clock, SystemClock
+from penstock.core.reporting import Reporting
 from penstock.doors.base import Door
+from penstock.doors.guard import Guard
 from penstock.doors.mqtt.door import MqttDoor
+from penstock.doors.tls import Certificates
 from penstock.errors import InvalidConfig
 from penstock.storage.memory import MemoryLog, MemoryStateStore
 
@@ -33,7 +39,7 @@ class Server:
         self.settings = settings
         self._clock = clock or SystemClock()
         self._loop = asyncio.get_running_loop()
-        self._reaper: asyncio.TimerHandle | None = None
+        self._timers: dict[str, asyncio.TimerHandle] = {}
         self.node_id = settings.node_id or f"node-{token_hex(4)}"
         core = core_settings(settings)
         self.broker = Broker(
@@ -45,8 +51,19 @@ class Server:
             self._loop,
             self.node_id,
         )
-        self.mqtt = MqttDoor(settings.mqtt, self.broker, self._clock, settings.host)
-        self.doors: list[Door] = [self.mqtt] if settings.mqtt.port is not None else []
+        self._reporting = Reporting(self.broker, self._clock, __version__)
+        self._guard = Guard(settings.connections, self._clock)
+        self._certificates = Certificates.load(settings.tls)
+        self.mqtt = MqttDoor(
+            settings.mqtt,
+            self.broker,
+            self._clock,
+            settings.host,
+            certificates=self._certificates,
+            websocket=settings.websocket,
+            guard=self._guard,
+        )
+        self.doors: list[Door] = [self.mqtt] if self.mqtt.is_wanted else []
 
     async def start(self) -> None:
         """Open every door.
@@ -62,15 +79,20 @@ class Server:
                 for opened in self.doors:
                     await opened.close()
                 raise
-        self._schedule_reaper()
+        self._repeat("reap", self.settings.reaper_interval_ms / 1000, self._reap)
+        if self.settings.sys_interval_s:
+            self._reporting.publish()
+            self._repeat("report", self.settings.sys_interval_s, self._reporting.publish)
+        if self._certificates is not None and self.settings.tls.check_interval_s:
+            self._repeat("certificates", self.settings.tls.check_interval_s, self._renew_certificates)
         for door in self.doors:
             log.info("listening", door=door.name, addresses=" ".join(door.addresses()))
 
     async def stop(self) -> None:
         """Drain: take nothing new, deliver what was taken, say goodbye, wait for the last byte."""
         deadline = time.monotonic() + self.settings.shutdown_timeout_s
-        if self._reaper is not None:
-            self._reaper.cancel()
+        for timer in self._timers.values():
+            timer.cancel()
         for door in self.doors:
             await door.close()
         self.broker.stop()
@@ -82,7 +104,12 @@ class Server:
         log.info("stopped", **{key: value for key, value in self.broker.counters.snapshot().items() if value})
 
     def reload(self) -> None:
-        """Read the password and ACL files again; what they say counts from the next packet on."""
+        """Read certificates, passwords and rights again; what they say counts from now on."""
+        self._reload_access()
+        if self._certificates is not None:
+            self._renew_certificates(is_asked=True)
+
+    def _reload_access(self) -> None:
         access = self.broker.access
         if not isinstance(access, FileAccess):
             return
@@ -94,13 +121,33 @@ class Server:
         self.broker.forget_rights()
         log.info("access files reloaded")
 
-    def _schedule_reaper(self) -> None:
-        interval = self.settings.reaper_interval_ms / 1000
-        self._reaper = self._loop.call_later(interval, self._reap)
+    def _renew_certificates(self, *, is_asked: bool = False) -> None:
+        """Take certificates from now on that were put in place of the present ones."""
+        assert self._certificates is not None
+        try:
+            if is_asked:
+                self._certificates.reload()
+            elif not self._certificates.reload_if_changed():
+                return
+        except InvalidConfig as error:
+            log.error("certificates not reloaded", reason=str(error))
+            return
+        log.info("certificates reloaded")
+
+    def _repeat(self, name: str, interval_s: float, action: Callable[[], None]) -> None:
+        """Do something at intervals until the server stops."""
+
+        def again() -> None:
+            self._repeat(name, interval_s, action)
+            action()
+
+        self._timers[name] = self._loop.call_later(interval_s, again)
 
     def _reap(self) -> None:
-        self._schedule_reaper()
         self.broker.reap()
+        refusals = self._guard.reap() if self._guard.is_needed else None
+        if refusals is not None:
+            log.warning("connections refused by address", **asdict(refusals))
 
 
 def build_access(settings: Settings) -> Access:
@@ -111,17 +158,19 @@ def build_access(settings: Settings) -> Access:
     """
     access = settings.access
     if access.password_file is None and access.acl_file is None:
-        if not is_loopback(settings.host) and not access.allow_anonymous:
+        is_decided = access.allow_anonymous or (settings.tls.name_as_user and access.allow_anonymous is False)
+        if not is_loopback(settings.host) and not is_decided:
             raise InvalidConfig(
                 f"host: {settings.host} is not loopback and there is no access.password_file; "
                 "give one, or say --allow-anonymous"
             )
-        return OpenAccess()
+        if not settings.tls.name_as_user:
+            return OpenAccess()
     # Whoever gives a password file means that people should log in, on loopback too.
     allow_anonymous = access.allow_anonymous or (access.allow_anonymous is None and not access.password_file)
     passwords = Path(access.password_file) if access.password_file else None
     rules = Path(access.acl_file) if access.acl_file else None
-    return FileAccess.load(passwords, rules, allow_anonymous)
+    return FileAccess.load(passwords, rules, allow_anonymous, has_certificates=settings.tls.name_as_user)
 
 
 def is_loopback(host: str) -> bool:

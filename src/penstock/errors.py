@@ -38,6 +38,12 @@ class NotAuthorized(PenstockError):
     code = "not-authorized"
 
 
+class InvalidPayload(PenstockError):
+    """The payload is not what the message says it is."""
+
+    code = "invalid-payload"
+
+
 class TooLarge(PenstockError):
     """A message, packet or body exceeds its limit in bytes."""
 

@@ -80,6 +80,19 @@ class Shape(Struct, frozen=True, gc=False):
     is_plain: bool
 
 
+def bare_shape(door: Door, qos: int, retain: bool) -> Shape:
+    """The shape of a run whose slab is the payload and nothing else."""
+    return _SHAPES[door, qos, retain]
+
+
+_SHAPES = {
+    (door, qos, retain): Shape("", door, qos, retain, is_plain=False)
+    for door in Door
+    for qos in range(3)
+    for retain in (False, True)
+}
+
+
 class Run(Struct, gc=False):
     """Consecutive publishes of one sender with the same topic and flags.
 

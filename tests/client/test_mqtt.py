@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Protocol
 from uuid import uuid4
 
@@ -36,10 +35,8 @@ from penstock.wire.mqtt.packets import (
     SubAck,
     Subscribe,
 )
+from tests.client.scripts import farewell, scripted, welcome
 
-Script = Callable[[PacketStream], Awaitable[None]]
-
-ACCEPTED = ConnAck()
 both_versions = pytest.mark.parametrize("version", list(Version))
 
 
@@ -50,40 +47,6 @@ class Server(Protocol):
 @pytest.fixture
 def topic() -> str:
     return f"test/{uuid4().hex}"
-
-
-@contextlib.asynccontextmanager
-async def scripted(script: Script, version: Version = Version.V5) -> AsyncIterator[int]:
-    """A server that follows a script with its first client; the port it listens on. Its failures are ours."""
-    played: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    async def on_connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        async with PacketStream(reader, writer, version) as stream:
-            try:
-                await script(stream)
-            except Exception as error:
-                played.set_exception(error)
-            else:
-                played.set_result(None)
-
-    listener = await asyncio.start_server(on_connection, "127.0.0.1", 0)
-    async with listener:
-        yield listener.sockets[0].getsockname()[1]
-        async with asyncio.timeout(5):
-            await played
-
-
-async def welcome(stream: PacketStream, connack: ConnAck = ACCEPTED) -> Connect:
-    """Take a CONNECT and answer it."""
-    connect = await stream.receive(5)
-    assert isinstance(connect, Connect)
-    await stream.send(connack)
-    return connect
-
-
-async def farewell(stream: PacketStream) -> None:
-    """Take the goodbye of a client that has nothing else to say."""
-    assert isinstance(await stream.receive(5), Disconnect)
 
 
 # Publishing and subscribing

@@ -7,6 +7,7 @@ from penstock.core.outbox import Entry
 from penstock.core.registry import Registry, Topic
 from penstock.core.retained import VAIN_NODES
 from penstock.core.settings import CoreSettings
+from penstock.core.value import Value
 from penstock.model import NEVER
 from penstock.testing import PlainForm, make_run
 
@@ -33,7 +34,7 @@ def topic(name: str, offset: int = 1, *, sender: str = "s", expires_at: float = 
     made = Registry(CoreSettings()).make(name)
     run = make_run(name, b"12345678", offset=offset, retain=True, expires_at=expires_at)
     run.client_id = sender
-    made.retained = run
+    made.retained = Value.of(run, run.shape)
     return made
 
 

@@ -48,7 +48,7 @@ def test_a_will_keeps_its_qos_its_properties_and_its_lifetime() -> None:
     assert (delivered.qos, delivered.left) == (1, 30)
     value = stage.broker.topics["will"].retained
     assert value is not None
-    assert (value.properties, value.client_id) == (properties, "c")
+    assert (value.run("will").properties, value.client_id) == (properties, "c")
 
 
 def test_a_delayed_will_waits_its_time() -> None:

@@ -69,6 +69,49 @@ def test_none_of_the_last_messages_is_none() -> None:
     assert stage.broker.history.last("a", 0) == ()
 
 
+# A retained value that is all there is
+
+
+def test_a_retained_value_is_the_history_of_a_topic_with_one_message() -> None:
+    stage, sender = stage_with_ring(10)
+    sender.publish("a", b"001", retain=True)
+    assert stage.broker.topics["a"].ring is None  # most such topics never get a second message
+    (run,) = stage.broker.history.last("a", 3)
+    assert (run.payload(), run.sequence, run.offset, run.client_id) == (b"001", 1, 1, "s")
+    chunk = stage.broker.history.since_sequence("a", 0)
+    assert (payloads(chunk), missing(chunk)) == ([b"001"], [])
+    assert payloads(stage.broker.history.since_sequence("a", 1)) == []
+
+
+@pytest.mark.parametrize("second", [b"002", b""])
+@pytest.mark.parametrize("retain", [True, False])
+def test_the_first_value_stays_when_more_comes(second: bytes, retain: bool) -> None:
+    stage, sender = stage_with_ring(10)
+    sender.publish("a", b"001", retain=True)
+    sender.publish("a", second, retain=retain)
+    sender.publish("a", b"003")
+    chunk = stage.broker.history.since_sequence("a", 0)
+    assert (payloads(chunk), missing(chunk)) == ([b"001", second, b"003"], [])
+    assert [run.sequence for run in chunk.runs] == [1, 2, 3]
+
+
+def test_a_replay_finds_the_only_value_and_says_when_it_is_gone() -> None:
+    stage, sender = stage_with_ring(10)
+    start = stage.broker.history.cursor()
+    sender.publish("a", b"001", retain=True, ttl=5.0)
+    assert payloads(stage.broker.history.replay(["#"], start).read(ALL)) == [b"001"]
+    stage.advance(6.0)
+    chunk = stage.broker.history.since_sequence("a", 0)
+    assert (payloads(chunk), missing(chunk)) == ([], [("a", 1, 1, "expired")])
+
+
+def test_without_rings_a_value_is_no_history() -> None:
+    stage, sender = stage_with_ring(0)
+    sender.publish("a", b"001", retain=True)
+    chunk = stage.broker.history.since_sequence("a", 0)
+    assert (payloads(chunk), missing(chunk)) == ([], [("a", 1, 1, "never-stored")])
+
+
 # Since a sequence
 
 

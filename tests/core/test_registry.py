@@ -97,7 +97,7 @@ def test_a_topic_that_the_log_keeps_is_not_plain() -> None:
 def test_a_ring_is_made_within_the_limits_of_its_topic() -> None:
     topics = registry_of(TopicRule(filter="short", ring_messages=2))
     topic = topics.make("short")
-    ring = topics.make_ring(topic)
+    ring = topics.make_ring(topic, before=1)
     assert topic.ring is ring
     for sequence in range(1, 6):
         ring.append(make_run("short", b"x", sequence=sequence, offset=sequence))
@@ -110,7 +110,7 @@ def test_topics_of_which_nothing_is_left_make_room_and_never_repeat_a_sequence()
     for number in range(9):
         registry.make(f"junk/{number}").sequence = number
     kept = registry.make("kept")
-    registry.make_ring(kept).append(make_run("kept", b"x", sequence=1, offset=1))
+    registry.make_ring(kept, before=1).append(make_run("kept", b"x", sequence=1, offset=1))
     assert registry.is_nearly_full
     with pytest.raises(QuotaExceeded):
         registry.make("new")

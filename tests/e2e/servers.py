@@ -41,6 +41,12 @@ class RunningServer:
             time.sleep(0.01)
         raise RuntimeError(f"the server does not listen: {self.logged}")
 
+    def port_of(self, scheme: str) -> int:
+        """The port of one of its addresses: `mqtt`, `mqtts`, `ws` or `wss`."""
+        found = re.search(rf" {scheme}://\S+?:(\d+)(?:/\S*)?$", self.printed, re.MULTILINE)
+        assert found is not None, self.printed
+        return int(found[1])
+
     @property
     def printed(self) -> str:
         """Everything on its standard output so far."""

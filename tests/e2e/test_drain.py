@@ -22,7 +22,7 @@ def fresh(start_server: StartServer) -> RunningServer:
 
 @pytest.fixture
 async def peers(fresh: RunningServer) -> AsyncIterator[Peers]:
-    peers = Peers(fresh.port)
+    peers = Peers(fresh.port, hears_words=False)
     yield peers
     await peers.close()
 

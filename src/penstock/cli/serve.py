@@ -116,19 +116,26 @@ async def _serve(settings: "Settings") -> None:
 def banner(server: "Server") -> str:
     """What a person sees first: the doors, and what to try."""
     doors = [f"  {door.name:<8} {address}" for door in server.doors for address in door.addresses()]
-    port = server.mqtt.port
-    where = "" if port == 1883 else f" --port {port}"
-    program = _program()
     return "\n".join(
         [
             f"Penstock {__version__} - node {server.node_id}",
             *doors,
-            "Try, in two other terminals:",
-            f"  {program} sub{where} 'hello/#' -v",
-            f"  {program} pub{where} hello/world 'first light'",
+            *_examples(server.mqtt.port),
             "Ctrl-C stops it.",
         ]
     )
+
+
+def _examples(port: int | None) -> list[str]:
+    if port is None:
+        return []
+    where = "" if port == 1883 else f" --port {port}"
+    program = _program()
+    return [
+        "Try, in two other terminals:",
+        f"  {program} sub{where} 'hello/#' -v",
+        f"  {program} pub{where} hello/world 'first light'",
+    ]
 
 
 def _program() -> str:

@@ -13,7 +13,7 @@ class _WithReason(PenstockError):
 
 
 class ConnectionRefused(_WithReason):
-    """No connection came about: nobody answered (`reason` is None), or the server said no."""
+    """No connection came about: nobody answered, or not who should (`reason` is None), or with a no."""
 
     code = "connection-refused"
 

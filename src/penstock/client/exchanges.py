@@ -1,4 +1,4 @@
-"""A client's requests that wait for their answers, by packet identifier.
+"""A client's requests that wait for their answers, by packet identifier; AUTH, which has none, by itself.
 
 An exchange goes on when nobody waits for its outcome any more: its identifier is free again, and
 its place in the window too, only when the server has said the last word.
@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from penstock.client.errors import ConnectionLost
 from penstock.errors import QuotaExceeded
-from penstock.wire.mqtt.packets import PubComp, PubRec, PubRel, Reply, SubAck, UnsubAck
+from penstock.wire.mqtt.packets import Auth, PubComp, PubRec, PubRel, Reply, SubAck, UnsubAck
 from penstock.wire.mqtt.reasons import ProtocolViolation, ReasonCode
 
 LAST_ID = 65_535
@@ -33,10 +33,11 @@ class Exchanges:
     def __init__(self, receive_maximum: int | None) -> None:
         self.window = asyncio.Semaphore(min(receive_maximum or MAX_WINDOW, MAX_WINDOW))
         self._open: dict[int, Exchange] = {}
+        self._auth: asyncio.Future[Auth] | None = None  # while one is due
         self._last_id = 0
 
     def __len__(self) -> int:
-        return len(self._open)
+        return len(self._open) + (self._auth is not None)
 
     def take_id(self) -> int:
         """A packet identifier that no exchange uses."""
@@ -51,6 +52,19 @@ class Exchanges:
         outcome: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._open[packet_id] = Exchange(expects, outcome)
         return outcome
+
+    def begin_auth(self) -> asyncio.Future[Auth]:
+        """Expect the server's next step of authentication; there is one at a time."""
+        self._auth = asyncio.get_running_loop().create_future()
+        return self._auth
+
+    def on_auth(self, packet: Auth) -> None:
+        """Take a step of authentication."""
+        due, self._auth = self._auth, None
+        if due is None:
+            raise ProtocolViolation("AUTH that nobody asked for")
+        if not due.done():
+            due.set_result(packet)
 
     def on_pubrec(self, pubrec: PubRec) -> PubRel | None:
         """Go on with an exchange at QoS 2; the answer has to be sent."""
@@ -84,6 +98,9 @@ class Exchanges:
             if not exchange.outcome.done():
                 exchange.outcome.set_exception(lost)
         self._open.clear()
+        if self._auth is not None and not self._auth.done():
+            self._auth.set_exception(lost)
+        self._auth = None
 
     def _expecting(self, answer: Answer) -> Exchange | None:
         exchange = self._open.get(answer.packet_id)

@@ -10,13 +10,17 @@ from collections.abc import Callable, Coroutine, Generator
 from types import TracebackType
 from typing import Any, Self, cast
 
+from penstock.client.authentication import Login
+from penstock.client.checks import check_login, check_qos, check_topic, check_version
 from penstock.client.errors import ConnectionLost, ConnectionRefused, RequestRefused, describe
 from penstock.client.exchanges import Answer, Exchanges
+from penstock.client.greeting import greet
 from penstock.client.messages import Messages
 from penstock.client.stream import LARGEST_PACKET_BYTES, PacketStream
-from penstock.errors import InvalidTopic, TooLarge
+from penstock.errors import BadCredentials, TooLarge
 from penstock.wire.mqtt.encode import encode_packet
 from penstock.wire.mqtt.packets import (
+    Auth,
     ConnAck,
     Connect,
     Disconnect,
@@ -38,22 +42,9 @@ from penstock.wire.mqtt.packets import (
     Will,
 )
 from penstock.wire.mqtt.properties import NO_PROPERTIES, PacketProperties
-from penstock.wire.mqtt.reasons import (
-    MqttWireError,
-    ProtocolViolation,
-    ReasonCode,
-    ReturnCode,
-)
+from penstock.wire.mqtt.reasons import MqttWireError, ProtocolViolation, ReasonCode
 
 __all__ = ["Messages", "MqttClient", "PacketStream"]
-
-_RETURN_CODES = {
-    ReturnCode.UNACCEPTABLE_PROTOCOL_VERSION: ReasonCode.UNSUPPORTED_PROTOCOL_VERSION,
-    ReturnCode.IDENTIFIER_REJECTED: ReasonCode.CLIENT_IDENTIFIER_NOT_VALID,
-    ReturnCode.SERVER_UNAVAILABLE: ReasonCode.SERVER_UNAVAILABLE,
-    ReturnCode.BAD_USER_NAME_OR_PASSWORD: ReasonCode.BAD_USER_NAME_OR_PASSWORD,
-    ReturnCode.NOT_AUTHORIZED: ReasonCode.NOT_AUTHORIZED,
-}
 
 
 class Connecting:
@@ -80,7 +71,14 @@ class Connecting:
 class MqttClient:
     """One connection to an MQTT server. `MqttClient.connect` makes them."""
 
-    def __init__(self, stream: PacketStream, connect: Connect, connack: ConnAck, messages_limit: int) -> None:
+    def __init__(
+        self,
+        stream: PacketStream,
+        connect: Connect,
+        connack: ConnAck,
+        messages_limit: int,
+        login: Login | None = None,
+    ) -> None:
         asked, offered = connect.properties, connack.properties
         self.connack = connack
         self.version = connect.version
@@ -88,6 +86,8 @@ class MqttClient:
         self.messages = Messages(messages_limit, asked.topic_alias_maximum or 0, self._reply)
         self._exchanges = Exchanges(offered.receive_maximum)
         self._largest_bytes = offered.maximum_packet_size or LARGEST_PACKET_BYTES
+        self._login = login
+        self._proving = asyncio.Lock()
         self._stream = stream
         self._lost: ConnectionLost | None = None
         self._resume = asyncio.Event()
@@ -110,6 +110,7 @@ class MqttClient:
         keep_alive: int = 60,
         user: str | None = None,
         password: str | bytes | None = None,
+        authentication: str | None = None,
         will: Will | None = None,
         properties: PacketProperties = NO_PROPERTIES,
         timeout: float = 10.0,
@@ -118,32 +119,40 @@ class MqttClient:
         """Connect; use the result with `async with` or `await`.
 
         Args:
+            authentication: "SCRAM-SHA-256" proves the password to the server instead of sending it, and
+                has the server prove that it knows it.
             timeout: seconds until the server must have accepted.
             messages_limit: how many messages may wait to be taken before reading from the server
                 pauses. It goes on past the limit only while a reply is awaited.
 
         Raises:
-            ConnectionRefused: nobody answered, or the server said no.
+            ConnectionRefused: nobody answered, the server said no, or it could not prove itself.
         """
+        check_version(version, properties, will.properties if will else NO_PROPERTIES)
+        login = None
+        if authentication is not None:
+            login = check_login(authentication, user, password, version, properties)
+            user = password = None  # proven, not sent
         secret = password.encode() if isinstance(password, str) else password
         connect = Connect(client_id, version, clean_start, keep_alive, user, secret, will, properties)
-        _check_version(version, properties, will.properties if will else NO_PROPERTIES)
-        return Connecting(lambda: cls._open(host, port, connect, timeout, messages_limit))
+        return Connecting(lambda: cls._open(host, port, connect, login, timeout, messages_limit))
 
     @classmethod
-    async def _open(cls, host: str, port: int, connect: Connect, timeout: float, limit: int) -> Self:
+    async def _open(
+        cls, host: str, port: int, connect: Connect, login: Login | None, timeout: float, limit: int
+    ) -> Self:
         largest = connect.properties.maximum_packet_size or LARGEST_PACKET_BYTES
         try:
             async with asyncio.timeout(timeout):
                 stream = await PacketStream.open(host, port, connect.version, largest)
                 try:
-                    connack = await _greet(stream, connect)
+                    connack = await greet(stream, connect, login)
                 except BaseException:
                     stream.abort()
                     raise
         except TimeoutError:
             raise ConnectionRefused(f"no answer from {host}:{port} within {timeout:g} s") from None
-        return cls(stream, connect, connack, limit)
+        return cls(stream, connect, connack, limit, login)
 
     @property
     def session_present(self) -> bool:
@@ -172,9 +181,9 @@ class MqttClient:
             TooLarge: the server takes no packets of this size; nothing was sent.
             ConnectionLost: no acknowledgement came; the message may have arrived or not.
         """
-        _check_topic(topic, properties)
-        _check_qos(qos)
-        _check_version(self.version, properties)
+        check_topic(topic, properties)
+        check_qos(qos)
+        check_version(self.version, properties)
         data = payload.encode() if isinstance(payload, str) else payload
         if not qos:
             self._check_connected()
@@ -215,10 +224,10 @@ class MqttClient:
             for each in filters
         )
         for request in requests:
-            _check_qos(request.qos)
+            check_qos(request.qos)
             if self.version is Version.V311 and request != Request(request.filter, request.qos):
                 raise ValueError("subscription options other than QoS need MQTT 5")
-        _check_version(self.version, properties)
+        check_version(self.version, properties)
         reply = await self._ask(Subscribe(self._take_id(), requests, properties), SubAck)
         return cast(SubAck, reply).reasons
 
@@ -226,15 +235,37 @@ class MqttClient:
         self, *filters: str, properties: PacketProperties = NO_PROPERTIES
     ) -> tuple[int, ...]:
         """Unsubscribe and return a reason code per filter; 3.1.1 has none."""
-        _check_version(self.version, properties)
+        check_version(self.version, properties)
         reply = await self._ask(Unsubscribe(self._take_id(), filters, properties), UnsubAck)
         return cast(UnsubAck, reply).reasons
+
+    async def reauthenticate(self) -> None:
+        """Prove the password once more, and have the server do so, while everything else goes on.
+
+        Raises:
+            ConnectionLost: one side did not convince the other, which ends the connection. A caller who is
+                cancelled ends it too, because both sides would be left in the middle of it.
+            ValueError: the connection was made without `authentication`.
+        """
+        if self._login is None:
+            raise ValueError("only a client that connected with authentication can do so again")
+        async with self._proving:
+            proof = self._login.begin()
+            try:
+                question = await self._ask_auth(proof.first())
+                proof.check(await self._ask_auth(await proof.answer(question)))
+            except BadCredentials as error:
+                self._leave(f"authentication failed: {error}")
+            except asyncio.CancelledError:
+                self._leave("authentication was given up")
+                raise
+            self._check_connected()
 
     async def disconnect(
         self, reason: int = ReasonCode.SUCCESS, properties: PacketProperties = NO_PROPERTIES
     ) -> None:
         """Say goodbye and wait until the server has heard it; does nothing when the connection is over."""
-        _check_version(self.version, properties)
+        check_version(self.version, properties)
         if self.version is Version.V311 and reason:
             raise ValueError("reasons need MQTT 5")
         if self._lost is None:
@@ -268,6 +299,22 @@ class MqttClient:
         self._resume.set()
         self._stream.write_bytes(data)
         return outcome
+
+    async def _ask_auth(self, packet: Auth) -> Auth:
+        """Send a step of authentication and take the server's next one."""
+        self._check_connected()
+        data = self._encode(packet)
+        answer = self._exchanges.begin_auth()
+        self._resume.set()
+        self._stream.write_bytes(data)
+        return await answer
+
+    def _leave(self, text: str) -> None:
+        """End a connection to a server that is not trusted any more."""
+        if self._lost is None:
+            self._stream.write(Disconnect(ReasonCode.NOT_AUTHORIZED))  # MQTT-4.12.1-2
+            self._end(ConnectionLost(text, ReasonCode.NOT_AUTHORIZED))
+            self._stream.hang_up()
 
     def _encode(self, packet: Packet) -> bytes:
         data = encode_packet(packet, self.version)
@@ -309,6 +356,8 @@ class MqttClient:
                 self.messages.release(packet)
             case PingResp():
                 pass  # that something was heard is noted already
+            case Auth():
+                self._exchanges.on_auth(packet)
             case Disconnect():
                 text = describe(packet.reason, packet.properties.reason_string)
                 raise ConnectionLost(f"the server disconnected: {text}", packet.reason)
@@ -351,40 +400,3 @@ class MqttClient:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-
-
-async def _greet(stream: PacketStream, connect: Connect) -> ConnAck:
-    """Send CONNECT and take a CONNACK that says yes."""
-    await stream.send(connect)
-    try:
-        connack = await stream.receive()
-    except ConnectionLost:
-        raise ConnectionRefused("the server closed the connection without an answer") from None
-    except MqttWireError as error:
-        raise ConnectionRefused(f"the server's answer is not MQTT: {error}") from None
-    if not isinstance(connack, ConnAck):
-        raise ConnectionRefused(f"the server answered with {type(connack).__name__}")
-    reason = connack.reason
-    if reason and connect.version is Version.V311:
-        known = reason in _RETURN_CODES
-        reason = _RETURN_CODES[ReturnCode(reason)] if known else ReasonCode.UNSPECIFIED_ERROR
-    if reason:
-        raise ConnectionRefused(describe(reason, connack.properties.reason_string), reason)
-    return connack
-
-
-def _check_topic(topic: str, properties: PacketProperties) -> None:
-    if not topic and properties.topic_alias is None:
-        raise InvalidTopic("a topic is not empty")
-    if any(mark in topic for mark in "+#\0"):
-        raise InvalidTopic("a topic holds no +, # or U+0000")
-
-
-def _check_qos(qos: int) -> None:
-    if qos not in (0, 1, 2):
-        raise ValueError(f"QoS is 0, 1 or 2, not {qos}")
-
-
-def _check_version(version: Version, *given: PacketProperties) -> None:
-    if version is Version.V311 and any(properties != NO_PROPERTIES for properties in given):
-        raise ValueError("properties need MQTT 5")

@@ -5,7 +5,10 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from penstock.core.settings import AccessSettings, CoreSettings
+from penstock.doors.guard import GuardSettings
 from penstock.doors.mqtt.settings import MqttSettings
+from penstock.doors.tls import TlsSettings
+from penstock.doors.websocket import WebSocketSettings
 
 
 class LoggingSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -26,8 +29,13 @@ class Settings(CoreSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """The address that doors listen on."""
     shutdown_timeout_s: Annotated[float, Meta(ge=0)] = 10.0
     """How long connections may take to drain when the server stops."""
+    sys_interval_s: Annotated[float, Meta(ge=0)] = 10.0
+    """How often the server's figures are published below `$SYS/broker/`; 0 publishes none."""
     logging: LoggingSettings = LoggingSettings()
+    connections: GuardSettings = GuardSettings()
+    tls: TlsSettings = TlsSettings()
     mqtt: MqttSettings = MqttSettings()
+    websocket: WebSocketSettings = WebSocketSettings()
     access: AccessSettings = AccessSettings()
 
 

@@ -9,12 +9,12 @@ from penstock.core.access import Identity
 from penstock.core.away import AwayForm
 from penstock.core.node import Node, SessionRecord
 from penstock.core.ports import Form, Sink
-from penstock.core.publishing import Publishing, bare_shape
+from penstock.core.publishing import Publishing
 from penstock.core.sessions import FOREVER, Ending, Session, Subscription, Will
 from penstock.core.subscribing import Subscribing
 from penstock.core.topics import check_topic
 from penstock.errors import NotAuthorized, PenstockError, QuotaExceeded, ShuttingDown
-from penstock.model import Door, Reason, Run
+from penstock.model import Door, Reason, Run, bare_shape
 
 STALE_DEADLINES = 1_000
 """How many deadlines of sessions that came back may wait for their time before they are cleared away."""
@@ -115,6 +115,22 @@ class Attendance:
         self._publish_due_will(session, now)
         self._node.save(session)
 
+    def end_unknown(self) -> None:
+        """Who may come in has changed: end the sessions of those who could not come in any more.
+
+        Whose password was replaced has to come again with the new one, and finds its session then.
+        """
+        access = self._node.access
+        for session in list(self._node.sessions.values()):
+            is_known, sink = access.is_known(session.identity), session.sink
+            if is_known and (sink is None or not access.is_outdated(session.identity)):
+                continue
+            if sink is not None:
+                self.disconnect(session, sink, is_graceful=False)
+                sink.close(Ending.UNKNOWN)
+            if not is_known and self._node.sessions.get(session.client_id) is session:
+                self._end(session)
+
     def restore(self, client_id: str, record: SessionRecord) -> None:
         """At start: a session that outlived the server. It is away, and owed from now on."""
         session = Session(Identity(record.user, client_id), record.door)
@@ -123,6 +139,7 @@ class Attendance:
         for filter, (options, policy) in record.subscriptions.items():
             subscription = Subscription(filter, options, AwayForm(options), policy)
             session.subscriptions[filter] = subscription
+            self._node.counters.subscriptions_added += 1
             self._node.router.open_group(filter).join(session, subscription)
         self._await_return(session, self._node.clock.monotonic())
 
@@ -169,6 +186,7 @@ class Attendance:
 
     def _detach(self, session: Session) -> None:
         session.sink = None
+        self._node.counters.disconnections += 1
         session.topics.clear()
         self._node.lagging.detach(session)
         self._node.delivery.serve_groups(session)  # what it had not acknowledged goes to the others

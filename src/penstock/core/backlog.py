@@ -11,7 +11,8 @@ from penstock.core.outbox import Entry
 from penstock.core.ports import Form
 from penstock.core.registry import Topic
 from penstock.core.retained import VAIN_NODES
-from penstock.model import NEVER, Run
+from penstock.core.value import Value
+from penstock.model import NEVER
 
 
 class Backlog:
@@ -44,16 +45,17 @@ class Backlog:
                 self.is_finished = True
                 return taken, steps - 1
             steps -= VAIN_NODES if topic is None else 1
-            run = topic.retained if topic is not None else None
-            if run is not None and self._is_wanted(run, now):
-                taken.append((run, self.form))
-                size += len(run.slab)
+            if topic is None or topic.retained is None or not self._is_wanted(topic.retained, now):
+                continue
+            run = topic.retained.run(topic.name)
+            taken.append((run, self.form))
+            size += len(run.slab)
         return taken, steps
 
-    def _is_wanted(self, run: Run, now: float) -> bool:
-        if run.offset > self._head or NEVER < run.expires_at <= now:
+    def _is_wanted(self, value: Value, now: float) -> bool:
+        if value.offset > self._head or NEVER < value.expires_at <= now:
             return False
-        return not (self.form.no_local and run.client_id == self._client_id)  # MQTT-3.8.3-3
+        return not (self.form.no_local and value.client_id == self._client_id)  # MQTT-3.8.3-3
 
 
 def take_from(

@@ -15,7 +15,7 @@ from penstock.core.publishing import Publishing, Receipt
 from penstock.core.sessions import Ending
 from penstock.core.settings import CoreSettings
 from penstock.core.subscribing import Subscribing
-from penstock.model import Run
+from penstock.core.value import Value
 
 __all__ = ["DROPS_TOPIC", "Arrival", "Broker", "Receipt"]
 
@@ -59,7 +59,7 @@ class Broker:
         subscribing = Subscribing(node)
         self.subscribe = subscribing.subscribe
         self.unsubscribe = subscribing.unsubscribe
-        self.forget_rights = subscribing.forget_rights
+        self._subscribing = subscribing
         self._attendance = attendance = Attendance(node, publishing, subscribing)
         self.connect = attendance.connect
         self.check_will = attendance.check_will
@@ -76,12 +76,17 @@ class Broker:
         for client_id, record in self._node.state.scan("sessions"):
             assert isinstance(record, SessionRecord)
             self._attendance.restore(client_id, record)
-        for name, run in self._node.state.scan("retained"):
-            assert isinstance(run, Run)
+        for name, value in self._node.state.scan("retained"):
+            assert isinstance(value, Value)
             topic = self.topics.make(name)
-            topic.sequence = run.sequence
-            self.history.head = max(self.history.head, run.offset)
-            self.retained.put(topic, run)
+            topic.sequence = value.sequence
+            self.history.head = max(self.history.head, value.offset)
+            self.retained.restore(topic, value)
+
+    def forget_rights(self) -> None:
+        """Rights have changed: decide anew who may stay, and who may publish and read what."""
+        self._attendance.end_unknown()
+        self._subscribing.forget_rights()
 
     def reap(self) -> None:
         """Once a second: sessions, wills, retained values and waiting messages whose time has come."""

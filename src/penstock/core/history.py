@@ -94,9 +94,9 @@ class History:
         return self._ring_runs(topic, after)
 
     def _ring_runs(self, topic: Topic, after: int) -> list[Run]:
-        if topic.ring is None or topic.ring.last_offset <= after:
+        if topic.ring is not None and topic.ring.last_offset <= after:
             return []
-        runs = (run for run in topic.ring.runs() if run.offset + run.count - 1 > after)
+        runs = (run for run in topic.runs if run.offset + run.count - 1 > after)
         return [run if run.offset > after else _beyond(run, after) for run in runs]
 
     def _log_runs(self, after: int, names: Container[str]) -> Iterator[Run]:
@@ -112,12 +112,14 @@ class History:
             return self._log.first_offset - 1
         if topic.ring is not None:
             return topic.ring.evicted_offset
+        if topic.retained is not None and topic.traits.ring_messages:
+            return topic.retained.offset - 1
         return self.head if topic.sequence else 0
 
     def _sequence_at(self, topic: Topic, offset: int) -> int | None:
         """The last sequence of a topic up to an offset, if its ring still remembers."""
         known = None
-        for run in topic.ring.runs() if topic.ring is not None else ():
+        for run in topic.runs:
             if run.offset <= offset:
                 known = run.sequence + min(run.count - 1, offset - run.offset)
         return known
@@ -125,7 +127,10 @@ class History:
     def _reason(self, topic: Topic) -> Reason:
         if topic.traits.is_kept:
             return Reason.RETENTION
-        return Reason.EVICTED if topic.traits.ring_messages and topic.ring else Reason.NEVER_STORED
+        if not topic.traits.ring_messages:
+            return Reason.NEVER_STORED
+        # Without a ring its only message was a retained value, which stays until it expires.
+        return Reason.EVICTED if topic.ring is not None or topic.retained is not None else Reason.EXPIRED
 
     def _sift(self, runs: Sequence[Run]) -> tuple[list[Run], list[Missing]]:
         """Split what is still alive from what has expired."""

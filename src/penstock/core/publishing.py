@@ -13,7 +13,7 @@ from penstock.core.registry import Topic
 from penstock.core.sessions import Session
 from penstock.core.topics import check_topic
 from penstock.errors import NotAuthorized, PenstockError, ShuttingDown
-from penstock.model import Door, Reason, Run, Shape
+from penstock.model import Door, Reason, Run, bare_shape
 
 
 class Receipt(Struct, frozen=True, gc=False):
@@ -22,19 +22,6 @@ class Receipt(Struct, frozen=True, gc=False):
     run: Run
     audience: Audience
     ticket: Ticket | None = None
-
-
-def bare_shape(door: Door, qos: int, retain: bool) -> Shape:
-    """The shape of a run whose slab is the payload and nothing else."""
-    return _SHAPES[door, qos, retain]
-
-
-_SHAPES = {
-    (door, qos, retain): Shape("", door, qos, retain, is_plain=False)
-    for door in Door
-    for qos in range(3)
-    for retain in (False, True)
-}
 
 
 def _raise(run: Run, error: PenstockError) -> NoReturn:
@@ -48,6 +35,7 @@ class Publishing:
         self._node = node
         self._tick, self._history, self._router = node.tick, node.history, node.router
         self._topics = node.topics
+        self._counters = node.counters
         self._server = Session(Identity(None, ""), Door.SERVER)
         self.is_stopping = False
 
@@ -94,7 +82,10 @@ class Publishing:
                     ticket = self._publish_special(run, topic) or ticket
                     if topic.traits.batch_size:
                         last = None  # it is gathered, not joined to what leaves with this turn
-                (topic.ring or self._topics.make_ring(topic)).append(run)  # with all its stamps
+                if topic.ring is not None:
+                    topic.ring.append(run)  # with all its stamps
+                else:
+                    self._topics.begin_ring(topic, run)
                 if topic.version != version:
                     router.refresh(topic)
                 audience = topic.audience
@@ -103,6 +94,8 @@ class Publishing:
                 elif audience is not NOBODY:
                     last = tick.add(topic, run)
         finally:
+            if sender is not self._server:
+                self._counters.published += offset - 1 - history.head
             history.head = offset - 1
         return ticket
 
@@ -112,6 +105,8 @@ class Publishing:
         if run.ttl or traits.ttl:
             run.expires_at = self._node.clock.monotonic() + (run.ttl or traits.ttl)
         if run.shape.retain:
+            if topic.retained is not None and topic.ring is None:
+                self._topics.make_ring(topic, before=run.sequence)  # while the value is there
             self._retain(topic, run)
         return self._node.log.append(run) if traits.is_kept else None
 

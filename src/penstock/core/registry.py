@@ -12,6 +12,7 @@ from penstock.core.audience import NOBODY, Audience
 from penstock.core.ring import Ring, Rings
 from penstock.core.settings import CoreSettings, TopicRule
 from penstock.core.topics import matches
+from penstock.core.value import Value
 from penstock.errors import QuotaExceeded
 from penstock.model import NEVER, Policy, Run
 
@@ -33,19 +34,24 @@ class Traits(Struct, frozen=True):
     """A message that carries no wishes of its own needs nothing but ring and audience."""
 
 
-class Topic:
+class Topic(Struct, eq=False, gc=False):
     """One topic of the topic space."""
 
-    __slots__ = ("audience", "name", "retained", "ring", "sequence", "traits", "version")
+    name: str
+    traits: Traits
+    sequence: int = 0
+    ring: Ring | None = None
+    retained: Value | None = None
+    audience: Audience = NOBODY
+    version: int = STALE  # of the router, when `audience` was found
 
-    def __init__(self, name: str, traits: Traits) -> None:
-        self.name = name
-        self.traits = traits
-        self.sequence = 0
-        self.ring: Ring | None = None
-        self.retained: Run | None = None
-        self.audience: Audience = NOBODY
-        self.version = STALE  # of the router, when `audience` was found
+    @property
+    def runs(self) -> list[Run]:
+        """The last messages. A retained value that is the only one so far stands for a ring."""
+        if self.ring is not None:
+            return self.ring.runs()
+        is_kept = self.retained is not None and self.traits.ring_messages
+        return [self.retained.run(self.name)] if is_kept and self.retained is not None else []
 
     @property
     def is_unused(self) -> bool:
@@ -98,11 +104,22 @@ class Registry(dict[str, Topic]):
             topic.sequence = self._floor
         return topic
 
-    def make_ring(self, topic: Topic) -> Ring:
-        """The ring of a topic that gets its first message."""
+    def begin_ring(self, topic: Topic, run: Run) -> None:
+        """Keep a message of a topic that has no ring.
+
+        Most topics with a retained value never get a second message, so only that one makes the ring.
+        """
+        value = topic.retained
+        if value is None or value.sequence != run.sequence or run.count > 1:
+            self.make_ring(topic, before=run.sequence).append(run)
+
+    def make_ring(self, topic: Topic, before: int) -> Ring:
+        """A ring for a topic, with the message that its value has stood for until now."""
         traits = topic.traits
-        topic.ring = self._rings.make(topic.name, traits.ring_messages, traits.ring_bytes)
-        return topic.ring
+        ring = topic.ring = self._rings.make(topic.name, traits.ring_messages, traits.ring_bytes)
+        if topic.retained is not None and topic.retained.sequence < before:
+            ring.append(topic.retained.run(topic.name))
+        return ring
 
     def _find_traits(self, name: str) -> Traits:
         rules = self._settings.topics

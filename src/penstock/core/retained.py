@@ -9,7 +9,8 @@ from heapq import heapify, heappop, heappush
 from typing import TypeAlias
 
 from penstock.core.registry import Topic
-from penstock.model import NEVER, Run
+from penstock.core.value import Value
+from penstock.model import NEVER, Run, bare_shape
 
 Branch: TypeAlias = "dict[str | None, Topic | Branch]"
 _SUPERSEDED_AT_MOST = 1_000
@@ -35,15 +36,21 @@ class Retained:
         """No topic that has none can get a value."""
         return self._count >= self._limit
 
-    def put(self, topic: Topic, run: Run) -> Run:
-        """Keep the last message of a run as the topic's value; answer that message."""
+    def put(self, topic: Topic, run: Run) -> Value:
+        """Keep the last message of a run as the topic's value; answer the value."""
+        shape = run.shape
+        value = Value.of(run, bare_shape(shape.door, shape.qos, shape.retain))
+        self.restore(topic, value)
+        return value
+
+    def restore(self, topic: Topic, value: Value) -> None:
+        """Give a topic its value."""
         if topic.retained is None:
             self._plant(topic)
             self._count += 1
-        topic.retained = value = run.part(run.count - 1, 1)
-        if run.expires_at != NEVER:
-            self._expect(topic, run.expires_at)
-        return value
+        topic.retained = value
+        if value.expires_at != NEVER:
+            self._expect(topic, value.expires_at)
 
     def delete(self, topic: Topic) -> None:
         """Forget the topic's value."""

@@ -28,6 +28,8 @@ class Ending(StrEnum):
 
     TAKEN_OVER = "taken-over"
     SLOW = "slow"
+    UNKNOWN = "unknown"
+    """The files no longer know who it is."""
     SHUTTING_DOWN = "shutting-down"
 
 
@@ -38,6 +40,8 @@ class Options(Struct, frozen=True):
     no_local: bool = False
     retain_as_published: bool = False
     identifier: int = 0
+    marks: bool = False
+    """Sequence, time and cursor come with each message."""
 
 
 class Subscription(Struct, frozen=True, gc=False):

@@ -49,6 +49,7 @@ class Subscribing:
             group.leave(session, old)
         group.join(session, subscription)
         session.subscriptions[filter] = subscription
+        self._node.counters.subscriptions_added += old is None
         self._node.save(session)
         if share is None and retained and (old is None or retained_if_known) and len(self._node.retained):
             self._send_retained(session, inner, form.as_retained())
@@ -69,6 +70,7 @@ class Subscribing:
         """Take a filter from a session that has it."""
         self._node.tick.settle()
         subscription = session.subscriptions.pop(filter)
+        self._node.counters.subscriptions_removed += 1
         if session.backlog:
             session.backlog.pop(filter, None)
         group = self._node.router.find_group(filter)

@@ -12,7 +12,7 @@ from tests.e2e.servers import RunningServer
 @pytest.fixture
 async def peers(server: RunningServer) -> AsyncIterator[Peers]:
     """Clients of the shared server, unless they are told another port."""
-    peers = Peers(server.port)
+    peers = Peers(server.port, hears_words=False)
     yield peers
     await peers.close()
 

@@ -8,9 +8,10 @@ has been delivered, so it is a fence for everyone whom the message reaches.
 import asyncio
 import socket
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
+from msgspec.structs import replace
 
 from penstock.client import ConnectionLost, PacketStream
 from penstock.wire.mqtt import (
@@ -50,8 +51,9 @@ every_qos = pytest.mark.parametrize("qos", range(3))
 class Peer:
     """One connection to a server, in the hands of a test."""
 
-    def __init__(self, stream: PacketStream) -> None:
+    def __init__(self, stream: PacketStream, *, hears_words: bool = True) -> None:
         self.stream = stream
+        self._hears_words = hears_words
         self.connack = ConnAck()
         self._last_id = 0
         self._early: list[Packet] = []  # came while we waited for a pong
@@ -81,7 +83,8 @@ class Peer:
 
     async def take(self, timeout: float = TIMEOUT_S) -> Packet:
         """The next packet, whatever it is."""
-        return self._early.pop(0) if self._early else await self.stream.receive(timeout)
+        packet = self._early.pop(0) if self._early else await self.stream.receive(timeout)
+        return packet if self._hears_words else wordless(packet)
 
     async def receive_all(self, count: int) -> list[Publish]:
         """The next messages, acknowledged as far as that takes one step."""
@@ -93,7 +96,7 @@ class Peer:
         """Everything that the server had to send until now."""
         await self._settle()
         before, self._early = self._early, []
-        return before
+        return before if self._hears_words else [wordless(packet) for packet in before]
 
     async def _settle(self) -> None:
         for _ in range(2):
@@ -167,15 +170,20 @@ class Peer:
 
 
 class Peers:
-    """Makes peers, and lets none of them outlive its test."""
+    """Makes peers, and lets none of them outlive its test.
 
-    def __init__(self, port: int) -> None:
+    Reasons in words are not heard where a test is about the reason itself.
+    """
+
+    def __init__(self, port: int, *, hears_words: bool = True) -> None:
         self.port = port
+        self._hears_words = hears_words
         self._all: list[Peer] = []
 
     async def open(self, version: Version = Version.V5, port: int | None = None) -> Peer:
         """A connection on which nothing has been said yet."""
-        peer = Peer(await PacketStream.open("127.0.0.1", port or self.port, version))
+        stream = await PacketStream.open("127.0.0.1", port or self.port, version)
+        peer = Peer(stream, hears_words=self._hears_words)
         self._all.append(peer)
         return peer
 
@@ -185,7 +193,8 @@ class Peers:
         connection.setblocking(False)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SLOW_BUFFER_BYTES)
         await asyncio.get_running_loop().sock_connect(connection, ("127.0.0.1", port or self.port))
-        peer = Peer(PacketStream(*await asyncio.open_connection(sock=connection, limit=SLOW_BUFFER_BYTES)))
+        streams = await asyncio.open_connection(sock=connection, limit=SLOW_BUFFER_BYTES)
+        peer = Peer(PacketStream(*streams), hears_words=self._hears_words)
         self._all.append(peer)
         return peer
 
@@ -223,6 +232,13 @@ class Peers:
     async def close(self) -> None:
         for peer in self._all:
             await peer.stream.close()
+
+
+def wordless(packet: Any) -> Any:
+    """The same packet without a reason in words."""
+    if getattr(packet, "properties", None) is None or packet.properties.reason_string is None:
+        return packet
+    return replace(packet, properties=replace(packet.properties, reason_string=None))
 
 
 def payloads(packets: Sequence[Packet]) -> list[bytes]:

@@ -158,7 +158,7 @@ async def test_publishing_beyond_ones_rights_is_refused_with_its_reason(
 ) -> None:
     alice = await peers.connect("a", user="alice", password=b"alice!", port=ruled.port)
     for topic in ("t/alice/x", "t/alice", "t/inbox/bob", "t/own/alice/a"):
-        assert await alice.publish(topic, b"x", qos) == 0, topic
+        assert await alice.publish(topic, b"x", qos) < 0x80, topic
     for topic in (
         "t/news/1",
         "t/inbox",

@@ -11,6 +11,7 @@ from penstock.wire.mqtt import (
     ConnAck,
     Connect,
     Disconnect,
+    InvalidClientId,
     MqttWireError,
     Packet,
     PacketTooLarge,
@@ -67,6 +68,8 @@ def expected(case: Case) -> list[Packet]:
         return [ConnAck(False, reason)]
     if case.error is UnsupportedVersion:
         return [ConnAck(False, ReturnCode.UNACCEPTABLE_PROTOCOL_VERSION)]
+    if case.error is InvalidClientId:
+        return [ConnAck(False, ReturnCode.IDENTIFIER_REJECTED)]
     return []  # MQTT-3.1.4-1
 
 

@@ -93,9 +93,10 @@ async def test_packets_in_the_chunk_of_the_connect_are_taken(
 async def test_connack_of_mqtt_5_tells_the_limits(peers: Peers) -> None:
     told = (await peers.connect("")).connack.properties
     assert told.receive_maximum == 1_000
-    assert told.topic_alias_maximum == 32
+    assert told.topic_alias_maximum == 10
     assert told.maximum_packet_size == 4 * 1024 * 1024 + MAX_CONTROL_BYTES
-    assert (told.maximum_qos, told.retain_available, told.server_keep_alive) == (None, None, None)
+    assert (told.maximum_qos, told.retain_available) == (None, None)
+    assert told.server_keep_alive == 60  # none was asked for
     assert told.authentication_method is None  # MQTT-4.12.0-6
 
 
@@ -134,17 +135,33 @@ async def test_any_text_is_a_client_id(peers: Peers, version: Version, client_id
     await peers.connect(client_id, version)
 
 
+async def test_client_of_mqtt_31_is_served_as_one_of_311(peers: Peers, name: str) -> None:
+    client_id = name.encode()
+    data = connect_bytes(3, b"\x02\x00\x00\x00" + bytes((len(client_id),)) + client_id, b"MQIsdp")
+    peer = await peers.open(Version.V311)
+    await peer.send_bytes(data)
+    assert await peer.receive(ConnAck) == ConnAck()
+    assert await peer.subscribe(name, qos=1) == (1,)
+
+
+async def test_client_of_mqtt_31_needs_a_name(peers: Peers) -> None:
+    data = connect_bytes(3, b"\x02\x00\x00\x00\x00", b"MQIsdp")
+    refusal = ConnAck(False, ReturnCode.IDENTIFIER_REJECTED)
+    assert await answer_to(peers, data, Version.V311) == [refusal]
+
+
 # Turned away
 
 
 @pytest.mark.parametrize(
     ("level", "name", "version", "refusal"),
     [
-        (3, b"MQIsdp", Version.V311, ReturnCode.UNACCEPTABLE_PROTOCOL_VERSION),
+        (4, b"MQIsdp", Version.V311, ReturnCode.UNACCEPTABLE_PROTOCOL_VERSION),
         (3, b"MQTT", Version.V311, ReturnCode.UNACCEPTABLE_PROTOCOL_VERSION),
         (0, b"MQTT", Version.V311, ReturnCode.UNACCEPTABLE_PROTOCOL_VERSION),
         (6, b"MQTT", Version.V5, ReasonCode.UNSUPPORTED_PROTOCOL_VERSION),
-        (5, b"MQTX", Version.V311, ReturnCode.UNACCEPTABLE_PROTOCOL_VERSION),
+        (4, b"MQTX", Version.V311, ReturnCode.UNACCEPTABLE_PROTOCOL_VERSION),
+        (5, b"MQTX", Version.V5, ReasonCode.UNSUPPORTED_PROTOCOL_VERSION),
     ],
 )
 async def test_unsupported_version_is_refused_in_words_that_suit_it(
@@ -244,7 +261,7 @@ async def test_extended_authentication_is_refused_by_its_method(peers: Peers) ->
 
 
 async def test_client_that_takes_hardly_any_bytes_is_refused(peers: Peers, name: str) -> None:
-    asked = PacketProperties(maximum_packet_size=20)
+    asked = PacketProperties(maximum_packet_size=12)
     refusal = ConnAck(False, ReasonCode.PACKET_TOO_LARGE)
     assert await peers.refused(Connect(name, Version.V5, properties=asked)) == [refusal]
     again = await peers.connect(name, clean=False)

@@ -91,7 +91,8 @@ async def test_qos_1_is_passed_on_as_often_as_it_comes(peers: Peers, name: str, 
 async def test_acknowledgements_keep_the_order_of_the_messages(
     peers: Peers, name: str, version: Version
 ) -> None:
-    peer = await peers.connect("", version)
+    peer, reader = await peers.connect("", version), await peers.connect()
+    await reader.subscribe(name)
     numbers = [5, 3, 9, 1, 65_535]
     await peer.send(*(Publish(name, b"", 1 + n % 2, packet_id=n) for n in numbers))
     got = [await peer.take() for _ in numbers]
@@ -139,7 +140,7 @@ async def test_311_message_that_may_not_be_published_is_acknowledged_and_dropped
     narrow: RunningServer, peers: Peers, qos: int
 ) -> None:
     peer = await peers.connect("", Version.V311, port=narrow.port)
-    await peer.subscribe("$SYS/#")
+    await peer.subscribe("$SYS/mine")
     for topic in ("$SYS/mine", "a/b/c/d/e"):
         assert await peer.publish(topic, b"x", qos) == 0  # MQTT-3.3.5-2
     assert await peer.fence() == []
@@ -149,7 +150,7 @@ async def test_311_message_that_may_not_be_published_is_acknowledged_and_dropped
 async def test_topic_too_many_is_told_or_ends_the_connection(
     start_server: StartServer, peers: Peers, name: str, version: Version
 ) -> None:
-    port = start_server({"topic": {"max_topics": 3}}).port
+    port = start_server({"topic": {"max_topics": 3}, "sys_interval_s": 0}).port
     watcher = await peers.connect(port=port)
     peer = await peers.connect("", version, port=port)
     await watcher.subscribe("#")
@@ -170,7 +171,7 @@ async def test_refusals_at_qos_2_free_their_packet_id(narrow: RunningServer, pee
         await peer.send(Publish("$SYS/mine", b"", 2, packet_id=1))
         assert await peer.receive(PubRec) == PubRec(1, ReasonCode.NOT_AUTHORIZED)
     await peer.send(Publish("free", b"", 2, packet_id=1))
-    assert await peer.receive(PubRec) == PubRec(1)  # MQTT-4.3.3-9
+    assert (await peer.receive(PubRec)).reason < 0x80  # MQTT-4.3.3-9
 
 
 # The window
@@ -182,7 +183,7 @@ async def test_full_window_of_qos_2_is_fine_and_one_more_is_not(narrow: RunningS
     assert [(await peer.receive(PubRec)).packet_id for _ in range(5)] == [1, 2, 3, 4, 5]
     await peer.send(PubRel(2), Publish("t", b"", 2, packet_id=6))
     assert await peer.receive(PubComp) == PubComp(2)
-    assert await peer.receive(PubRec) == PubRec(6)
+    assert (await peer.receive(PubRec)).packet_id == 6
     await peer.send(Publish("t", b"", 1, packet_id=7))
     assert await peer.last_words() == [Disconnect(ReasonCode.RECEIVE_MAXIMUM_EXCEEDED)]  # MQTT-3.3.4-7
 
@@ -331,8 +332,8 @@ async def test_alias_stands_for_the_topic_it_was_last_given(peers: Peers, name: 
     peer, watcher = await peers.connect(), await peers.connect()
     await watcher.subscribe(f"{name}/#")
     one, two = f"{name}/1", f"{name}/2"
-    await peer.send(aliased(one, b"a", 1), aliased("", b"b", 1), aliased(two, b"c", 32), aliased("", b"d", 1))
-    await peer.send(aliased(two, b"e", 1), aliased("", b"f", 1), aliased("", b"g", 32))
+    await peer.send(aliased(one, b"a", 1), aliased("", b"b", 1), aliased(two, b"c", 10), aliased("", b"d", 1))
+    await peer.send(aliased(two, b"e", 1), aliased("", b"f", 1), aliased("", b"g", 10))
     await peer.fence()
     got = [message for message in await watcher.fence() if isinstance(message, Publish)]
     assert [(message.topic, message.payload) for message in got] == [

@@ -5,6 +5,7 @@ text of the standard without a number.
 """
 
 from penstock.wire.mqtt import (
+    InvalidClientId,
     InvalidTopicAlias,
     InvalidTopicName,
     MalformedPacket,
@@ -57,10 +58,10 @@ BAD: tuple[Case, ...] = (
     # CONNECT
     *bad("connect, empty", BOTH, b"\x10\x00", MalformedPacket, "MQTT-3.1.4-1"),
     *bad(
-        "connect by its old name",
+        "connect by its old name, without a client identifier",
         BOTH,
-        frame(0x10, b"\x00\x06MQIsdp\x03\x02\x00\x00\x00\x01c"),
-        UnsupportedVersion,
+        frame(0x10, b"\x00\x06MQIsdp\x03\x02\x00\x00\x00\x00"),
+        InvalidClientId,
     ),
     *bad(
         "connect, name in lower case",

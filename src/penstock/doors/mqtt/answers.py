@@ -1,9 +1,14 @@
 """Core's errors and endings in MQTT's words: the one table of this door."""
 
+from typing import TypeVar
+
+from msgspec.structs import replace
+
 from penstock.core.sessions import Ending
 from penstock.errors import (
     BadCredentials,
     InvalidFilter,
+    InvalidPayload,
     InvalidTopic,
     NotAuthorized,
     PenstockError,
@@ -12,8 +17,16 @@ from penstock.errors import (
     StorageUnavailable,
     TooLarge,
 )
-from penstock.wire.mqtt.packets import Version
+from penstock.wire.mqtt.encode import encode_packet
+from penstock.wire.mqtt.packets import Auth, ConnAck, Disconnect, Reply, SubAck, UnsubAck, Version
+from penstock.wire.mqtt.properties import PacketProperties
 from penstock.wire.mqtt.reasons import ReasonCode, ReturnCode
+
+Answer = Auth | ConnAck | Disconnect | Reply | SubAck | UnsubAck
+"""A packet that can say in words why."""
+AnyAnswer = TypeVar("AnyAnswer", bound=Answer)
+WORDS_LIMIT = 256
+"""Characters of a reason string; what a client sent may be part of it."""
 
 REASONS: dict[str, ReasonCode] = {
     PenstockError.code: ReasonCode.UNSPECIFIED_ERROR,
@@ -21,6 +34,7 @@ REASONS: dict[str, ReasonCode] = {
     InvalidFilter.code: ReasonCode.TOPIC_FILTER_INVALID,
     BadCredentials.code: ReasonCode.BAD_USER_NAME_OR_PASSWORD,
     NotAuthorized.code: ReasonCode.NOT_AUTHORIZED,
+    InvalidPayload.code: ReasonCode.PAYLOAD_FORMAT_INVALID,
     TooLarge.code: ReasonCode.PACKET_TOO_LARGE,
     QuotaExceeded.code: ReasonCode.QUOTA_EXCEEDED,
     StorageUnavailable.code: ReasonCode.QUOTA_EXCEEDED,
@@ -37,6 +51,7 @@ NOT_OF_THIS_DOOR = frozenset({"invalid-cursor", "invalid-config", "malformed"})
 ENDINGS: dict[Ending, ReasonCode] = {
     Ending.TAKEN_OVER: ReasonCode.SESSION_TAKEN_OVER,
     Ending.SLOW: ReasonCode.QUOTA_EXCEEDED,
+    Ending.UNKNOWN: ReasonCode.NOT_AUTHORIZED,
     Ending.SHUTTING_DOWN: ReasonCode.SERVER_SHUTTING_DOWN,
 }
 """Why a connection ends, for the DISCONNECT of MQTT 5."""
@@ -75,3 +90,22 @@ def refusal_of(error: PenstockError) -> ReasonCode:
 def return_code_of(reason: ReasonCode) -> ReturnCode:
     """The 3.1.1 return code for a reason to refuse a connection."""
     return RETURN_CODES.get(reason, ReturnCode.SERVER_UNAVAILABLE)
+
+
+def in_words(packet: AnyAnswer, words: str) -> AnyAnswer:
+    """The same packet with a reason string."""
+    words = words if len(words) <= WORDS_LIMIT else f"{words[: WORDS_LIMIT - 1]}…"
+    return replace(packet, properties=replace(packet.properties, reason_string=words or None))
+
+
+def encode_within(packet: Answer, version: Version, limit_bytes: int) -> bytes | None:
+    """The packet as bytes, without its words if the client takes no more; None if it takes not even that.
+
+    MQTT-3.2.2-19, -20, MQTT-3.4.2-2, -3 and the like for every packet that has them.
+    """
+    data = encode_packet(packet, version)
+    if limit_bytes and len(data) > limit_bytes:
+        bare: PacketProperties = replace(packet.properties, reason_string=None, user=())
+        data = encode_packet(replace(packet, properties=bare), version)
+        return data if len(data) <= limit_bytes else None
+    return data

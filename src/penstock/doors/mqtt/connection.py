@@ -3,97 +3,116 @@
 It is an asyncio protocol and core's sink at once. Reading and writing never wait: a chunk is taken
 whole, deliveries arrive as joined bytes at the tick's flush, acknowledgements follow in the same turn.
 Control packets are written at once and so never wait behind an outbox. What the packets mean is in
-`handlers.py`, but for publishes, which come in runs.
+`handlers.py`; publishes come in runs and go to core from here, through `intake.py` if they want an answer.
 """
 
 import asyncio
-import sys
 from collections.abc import Iterable
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, cast
 
 from penstock.core.away import AwayForm
-from penstock.core.ports import Form, Ticket
+from penstock.core.ports import Form
+from penstock.core.rate import TokenBucket
 from penstock.core.sessions import Ending, Session
-from penstock.doors.mqtt.answers import ENDINGS, ends_connection, reason_of
+from penstock.doors.base import Peer
+from penstock.doors.mqtt.answers import ENDINGS, Answer, encode_within, ends_connection, in_words, reason_of
 from penstock.doors.mqtt.forms import MqttForm, form_of
 from penstock.doors.mqtt.handlers import HANDLERS, on_unexpected
+from penstock.doors.mqtt.intake import Intake
 from penstock.doors.mqtt.resending import Resending
 from penstock.errors import PenstockError
 from penstock.model import Reason, Run
-from penstock.wire.mqtt.encode import encode_packet
-from penstock.wire.mqtt.packets import Connect, Disconnect, Packet, PubAck, PubRec, Version
+from penstock.wire.mqtt.aliases import AliasWriter
+from penstock.wire.mqtt.packets import Auth, Connect, Disconnect, Packet, Version
 from penstock.wire.mqtt.reader import RunReader
-from penstock.wire.mqtt.reasons import MqttWireError, ReasonCode
+from penstock.wire.mqtt.reasons import MqttWireError, ProtocolViolation, ReasonCode
 
 if TYPE_CHECKING:
+    from penstock.doors.mqtt.authentication import Proof
     from penstock.doors.mqtt.door import MqttDoor
 
 CLOSING_TIMEOUT_S = 5.0
 """How long the last bytes may take to leave a connection that is being closed."""
 CONTROL_LIMIT_BYTES = 1024 * 1024
 """How many bytes of answers a peer may leave unread before we read no more from it."""
+UNKNOWN = Peer("", 0)
+"""Who has not been asked for its address yet."""
 
 
 class Connection(asyncio.BufferedProtocol):
     """What stands between one socket and core."""
 
     __slots__ = (
-        "_acks",
         "_again",
+        "_aliases",
         "_deadline",
-        "_is_closing",
+        "_intake",
         "_is_full",
-        "_is_held",
         "_is_reading",
+        "_is_throttled",
         "_keep_alive_s",
         "_last_seen",
         "_loop",
         "_reader",
         "_session",
         "_transport",
-        "_unanswered",
         "_waiting",
-        "_window",
+        "bucket",
         "door",
+        "explains",
+        "is_closing",
+        "is_held",
         "limit_bytes",
         "notes",
         "peer",
+        "proof",
+        "refusal",
         "version",
+        "wants_details",
     )
 
     _transport: asyncio.Transport
 
-    def __init__(self, door: "MqttDoor") -> None:
+    def __init__(self, door: "MqttDoor", peer: Peer | None = None) -> None:
         settings = door.settings
         self.door = door
         self._loop = door.loop
         self._reader = RunReader(
-            door.limit_bytes, door.names, settings.topic_alias_maximum, settings.max_control_bytes
+            door.limit_bytes,
+            door.names,
+            settings.topic_alias_maximum,
+            settings.max_control_bytes,
+            door.abilities,
         )
         self._session: Session | None = None
-        self._acks: list[bytes] | None = None
-        self._unanswered = 0  # of `_acks`, those that end their exchange
-        self._window = settings.receive_maximum
+        self._intake: Intake | None = None
+        self._aliases: AliasWriter | None = None
         self._waiting: list[Packet | Run] | None = None  # read while the password is still checked
         self._again: Resending | None = None
         self._last_seen = 0.0
         self._deadline = 0.0  # for CONNECT, and for the last bytes
         self._keep_alive_s = 0.0
-        self._is_closing = self._is_held = self._is_full = False
+        self._is_full = self._is_throttled = False
         self._is_reading = True
+        self.is_closing = self.is_held = False
+        self.bucket: TokenBucket | None = None
+        self.explains = True  # the client wants reasons in words, or did not say
+        self.wants_details = False  # it said so, and learns what is wrong with its packets
         self.limit_bytes = 0
         self.notes = 0
+        self.peer = peer or UNKNOWN
+        self.proof: Proof | None = None
+        self.refusal: ReasonCode | None = None  # of whoever comes too often from one address
         self.version = Version.V311
-        self.peer = ""
 
     # The socket
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's does not derive from it
-        peer = transport.get_extra_info("peername")
-        self.peer = f"{peer[0]}:{peer[1]}" if peer else ""
+        if self.peer is UNKNOWN and (name := transport.get_extra_info("peername")):
+            self.peer = Peer(*name[:2])
         self._transport.set_write_buffer_limits(high=self.door.settings.write_buffer_bytes)
         self._last_seen = self._loop.time()
         self._deadline = self._last_seen + self.door.settings.connect_timeout_s
@@ -103,9 +122,12 @@ class Connection(asyncio.BufferedProtocol):
         return self.door.large_buffer if self._reader.is_amid_large else self.door.buffer
 
     def buffer_updated(self, size: int) -> None:
-        data = bytes(self.door.large_buffer[:size])
+        self.data_received(bytes(self.door.large_buffer[:size]))
+
+    def data_received(self, data: bytes) -> None:
+        """Act on a chunk; a transport that is no socket gives it directly."""
         self._last_seen = now = self._loop.time()
-        self.door.counters.bytes_received += size
+        self.door.counters.bytes_received += len(data)
         tick = self.door.tick
         is_alone = tick.open_alone(now)
         try:
@@ -121,7 +143,7 @@ class Connection(asyncio.BufferedProtocol):
                 tick.flush()
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._is_closing = True
+        self.is_closing = True
         session, self._session = self._session, None
         if session is not None:
             self.door.broker.disconnect(session, self, is_graceful=False)
@@ -142,7 +164,7 @@ class Connection(asyncio.BufferedProtocol):
         """Keep alive, the time for CONNECT, and the time for the last bytes after a close."""
         if self not in self.door.connections:
             return None
-        if self._is_closing or self._session is None:
+        if self.is_closing or self._session is None:
             if self._waiting is not None:  # it has said CONNECT; the check of its password is ours
                 return now + self.door.settings.connect_timeout_s
             if now < self._deadline:
@@ -151,7 +173,7 @@ class Connection(asyncio.BufferedProtocol):
             return None
         if not self._keep_alive_s:
             return None
-        if self._is_held:
+        if self.is_held or self._is_throttled:
             return now + self._keep_alive_s  # we are the ones who do not listen: its clock stands still
         if now < self._last_seen + self._keep_alive_s:
             return self._last_seen + self._keep_alive_s
@@ -162,20 +184,22 @@ class Connection(asyncio.BufferedProtocol):
     # Core's sink
 
     def write(self, data: bytes) -> None:
+        if self._aliases is not None:
+            data = self._aliases.rewrite(data)
         self.door.counters.bytes_sent += len(data)
         self._transport.write(data)
 
     def hold(self, *, is_unacknowledged: bool) -> None:
-        self._is_held = True
+        self.is_held = True
         if is_unacknowledged:
             self._set_reading(wanted=False)
 
     def release(self) -> None:
-        self._is_held = False
+        self.is_held = False
         self._last_seen = self._loop.time()
         self._set_reading()
-        if self._acks:
-            self._write_acks()
+        if self._intake is not None:
+            self._intake.settle()
 
     def close(self, reason: str) -> None:
         session, self._session = self._session, None
@@ -191,57 +215,89 @@ class Connection(asyncio.BufferedProtocol):
         """Act on what was read, in order."""
         session = self._session
         if session is None:
-            if not self._is_closing:
-                self._on_first(items)
+            if not self.is_closing:
+                self._take_early(items)
         elif self._reader.is_plain:
-            self.door.counters.packets_received += len(items)
-            self.door.broker.publish_all(items, session, self._on_refused)  # type: ignore[arg-type]
+            self._publish(cast("list[Run]", items), session)
         else:
             self._take_each(items, session)
 
+    def _publish(self, runs: list[Run], session: Session) -> None:
+        """Publish what wants no answer."""
+        self.door.broker.publish_all(runs, session, self.on_refused)
+        if self.bucket is not None:
+            self.charge(sum(run.count for run in runs))
+
     def _take_each(self, items: list[Packet | Run], session: Session) -> None:
-        self.door.counters.packets_received += len(items)
         for qos, group in groupby(items, _qos_of):
             if qos == 0:
-                self.door.broker.publish_all(cast("list[Run]", list(group)), session, self._on_refused)
+                self._publish(cast("list[Run]", list(group)), session)
             elif qos == 1:
-                self._on_level_one(cast("list[Run]", list(group)), session)
+                self._take_in(session).take_level_one(cast("list[Run]", list(group)))
             else:
                 self._take_packets(group, session)
-            if self._is_closing:
+            if self.is_closing:
                 return
+
+    def _take_in(self, session: Session) -> Intake:
+        if self._intake is None:
+            self._intake = Intake(self, session)
+        return self._intake
 
     def _take_packets(self, items: Iterable[Packet | Run], session: Session) -> None:
         for item in items:
             if type(item) is Run:
-                self._on_level_two(item, session)
+                self._take_in(session).take_level_two(item)
             else:
+                self.door.counters.control_packets_received += 1
                 try:
                     HANDLERS.get(type(item), on_unexpected)(self, item, session)
                 except MqttWireError as error:
                     self._on_wire_error(error)
-            if self._is_closing:
+            if self.is_closing:
                 return
 
-    def _on_first(self, items: list[Packet | Run]) -> None:
-        """The first packet must be CONNECT; the rest waits until it is answered."""
-        packet = items[0]
-        if not isinstance(packet, Connect):
-            self._is_closing = True
+    def _take_early(self, items: list[Packet | Run]) -> None:
+        """Who is not let in yet says CONNECT, then AUTH if its method wants that; the rest has to wait."""
+        packet, self._waiting = items[0], items[1:]
+        self.door.counters.control_packets_received += 1
+        if self.proof is not None:
+            self._take_proof(packet)
+        elif isinstance(packet, Connect):
+            self.version = packet.version
+            self.door.admission.admit(self, packet)
+        else:
+            self.is_closing = True
             self._transport.abort()  # MQTT-3.1.0-1
-            return
-        self.version = packet.version
-        self._waiting = items[1:]
-        self.door.admit(self, packet)
+        if self.proof is not None and self._session is None and not self.is_closing:
+            waiting, self._waiting = self._waiting, None  # the next step is the client's
+            if waiting:
+                self._take_early(waiting)
 
-    def accept(self, session: Session, connack: bytes, keep_alive_s: float) -> None:
+    def _take_proof(self, packet: Packet | Run) -> None:
+        """A client that proves who it is may say nothing else meanwhile (MQTT-3.1.2-30)."""
+        try:
+            if isinstance(packet, Auth):
+                self.door.admission.authentication.go_on(self, packet)
+            elif isinstance(packet, Disconnect):
+                self.leave()
+            else:
+                raise ProtocolViolation("AUTH is expected here")
+        except MqttWireError as error:
+            self._on_wire_error(error)
+
+    def accept(self, session: Session, connack: bytes, keep_alive_s: float, aliases: int) -> None:
         """The door let the client in: answer, send again what was on its way, go on."""
         self._session = session
-        # What the client has not released yet was sent on an earlier connection and is no part of its quota.
-        self._window = self.door.settings.receive_maximum + len(session.received or ())
         self._keep_alive_s = keep_alive_s
         if keep_alive_s:
             self.door.watch(self, self._last_seen + keep_alive_s)
+        settings = self.door.settings
+        if settings.publish_rate:
+            self.bucket = TokenBucket(settings.publish_rate, settings.publish_burst)
+        if aliases:
+            self._aliases = AliasWriter(aliases, self.limit_bytes)
+        self.door.counters.control_packets_sent += 1
         self.write(connack)
         if session.inflight:
             self._again = Resending(session.inflight, self.version)
@@ -278,7 +334,7 @@ class Connection(asyncio.BufferedProtocol):
     def reform(self, form: Form) -> Form:
         """A form of this session's last connection, or of none since the server started, for this one."""
         if isinstance(form, AwayForm):
-            return form_of(form.options, self.version, self.limit_bytes)
+            return form_of(form.options, self.version, self.limit_bytes, self.door.marks)
         assert isinstance(form, MqttForm)
         return form.on_wire(self.version, self.limit_bytes)
 
@@ -287,83 +343,30 @@ class Connection(asyncio.BufferedProtocol):
         if self._again is not None and not self._is_full:
             self._go_on(session)
 
-    # Publishes at QoS 1 and 2
-
-    def _on_level_one(self, runs: list[Run], session: Session) -> None:
-        allowed = self._room(session)
-        taken = runs[:allowed]
-        refused: dict[int, PenstockError] = {}
-        ticket = self.door.broker.publish_all(
-            taken, session, lambda run, error: refused.update({id(run): error})
-        )
-        acks = [b"\x40\x02" + run.packet_id.to_bytes(2, "big") for run in taken]
-        for position, run in enumerate(taken) if refused else ():
-            if id(run) in refused:
-                acks[position] = self._refuse(run, PubAck, refused[id(run)])
-        self._unanswered += len(acks)
-        self._acknowledge(acks, ticket)
-        if len(runs) > allowed:
-            self.end(ReasonCode.RECEIVE_MAXIMUM_EXCEEDED)
-
-    def _on_level_two(self, run: Run, session: Session) -> None:
-        packet_id, received = run.packet_id, session.received
-        if received is not None and packet_id in received:
-            self._acknowledge([encode_packet(PubRec(packet_id), self.version)], None)  # MQTT-4.3.3-10
-            return
-        if not self._room(session):
-            self.end(ReasonCode.RECEIVE_MAXIMUM_EXCEEDED)
-            return
-        try:
-            receipt = self.door.broker.publish(run, session)
-        except PenstockError as error:
-            self._unanswered += 1
-            self._acknowledge([self._refuse(run, PubRec, error)], None)
-            return
-        if received is None:
-            received = session.received = set()
-        received.add(packet_id)
-        self._acknowledge([b"\x50\x02" + packet_id.to_bytes(2, "big")], receipt.ticket)
-
-    def _room(self, session: Session) -> int:
-        """How many more publishes at QoS 1 and 2 the client may send before it has our answers."""
-        if self.version is not Version.V5:
-            return sys.maxsize
-        return max(self._window - self._unanswered - len(session.received or ()), 0)
-
-    def _refuse(self, run: Run, kind: type[PubAck] | type[PubRec], error: PenstockError) -> bytes:
-        """The answer to a publish that was not accepted; some errors end the connection instead."""
-        self._on_refused(run, error)
-        if ends_connection(error, self.version):
-            self.end(reason_of(error))
-        # MQTT 3.1.1 has no word for a refusal: the message is acknowledged and not published.
-        return encode_packet(kind(run.packet_id, reason_of(error)), self.version)
-
-    def _acknowledge(self, acks: list[bytes], ticket: Ticket | None) -> None:
-        """Answer when what was published may be relied on."""
-        if self._is_closing:
-            return
-        if self._acks is None:
-            self._acks = []
-        if not self._acks:
-            self.door.broker.when_settled(ticket, self._write_acks)
-        self._acks += acks
-        if self._is_held and len(self._acks) >= self._window:
-            self._set_reading(wanted=False)  # 3.1.1 has no window of its own
-
-    def _write_acks(self, failure: BaseException | None = None) -> None:
-        if failure is not None:  # what could not be stored is not acknowledged
-            self.end(ReasonCode.QUOTA_EXCEEDED)
-        if self._acks and not self._is_held and not self._is_closing:
-            acks, self._acks = self._acks, []
-            self._unanswered = 0
-            self.control(b"".join(acks))
-
-    def _on_refused(self, run: Run, error: PenstockError) -> None:
-        if self._is_closing:
+    def on_refused(self, run: Run, error: PenstockError) -> None:
+        """A publish was not accepted; without an answer of its own it may end the connection."""
+        if self.is_closing:
             return
         self.door.on_refused(self, run, error)
         if not run.packet_id and ends_connection(error, Version.V5):
-            self._loop.call_soon(self.end, reason_of(error))  # core has more of this chunk in hand
+            self._loop.call_soon(self.end, reason_of(error), str(error))  # core has more of this chunk
+
+    def charge(self, count: int) -> None:
+        """Count messages that cannot be refused against the client's rate; it waits as long as that takes."""
+        assert self.bucket is not None
+        self.bucket.charge(count, self.door.clock.monotonic())
+        if not self._is_throttled:
+            self._throttle()
+
+    def _throttle(self) -> None:
+        """Read nothing for as long as the client is ahead of its rate."""
+        assert self.bucket is not None
+        wait_s = self.bucket.wait_s(self.door.clock.monotonic())
+        self._is_throttled = wait_s > 0
+        self._last_seen = self._loop.time()
+        self._set_reading()
+        if self._is_throttled:
+            self._loop.call_later(wait_s, self._throttle)
 
     # Ending
 
@@ -375,31 +378,33 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def is_stranger(self) -> bool:
         """Not let in yet, and not turned away either."""
-        return self._session is None and not self._is_closing
+        return self._session is None and not self.is_closing
 
     def _on_wire_error(self, error: MqttWireError) -> None:
-        if self._is_closing:
+        if self.is_closing:
             return
         self.door.on_wire_error(self, error)
         if self._session is None:
             self.version = self._reader.version
-            self.door.refuse_bytes(self, error, is_greeted=self._reader.is_greeted)
+            self.door.admission.refuse_bytes(self, error, is_greeted=self._reader.is_greeted)
         else:
-            self.end(error.reason)
+            self.end(error.reason, str(error) if self.wants_details else "")
 
     def turn_away(self, connack: bytes) -> None:
         """The door did not let the client in."""
         self._waiting = None
-        if not self._is_closing:
+        if not self.is_closing:
             self.write(connack)
             self.leave(is_heard=True)
 
-    def end(self, reason: ReasonCode, *, is_heard: bool = True) -> None:
+    def end(self, reason: ReasonCode, words: str = "", *, is_heard: bool = True) -> None:
         """Say why, as far as the client's version has words for it, and close."""
-        if self._is_closing:
+        if self.is_closing:
             return
         if self.version is Version.V5:
-            self.write(encode_packet(Disconnect(reason), self.version))
+            goodbye = in_words(Disconnect(reason), words) if words else Disconnect(reason)
+            self.write(encode_within(goodbye, self.version, self.limit_bytes) or b"")
+            self.door.counters.control_packets_sent += 1
         self.leave(is_heard=is_heard)
 
     def leave(
@@ -414,13 +419,13 @@ class Connection(asyncio.BufferedProtocol):
         session, self._session = self._session, None
         if is_heard:
             self._waiting = None
-            self._is_held = False
+            self.is_held = False
             self._set_reading()
-        self._is_closing = True
+        self.is_closing = True
         self._reader.stop()
         if session is not None:
             self.door.broker.disconnect(session, self, is_graceful=is_graceful, expiry=expiry)
-        if is_heard and not self._transport.is_closing():
+        if is_heard and self._transport.can_write_eof() and not self._transport.is_closing():
             self._transport.write_eof()
         else:
             self._transport.close()
@@ -433,18 +438,25 @@ class Connection(asyncio.BufferedProtocol):
 
     # Writing
 
-    def answer(self, packet: Packet) -> None:
+    def answer(self, packet: Answer) -> None:
         """Write the answer to a request."""
-        data = encode_packet(packet, self.version)
-        if self.limit_bytes and len(data) > self.limit_bytes:
-            self.end(ReasonCode.PACKET_TOO_LARGE)  # MQTT-3.1.2-24
-        else:
-            self.control(data)
+        self.control(self.encode(packet))
 
-    def control(self, data: bytes) -> None:
+    def encode(self, packet: Answer) -> bytes:
+        """The bytes of an answer; if the client does not take so many, the connection ends instead."""
+        data = encode_within(packet, self.version, self.limit_bytes)
+        if data is None:  # MQTT-3.1.2-24
+            if self._session is None:
+                self.door.admission.refuse(self, ReasonCode.PACKET_TOO_LARGE)  # MQTT-3.14.0-1
+            else:
+                self.end(ReasonCode.PACKET_TOO_LARGE)
+        return data or b""
+
+    def control(self, data: bytes, count: int = 1) -> None:
         """Write control packets: at once, past everything that waits in the outbox."""
-        if self._is_closing:
+        if self.is_closing:
             return
+        self.door.counters.control_packets_sent += count
         self.write(data)
         if self._transport.get_write_buffer_size() > CONTROL_LIMIT_BYTES:
             self._set_reading(wanted=False)  # it asks without reading the answers
@@ -454,8 +466,8 @@ class Connection(asyncio.BufferedProtocol):
         self._set_reading(wanted=False)
 
     def _set_reading(self, *, wanted: bool = True) -> None:
-        wanted = wanted and not self._is_held and self._waiting is None
-        if wanted is self._is_reading or self._is_closing:
+        wanted = wanted and not (self.is_held or self._is_throttled) and self._waiting is None
+        if wanted is self._is_reading or self.is_closing:
             return
         self._is_reading = wanted
         if wanted:

@@ -1,30 +1,33 @@
-"""The MQTT door: listens, lets clients in, and knows its connections."""
+"""The MQTT door: where it listens, and the connections it has."""
 
 import asyncio
 import contextlib
-import os
 import resource
-import secrets
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import structlog
 
-from penstock.core.access import SLOW_CHECKS_AT_ONCE, Identity
-from penstock.core.broker import Arrival, Broker
+from penstock.core.broker import Broker
 from penstock.core.clock import Clock
-from penstock.core.sessions import Will
-from penstock.doors.base import Wheel
-from penstock.doors.mqtt.answers import refusal_of, return_code_of
+from penstock.doors.base import Peer, Wheel
+from penstock.doors.guard import Guard, GuardSettings, Verdict
+from penstock.doors.listener import Listener, parse_networks
+from penstock.doors.mqtt.admission import Admission
+from penstock.doors.mqtt.capabilities import abilities_of
 from penstock.doors.mqtt.connection import Connection
+from penstock.doors.mqtt.flapping import FlappingDetector
+from penstock.doors.mqtt.marks import Marks
 from penstock.doors.mqtt.settings import MqttSettings
-from penstock.errors import InvalidConfig, PenstockError
-from penstock.model import NEVER, Door, Properties, Run
-from penstock.wire.mqtt import packets
-from penstock.wire.mqtt.encode import encode_packet
-from penstock.wire.mqtt.packets import ConnAck, Connect, Version
-from penstock.wire.mqtt.properties import NO_PROPERTIES, PacketProperties
-from penstock.wire.mqtt.reader import SOON, Names
-from penstock.wire.mqtt.reasons import MqttWireError, ReasonCode
+from penstock.doors.tls import Certificates
+from penstock.doors.websocket import WebSocketSettings
+from penstock.errors import InvalidConfig, NotAuthorized, PenstockError
+from penstock.model import Run
+from penstock.wire.mqtt.reader import Names
+from penstock.wire.mqtt.reasons import MalformedPacket, MqttWireError, ReasonCode
+
+if TYPE_CHECKING:
+    from penstock.doors.websocket.entrance import Entrance
 
 log = structlog.get_logger("penstock.mqtt")
 
@@ -33,64 +36,150 @@ READ_BYTES = 64 * 1024
 LARGE_READ_BYTES = 256 * 1024
 """What one read takes in the middle of a large packet, where bytes cost more than objects."""
 FILES_KEPT_FREE = 500
-KEEP_ALIVE_FACTOR = 1.5
-NO_EXPIRY = 0xFFFFFFFF
-SMALLEST_LIMIT_BYTES = 64
-"""A client that takes no packets of this size could not even be told what CONNACK has to tell."""
 NOTES_PER_CONNECTION = 20
 """Lines in the log that one connection may cause: who is refused a thousand times fills no disk."""
+NOTED_CHARACTERS = 200
+"""Of a topic or filter in such a line."""
+WEBSOCKET_SCHEMES = ("ws", "wss")
+WEBSOCKET_PATH = "/mqtt"
+SUBPROTOCOLS = ("mqtt", "mqttv3.1")
+"""What WebSocket clients offer; the second is what they said before it had a name of its own."""
+REFUSALS = {
+    Verdict.TOO_MANY: ReasonCode.QUOTA_EXCEEDED,
+    Verdict.TOO_FAST: ReasonCode.CONNECTION_RATE_EXCEEDED,
+}
+"""What who comes too often from one address is told when it says CONNECT."""
+REFUSED_AT_ONCE = 100
+"""Connections that wait for nothing but to be refused; more are cut without a word."""
 
 
 class MqttDoor:
-    """MQTT 3.1.1 and 5.0 over TCP."""
+    """MQTT 3.1.1 and 5.0 over TCP, TLS and WebSocket."""
 
     name = "mqtt"
 
-    def __init__(self, settings: MqttSettings, broker: Broker, clock: Clock, host: str) -> None:
+    def __init__(
+        self,
+        settings: MqttSettings,
+        broker: Broker,
+        clock: Clock,
+        host: str,
+        *,
+        certificates: Certificates | None = None,
+        websocket: WebSocketSettings | None = None,
+        guard: Guard | None = None,
+    ) -> None:
         self.settings = settings
         self.broker = broker
         self.clock = clock
         self.counters = broker.counters
         self.tick = broker.tick
         self.names = Names()
+        self.abilities = abilities_of(settings)
+        self.marks = Marks(broker.history)
         # One buffer for all connections, because a chunk is taken whole at once.
         self.large_buffer = memoryview(bytearray(LARGE_READ_BYTES))
         self.buffer = self.large_buffer[:READ_BYTES]
         self.limit_bytes = settings.max_payload_bytes + settings.max_control_bytes
         self.loop = asyncio.get_running_loop()
         self.connections: set[Connection] = set()
+        self.admission = Admission(self)
         self._host = host
+        self._certificates = certificates
+        self._websocket = websocket or WebSocketSettings()
+        self._guard = guard or Guard(GuardSettings(), clock)
+        self._refused = 0
+        self._flapping = FlappingDetector(clock)
         self._wheel = Wheel(clock, self.loop)
-        self._server: asyncio.Server | None = None
-        self._checks: ThreadPoolExecutor | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
         self._all_gone = asyncio.Event()
         self._max_connections = settings.max_connections or _file_limit() - FILES_KEPT_FREE
+        self._entrances: list[Entrance] = []
+        self._listeners: dict[str, Listener] = {}
+        self._listeners.update(self._plan())
 
     # Opening and closing
+
+    def _plan(self) -> Iterator[tuple[str, Listener]]:
+        """A listener for each port that is asked for, by the scheme of its address."""
+        settings = self.settings
+        secure = self._certificates
+        proxies = parse_networks(settings.proxies, "mqtt.proxies")
+        ports = {
+            "mqtt": ("port", settings.port),
+            "mqtts": ("tls_port", settings.tls_port if secure else None),
+            "ws": ("websocket_port", settings.websocket_port),
+            "wss": ("websocket_tls_port", settings.websocket_tls_port),
+        }
+        for scheme, (key, port) in ports.items():
+            if port is None:
+                continue
+            is_secure = scheme in ("mqtts", "wss")
+            is_layered = is_secure or bool(proxies)
+            if is_secure and secure is None:
+                raise InvalidConfig(f"mqtt.{key}: there is no tls.certificate_file")
+            yield (
+                scheme,
+                Listener(
+                    self.loop,
+                    self._open_entrance() if scheme in WEBSOCKET_SCHEMES else self._open_connection,
+                    setting=f"mqtt.{key}",
+                    host=self._host,
+                    port=port,
+                    backlog=settings.backlog,
+                    timeout_s=settings.connect_timeout_s,
+                    certificates=secure if is_secure else None,
+                    proxies=proxies,
+                    admit=self._has_room if is_layered else None,
+                ),
+            )
+
+    def _open_connection(self, peer: Peer | None) -> Connection:
+        return Connection(self, peer)
+
+    def _open_entrance(self) -> Callable[[Peer | None], asyncio.BaseProtocol]:
+        from penstock.doors.websocket.entrance import Entrance  # noqa: PLC0415 - only who asks for it
+        from penstock.doors.websocket.handshake import Terms  # noqa: PLC0415
+
+        terms = Terms(
+            path=WEBSOCKET_PATH,
+            subprotocols=SUBPROTOCOLS,
+            host=self._host,
+            limit_bytes=self.limit_bytes,
+            timeout_s=self.settings.connect_timeout_s,
+            settings=self._websocket,
+        )
+        entrance = Entrance(terms, self._open_connection, self.buffer, self._has_room)
+        self._entrances.append(entrance)
+        return entrance.accept
+
+    def _has_room(self, host: str = "") -> bool:
+        """One more connection may come in, those counted that are still on their way."""
+        coming = sum(listener.waiting for listener in self._listeners.values())
+        coming += sum(len(entrance.waiting) for entrance in self._entrances)
+        has_room = len(self.connections) + coming < self._max_connections
+        self.counters.connections_refused += not has_room
+        return has_room
+
+    @property
+    def is_wanted(self) -> bool:
+        """Some port was asked for."""
+        return bool(self._listeners)
 
     async def open(self) -> None:
         """Listen.
 
         Raises:
-            InvalidConfig: the address is in use, or not ours.
+            InvalidConfig: an address is in use, or not ours.
         """
-        port = self.settings.port
-        assert port is not None
-        try:
-            self._server = await self.loop.create_server(
-                lambda: Connection(self), self._host, port, backlog=self.settings.backlog
-            )
-        except OSError as error:
-            # What a name server says has numbers of its own, below zero.
-            reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
-            where = _address(self._host, port)
-            raise InvalidConfig(f"mqtt.port: cannot listen on {where}: {reason}") from None
+        for listener in self._listeners.values():
+            await listener.open()
 
     async def close(self) -> None:
         """Accept nobody any more, nor wait for who has not said CONNECT."""
-        if self._server is not None:
-            self._server.close()
+        for listener in self._listeners.values():
+            listener.close()
+        for entrance in self._entrances:
+            entrance.close()
         for connection in list(self.connections):
             if connection.is_stranger:
                 connection.abort()
@@ -103,19 +192,25 @@ class MqttDoor:
                 await asyncio.wait_for(self._all_gone.wait(), timeout)
         for connection in list(self.connections):
             connection.abort()
-        if self._checks is not None:
-            self._checks.shutdown(wait=False)
+        self.admission.close()
 
     def addresses(self) -> list[str]:
         """Where clients find it."""
-        sockets = self._server.sockets if self._server is not None else ()
-        return [f"mqtt://{_address(*socket.getsockname()[:2])}" for socket in sockets]
+        return [
+            address + (WEBSOCKET_PATH if scheme in WEBSOCKET_SCHEMES else "")
+            for scheme, listener in self._listeners.items()
+            for address in listener.addresses(scheme)
+        ]
 
     @property
-    def port(self) -> int:
-        """The port it listens on."""
-        assert self._server is not None
-        return int(self._server.sockets[0].getsockname()[1])
+    def port(self) -> int | None:
+        """The port that plain MQTT listens on."""
+        return self._listeners["mqtt"].port if "mqtt" in self._listeners else None
+
+    @property
+    def is_named_by_certificate(self) -> bool:
+        """The name in a client's certificate is its user name."""
+        return self._certificates is not None and self._certificates.settings.name_as_user
 
     # Connections
 
@@ -127,10 +222,28 @@ class MqttDoor:
             return
         self.connections.add(connection)
         self._wheel.add(connection, deadline)
+        if self._guard.is_needed:
+            self._ask_guard(connection)
+
+    def _ask_guard(self, connection: Connection) -> None:
+        verdict = self._guard.enter(connection.peer.host)
+        if verdict is Verdict.ADMITTED:
+            return
+        connection.refusal = REFUSALS[verdict]
+        self._refused += 1
+        if self._refused > REFUSED_AT_ONCE:
+            self.counters.connections_refused += 1
+            connection.abort()
 
     def on_lost(self, connection: Connection) -> None:
         """A socket is gone."""
+        if connection not in self.connections:
+            return
         self.connections.discard(connection)
+        if connection.refusal is not None:
+            self._refused -= 1
+        elif self._guard.is_needed:
+            self._guard.leave(connection.peer.host)
         if not self.connections:
             self._all_gone.set()
 
@@ -138,121 +251,39 @@ class MqttDoor:
         """Look at a connection at a time."""
         self._wheel.add(connection, deadline)
 
-    def admit(self, connection: Connection, packet: Connect) -> None:
-        """Decide about a CONNECT: at once where that is possible, otherwise in a thread."""
-        password = packet.password
-        verdict = self.broker.access.verify_now(packet.user_name, password)
-        if verdict is None:
-            connection.suspend()
-            task = self.loop.create_task(self._check(connection, packet))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-        else:
-            self._decide(connection, packet, verdict)
-
-    async def _check(self, connection: Connection, packet: Connect) -> None:
-        if self._checks is None:
-            self._checks = ThreadPoolExecutor(SLOW_CHECKS_AT_ONCE, "password")
-        verify = self.broker.access.verify
-        try:
-            verdict = await self.loop.run_in_executor(self._checks, verify, packet.user_name, packet.password)
-        except Exception:  # whatever went wrong, nobody is let in by it, and nobody waits for ever
-            log.exception("password not checked", peer=connection.peer, client=packet.client_id)
-            self.refuse(connection, ReasonCode.SERVER_UNAVAILABLE)
+    def look_for_fights(self, connection: Connection, client_id: str) -> None:
+        """Notice clients that take one session from each other again and again."""
+        session = self.broker.sessions.get(client_id)
+        if session is None or not isinstance(session.sink, Connection):
             return
-        if connection in self.connections:
-            self._decide(connection, packet, verdict)
-
-    def _decide(self, connection: Connection, packet: Connect, is_verified: bool) -> None:
-        if not is_verified:
-            self.note("credentials refused", connection, f"client {packet.client_id!r}")
-            self.refuse(connection, ReasonCode.BAD_USER_NAME_OR_PASSWORD)
-            return
-        if not packet.client_id and not packet.clean_start and packet.version is Version.V311:
-            self.refuse(connection, ReasonCode.CLIENT_IDENTIFIER_NOT_VALID)  # MQTT-3.1.3-8
-            return
-        if packet.properties.authentication_method is not None:
-            self.refuse(connection, ReasonCode.BAD_AUTHENTICATION_METHOD)
-            return
-        if 0 < (packet.properties.maximum_packet_size or 0) < SMALLEST_LIMIT_BYTES:
-            self.refuse(connection, ReasonCode.PACKET_TOO_LARGE)
-            return
-        try:
-            self._welcome(connection, packet)
-        except PenstockError as error:
-            self.note("connection refused", connection, f"client {packet.client_id!r}", str(error))
-            self.refuse(connection, refusal_of(error))
-
-    def _welcome(self, connection: Connection, packet: Connect) -> None:
-        given = packet.properties
-        client_id = packet.client_id or f"auto-{secrets.token_hex(8)}"
-        identity = Identity(packet.user_name, client_id)
-        will = None if packet.will is None else _will(packet.will)
-        if will is not None:
-            self.broker.check_will(identity, will)
-        limit_bytes = given.maximum_packet_size or 0
-        arrival = Arrival(
-            identity,
-            Door.MQTT,
-            packet.clean_start,
-            self._expiry(packet),
-            min(given.receive_maximum or 65_535, self.settings.max_inflight),
-            will,
-            (packet.version, limit_bytes),
-        )
-        connection.limit_bytes = limit_bytes
-        session, is_present = self.broker.connect(arrival, connection, connection.reform)
-        keep_alive = self._keep_alive(packet)
-        properties = NO_PROPERTIES
-        if packet.version is Version.V5:
-            expiry = None if session.expiry == arrival.expiry else int(session.expiry)
-            properties = PacketProperties(
-                assigned_client_id=None if packet.client_id else client_id,
-                server_keep_alive=None if keep_alive == packet.keep_alive else keep_alive,
-                session_expiry=expiry,
-                receive_maximum=self.settings.receive_maximum,
-                topic_alias_maximum=self.settings.topic_alias_maximum or None,
-                maximum_packet_size=self.limit_bytes,
+        fight = self._flapping.note(client_id, str(session.sink.peer), str(connection.peer))
+        if fight is not None:
+            log.warning(
+                "clients fight for one client id",
+                client=client_id,
+                addresses=" ".join(fight.addresses),
+                takeovers=fight.count,
             )
-        connack = encode_packet(ConnAck(is_present, 0, properties), packet.version)
-        connection.accept(session, connack, keep_alive * KEEP_ALIVE_FACTOR)
-
-    def refuse(self, connection: Connection, reason: ReasonCode) -> None:
-        """Answer a CONNECT with the reason why not, and close."""
-        self.counters.connections_refused += 1
-        code = reason if connection.version is Version.V5 else return_code_of(reason)
-        connection.turn_away(encode_packet(ConnAck(False, code), connection.version))
-
-    def refuse_bytes(self, connection: Connection, error: MqttWireError, *, is_greeted: bool) -> None:
-        """Close on a first packet that is broken; MQTT 5 gives the reason, 3.1.1 only that of a version."""
-        is_version = error.reason is ReasonCode.UNSUPPORTED_PROTOCOL_VERSION
-        if is_greeted and (is_version or connection.version is Version.V5):
-            self.refuse(connection, error.reason)
-        else:  # MQTT-3.1.4-1, or no CONNECT at all
-            self.counters.connections_refused += 1
-            connection.leave()
-
-    def _expiry(self, packet: Connect) -> float:
-        """How long the session outlives its connection; 3.1.1 knows only "for ever" or not at all."""
-        if packet.version is Version.V311:
-            return 0.0 if packet.clean_start else float("inf")
-        expiry = packet.properties.session_expiry or 0
-        return float("inf") if expiry == NO_EXPIRY else float(expiry)
-
-    def _keep_alive(self, packet: Connect) -> int:
-        limit = self.settings.max_keep_alive_s
-        return min(packet.keep_alive or limit, limit) if limit else packet.keep_alive
 
     # What happened
 
     def on_refused(self, connection: Connection, run: Run, error: PenstockError) -> None:
         """A publish was not accepted."""
         self.counters.publishes_refused += run.count
-        self.note("publish refused", connection, run.topic, str(error))
+        if isinstance(error, NotAuthorized):
+            self.counters.actions_forbidden += 1
+        self.note("publish refused", connection, _shortened(run.topic), str(error))
+
+    def on_subscription_refused(self, connection: Connection, filter: str, error: PenstockError) -> None:
+        """A filter was not granted."""
+        if isinstance(error, NotAuthorized):
+            self.counters.actions_forbidden += 1
+        self.note("subscription refused", connection, _shortened(filter), str(error))
 
     def on_wire_error(self, connection: Connection, error: MqttWireError) -> None:
         """A peer sent bytes that break the protocol."""
         self.counters.wire_errors += 1
+        self.counters.malformed_packets += isinstance(error, MalformedPacket)
         self.note("bad packet", connection, str(error))
 
     def note(self, event: str, connection: Connection, *details: str) -> None:
@@ -261,22 +292,7 @@ class MqttDoor:
         if connection.notes <= NOTES_PER_CONNECTION:
             is_last = connection.notes == NOTES_PER_CONNECTION
             words = (*details, "(no more of this connection is written)") if is_last else details
-            log.info(event, peer=connection.peer, client=connection.client_id, detail=" ".join(words))
-
-
-def _will(will: packets.Will) -> Will:
-    given = will.properties
-    properties = Properties(
-        given.content_type,
-        given.correlation_data,
-        given.response_topic,
-        given.payload_format,
-        None,
-        given.user,
-    )
-    ttl = NEVER if given.message_expiry is None else float(given.message_expiry) or SOON
-    delay = float(given.will_delay or 0)
-    return Will(will.topic, will.payload, will.qos, will.retain, properties, ttl, delay)
+            log.info(event, peer=str(connection.peer), client=connection.client_id, detail=" ".join(words))
 
 
 def _file_limit() -> int:
@@ -284,5 +300,5 @@ def _file_limit() -> int:
     return min(hard, 1_000_000) if soft == resource.RLIM_INFINITY else soft
 
 
-def _address(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+def _shortened(text: str) -> str:
+    return text if len(text) <= NOTED_CHARACTERS else f"{text[:NOTED_CHARACTERS]}…"

@@ -9,6 +9,7 @@ from math import ceil
 
 from penstock.core.ports import Form, Frame
 from penstock.core.sessions import Options
+from penstock.doors.mqtt.marks import LARGEST_BYTES, Marks
 from penstock.model import NEVER, Run
 from penstock.wire.mqtt.frames import DUP, encode_frame, publish_properties
 from penstock.wire.mqtt.packets import Version
@@ -25,6 +26,7 @@ class MqttForm:
         "_is_retained",
         "_is_transparent",
         "_layout",
+        "_marks",
         "_retain_as_published",
         "_subscription_ids",
         "_version",
@@ -42,6 +44,7 @@ class MqttForm:
         subscription_ids: tuple[int, ...],
         limit_bytes: int,
         is_retained: bool,
+        marks: Marks | None,
     ) -> None:
         self.qos = qos
         self.no_local = no_local
@@ -51,8 +54,9 @@ class MqttForm:
         self._retain_as_published = retain_as_published
         self._subscription_ids = subscription_ids
         self._is_retained = is_retained
+        self._marks = marks
         # Nothing of its own has to be added: a frame of the same layout can be passed on as it came.
-        self._is_transparent = not (subscription_ids or is_retained)
+        self._is_transparent = not (subscription_ids or is_retained or marks)
 
     def encode(self, runs: Sequence[Run], now: float) -> bytes:
         """All messages at QoS 0, joined."""
@@ -92,6 +96,7 @@ class MqttForm:
         if run.properties is not None and not run.shape.layout:
             return False  # a bare payload's properties are in no bytes yet
         added = FRAMING_BYTES + 4 * len(run.topic) + 5 * len(self._subscription_ids)
+        added += LARGEST_BYTES if self._marks else 0
         return run.stride + added <= self.limit_bytes
 
     def merge(self, other: Form) -> Form:
@@ -104,6 +109,7 @@ class MqttForm:
             self._retain_as_published or other._retain_as_published,
             self._subscription_ids + other._subscription_ids,
             self.limit_bytes,
+            marks=self._marks or other._marks,
         )
 
     def as_retained(self) -> Form:
@@ -116,7 +122,8 @@ class MqttForm:
 
     def _copy(self, version: Version, limit_bytes: int, is_retained: bool) -> "MqttForm":
         ids, as_published = self._subscription_ids, self._retain_as_published
-        return mqtt_form(version, self.qos, self.no_local, as_published, ids, limit_bytes, is_retained)
+        marks = self._marks if version is Version.V5 else None
+        return mqtt_form(version, self.qos, self.no_local, as_published, ids, limit_bytes, is_retained, marks)
 
     def _cut(self, runs: Sequence[Run], level: int, now: float) -> list[Frame]:
         """Frames from the bytes that came in, without encoding anything."""
@@ -140,17 +147,22 @@ class MqttForm:
 
     def _make_any(self, run: Run, level: int, now: float) -> list[Frame]:
         retain = self._is_retained or (run.shape.retain and self._retain_as_published)
-        properties = self._properties(run, now)
-        return [
-            (*encode_frame(run, index, level, retain, properties), run.part(index, 1))
-            for index in range(run.count)
-        ]
+        parts = [run.part(index, 1) for index in range(run.count)]
+        properties = self._properties(parts[0], now)
+        frames: list[Frame] = []
+        for index, part in enumerate(parts):
+            if index and self._marks is not None:
+                properties = self._properties(part, now)  # each message has its own
+            frames.append((*encode_frame(run, index, level, retain, properties), part))
+        return frames
 
-    def _properties(self, run: Run, now: float) -> bytes:
+    def _properties(self, part: Run, now: float) -> bytes:
+        """The property section of one message; without marks it is that of its whole run."""
         if self._version is Version.V311:
             return b""
-        expiry = None if run.expires_at == NEVER else max(ceil(run.expires_at - now), 0)
-        return publish_properties(run.properties, expiry, self._subscription_ids)
+        expiry = None if part.expires_at == NEVER else max(ceil(part.expires_at - now), 0)
+        marks = () if self._marks is None else self._marks.of(part)
+        return publish_properties(part.properties, expiry, self._subscription_ids, marks)
 
     def _is_too_large(self, before: bytes, after: bytes, level: int) -> bool:
         return len(before) + len(after) + (2 if level else 0) > self.limit_bytes
@@ -165,12 +177,24 @@ def mqtt_form(
     subscription_ids: tuple[int, ...],
     limit_bytes: int = 0,
     is_retained: bool = False,
+    marks: Marks | None = None,
 ) -> MqttForm:
     """The one form with these properties."""
-    return MqttForm(version, qos, no_local, retain_as_published, subscription_ids, limit_bytes, is_retained)
+    return MqttForm(
+        version, qos, no_local, retain_as_published, subscription_ids, limit_bytes, is_retained, marks
+    )
 
 
-def form_of(options: Options, version: Version, limit_bytes: int) -> MqttForm:
-    """The form of a subscription."""
+def form_of(options: Options, version: Version, limit_bytes: int, marks: Marks) -> MqttForm:
+    """The form of a subscription; 3.1.1 has no properties that could carry marks."""
     ids = (options.identifier,) if options.identifier else ()
-    return mqtt_form(version, options.qos, options.no_local, options.retain_as_published, ids, limit_bytes)
+    is_marked = options.marks and version is Version.V5
+    return mqtt_form(
+        version,
+        options.qos,
+        options.no_local,
+        options.retain_as_published,
+        ids,
+        limit_bytes,
+        marks=marks if is_marked else None,
+    )

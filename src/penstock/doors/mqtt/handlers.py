@@ -6,12 +6,16 @@ Publishes are the connection's own business, because they come in runs.
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from penstock.core.inflight import RELEASED, Pending
 from penstock.core.sessions import Options, Session
-from penstock.doors.mqtt.answers import SUBACK_FAILURE, reason_of
+from penstock.doors.mqtt.answers import SUBACK_FAILURE, in_words, reason_of
+from penstock.doors.mqtt.capabilities import subscription_refusal
 from penstock.doors.mqtt.forms import form_of
+from penstock.doors.mqtt.marks import ASKED_BY
 from penstock.errors import PenstockError
 from penstock.wire.mqtt.encode import PINGRESP
 from penstock.wire.mqtt.packets import (
+    Auth,
     Disconnect,
     Packet,
     PingReq,
@@ -19,6 +23,7 @@ from penstock.wire.mqtt.packets import (
     PubComp,
     PubRec,
     PubRel,
+    Reply,
     Request,
     SubAck,
     Subscribe,
@@ -34,8 +39,19 @@ if TYPE_CHECKING:
 _SUCCESS = ReasonCode.SUCCESS
 
 
+def _check_step(session: Session, packet: Reply, expected: int | None) -> None:
+    """An acknowledgement must be the one that its delivery waits for (MQTT 5 section 4.3)."""
+    pending = session.inflight.entries.get(packet.packet_id, packet) if session.inflight else packet
+    if pending is packet:
+        return  # of a delivery that is over: it was answered before, or the session began anew
+    level = pending.level if isinstance(pending, Pending) else None
+    if level != expected:
+        raise ProtocolViolation(f"{type(packet).__name__.upper()} is not what this delivery waits for")
+
+
 def on_puback(connection: "Connection", packet: PubAck, session: Session) -> None:
     """A delivery at QoS 1 is complete, or was refused."""
+    _check_step(session, packet, 1)
     if packet.reason < 0x80:
         connection.door.broker.acknowledge(session, packet.packet_id)
     else:
@@ -43,8 +59,14 @@ def on_puback(connection: "Connection", packet: PubAck, session: Session) -> Non
     connection.on_acknowledged(session)
 
 
+def _is_released(session: Session, packet_id: int) -> bool:
+    return session.inflight is not None and session.inflight.entries.get(packet_id, packet_id) is RELEASED
+
+
 def on_pubrec(connection: "Connection", packet: PubRec, session: Session) -> None:
     """A delivery at QoS 2 arrived, or was refused."""
+    if not _is_released(session, packet.packet_id):  # it may be said twice
+        _check_step(session, packet, 2)
     if packet.reason >= 0x80:
         connection.door.broker.refuse(session, packet.packet_id)
         connection.on_acknowledged(session)
@@ -65,33 +87,51 @@ def on_pubrel(connection: "Connection", packet: PubRel, session: Session) -> Non
 
 def on_pubcomp(connection: "Connection", packet: PubComp, session: Session) -> None:
     """A delivery at QoS 2 is complete."""
+    _check_step(session, packet, None)
     connection.door.broker.acknowledge(session, packet.packet_id)
     connection.on_acknowledged(session)
 
 
 def on_subscribe(connection: "Connection", packet: Subscribe, session: Session) -> None:
     """Each filter is granted or refused for itself; one answer tells of all."""
-    identifier = packet.properties.subscription_ids[0] if packet.properties.subscription_ids else 0
-    reasons = tuple(_subscribe(connection, request, identifier, session) for request in packet.requests)
-    connection.answer(SubAck(packet.packet_id, reasons))
-
-
-def _subscribe(connection: "Connection", request: Request, identifier: int, session: Session) -> int:
-    options = Options(request.qos, request.no_local, request.retain_as_published, identifier)
-    try:
-        connection.door.broker.subscribe(
-            session,
-            request.filter,
-            options,
-            form_of(options, connection.version, connection.limit_bytes),
-            policy=connection.door.settings.policy,
-            retained=request.retain_handling < 2,
-            retained_if_known=request.retain_handling == 0,
+    given = packet.properties
+    identifier = given.subscription_ids[0] if given.subscription_ids else 0
+    wants_marks = any(name == ASKED_BY for name, _ in given.user)
+    words: dict[str, None] = {}  # what went wrong, each thing said once
+    reasons: list[int] = []
+    for request in packet.requests:
+        options = Options(
+            min(request.qos, connection.door.settings.maximum_qos),
+            request.no_local,
+            request.retain_as_published,
+            identifier,
+            wants_marks,
         )
-    except PenstockError as error:
-        connection.door.note("subscription refused", connection, request.filter, str(error))
-        return reason_of(error) if connection.version is Version.V5 else SUBACK_FAILURE
-    return request.qos
+        try:
+            reasons.append(_subscribe(connection, request, options, session))
+        except PenstockError as error:
+            connection.door.on_subscription_refused(connection, request.filter, error)
+            words[str(error)] = None
+            reasons.append(reason_of(error) if connection.version is Version.V5 else SUBACK_FAILURE)
+    answer = SubAck(packet.packet_id, tuple(reasons))
+    connection.answer(in_words(answer, "; ".join(words)) if words and connection.explains else answer)
+
+
+def _subscribe(connection: "Connection", request: Request, options: Options, session: Session) -> int:
+    door = connection.door
+    refusal = subscription_refusal(door.settings, request.filter, options.identifier)
+    if refusal is not None:
+        return refusal if connection.version is Version.V5 else SUBACK_FAILURE
+    door.broker.subscribe(
+        session,
+        request.filter,
+        options,
+        form_of(options, connection.version, connection.limit_bytes, door.marks),
+        policy=door.settings.policy,
+        retained=request.retain_handling < 2,
+        retained_if_known=request.retain_handling == 0,
+    )
+    return options.qos
 
 
 def on_unsubscribe(connection: "Connection", packet: Unsubscribe, session: Session) -> None:
@@ -117,8 +157,13 @@ def on_disconnect(connection: "Connection", packet: Disconnect, session: Session
     connection.leave(is_graceful=packet.reason == _SUCCESS, expiry=None if expiry is None else float(expiry))
 
 
+def on_auth(connection: "Connection", packet: Auth, session: Session) -> None:
+    """The client proves once more who it is."""
+    connection.door.admission.authentication.prove_again(connection, packet, session)
+
+
 def on_unexpected(connection: "Connection", packet: Packet, session: Session) -> None:
-    """A second CONNECT (MQTT-3.1.0-2), what only a server sends, or AUTH without a method for it."""
+    """A second CONNECT (MQTT-3.1.0-2), or what only a server sends."""
     raise ProtocolViolation(f"{type(packet).__name__.upper()} is not expected here")
 
 
@@ -131,5 +176,6 @@ HANDLERS: dict[type, Callable[["Connection", Any, Session], None]] = {
     Unsubscribe: on_unsubscribe,
     PingReq: on_pingreq,
     Disconnect: on_disconnect,
+    Auth: on_auth,
 }
 """Whatever is not here is `on_unexpected`."""

@@ -10,11 +10,22 @@ KIB = 1024
 MIB = 1024 * KIB
 
 
+Port = Annotated[int, Meta(ge=0, le=65535)]
+
+
 class MqttSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the MQTT door offers and where its limits are."""
 
-    port: Annotated[int, Meta(ge=0, le=65535)] | None = 1883
+    port: Port | None = 1883
     """Where the door listens; `off` (None) keeps it closed, 0 takes a free port."""
+    tls_port: Port | None = 8883
+    """The same with TLS, open only if `tls.certificate_file` is set."""
+    websocket_port: Port | None = None
+    """Where MQTT over WebSocket has a port of its own, with the path `/mqtt`."""
+    websocket_tls_port: Port | None = None
+    """The same with TLS."""
+    proxies: tuple[str, ...] = ()
+    """Networks, as `10.0.0.0/8`, whose connections begin with a PROXY protocol v2 header."""
     max_payload_bytes: Annotated[int, Meta(ge=1, le=268_000_000)] = 4 * MIB
     """Largest payload a client may publish."""
     max_control_bytes: Annotated[int, Meta(ge=1024, le=256 * KIB)] = 65 * KIB
@@ -23,16 +34,36 @@ class MqttSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Unacknowledged QoS > 0 publishes an MQTT 5 client may have on its way to us."""
     max_inflight: Annotated[int, Meta(ge=1, le=65535)] = 1_000
     """Unacknowledged QoS > 0 deliveries to one client, unless it asks for fewer."""
-    topic_alias_maximum: Annotated[int, Meta(ge=0, le=65535)] = 32
+    topic_alias_maximum: Annotated[int, Meta(ge=0, le=65535)] = 10
     """Topic aliases an MQTT 5 client may define on one connection; 0 allows none."""
+    outgoing_topic_aliases: Annotated[int, Meta(ge=0, le=65535)] = 10
+    """Most topic aliases we use towards an MQTT 5 client that takes some; 0 uses none."""
     connect_timeout_s: Annotated[float, Meta(gt=0)] = 10.0
     """Longest wait for CONNECT on a new connection."""
-    max_keep_alive_s: Annotated[int, Meta(ge=0, le=65535)] = 0
-    """Longest keep alive granted; 0 grants any, also none."""
+    max_keep_alive_s: Annotated[int, Meta(ge=0, le=65535)] = 60
+    """Longest keep alive granted to MQTT 5 clients, who are told; 0 grants any, also none."""
     max_connections: Annotated[int, Meta(ge=0)] = 0
     """Most connections at the same time; 0 means the process's file limit less 500."""
     write_buffer_bytes: Annotated[int, Meta(ge=1024)] = 64 * KIB
     """Bytes that wait in a connection's transport before messages go to its outbox."""
+    publish_rate: Annotated[float, Meta(ge=0)] = 0.0
+    """Messages a second that one client may publish on average; 0 sets no limit."""
+    publish_burst: Annotated[int, Meta(ge=1)] = 1_000
+    """Messages that one client may publish at once when it was quiet before."""
+    maximum_qos: Annotated[int, Meta(ge=0, le=2)] = 2
+    """Highest QoS that is taken and granted."""
+    retain_available: bool = True
+    """Whether clients may publish retained messages."""
+    wildcard_subscriptions: bool = True
+    """Whether filters may have wildcards."""
+    shared_subscriptions: bool = True
+    """Whether there are shared subscriptions."""
+    subscription_identifiers: bool = True
+    """Whether subscriptions may have identifiers."""
+    check_payload_format: bool = True
+    """Whether a payload that is said to be UTF-8 has to be."""
+    response_topics: str = "response/%c"
+    """What an MQTT 5 client that asks where to get responses is told, with its client identifier for `%c`."""
     policy: Policy = Policy.DROP_NEWEST
     """What happens when a subscriber's outbox is full, unless a rule in `topics` says otherwise."""
     backlog: Annotated[int, Meta(ge=1)] = 1_024

@@ -31,13 +31,17 @@ from penstock.wire.mqtt.packets import (
 from penstock.wire.mqtt.properties import NO_PROPERTIES, PacketProperties
 from penstock.wire.mqtt.reader import Names, PacketReader, RunReader
 from penstock.wire.mqtt.reasons import (
+    InvalidClientId,
+    InvalidPayloadFormat,
     InvalidTopicAlias,
     InvalidTopicName,
     MalformedPacket,
     MqttWireError,
     PacketTooLarge,
     ProtocolViolation,
+    QosNotSupported,
     ReasonCode,
+    RetainNotSupported,
     ReturnCode,
     UnsupportedVersion,
 )
@@ -50,6 +54,8 @@ __all__ = [
     "ConnAck",
     "Connect",
     "Disconnect",
+    "InvalidClientId",
+    "InvalidPayloadFormat",
     "InvalidTopicAlias",
     "InvalidTopicName",
     "MalformedPacket",
@@ -68,9 +74,11 @@ __all__ = [
     "PubRec",
     "PubRel",
     "Publish",
+    "QosNotSupported",
     "ReasonCode",
     "Reply",
     "Request",
+    "RetainNotSupported",
     "ReturnCode",
     "RunReader",
     "SubAck",

@@ -31,6 +31,7 @@ from penstock.wire.mqtt.packets import (
 from penstock.wire.mqtt.primitives import Body
 from penstock.wire.mqtt.properties import NO_PROPERTIES, In, PacketProperties, take_properties
 from penstock.wire.mqtt.reasons import (
+    InvalidClientId,
     InvalidTopicName,
     MalformedPacket,
     ProtocolViolation,
@@ -97,13 +98,21 @@ def _reason(body: Body, allowed: frozenset[int]) -> int:
     return value
 
 
+OLD_NAME = b"MQIsdp"
+VERSIONS = {
+    (OLD_NAME, 3): Version.V311,  # 3.1 differs from 3.1.1 in nothing that a server has to do
+    (b"MQTT", 4): Version.V311,
+    (b"MQTT", 5): Version.V5,
+}
+"""What is spoken for each protocol name and level of CONNECT."""
+
+
 def _connect(first: int, body: Body, version: Version) -> Connect:
-    if body.blob() != b"MQTT":
-        raise UnsupportedVersion("protocol name")  # MQTT-3.1.2-1
-    level = body.byte()
-    if level not in (Version.V311, Version.V5):
-        raise UnsupportedVersion(f"protocol level {level}")
-    version = Version(level)
+    name, level = body.blob(), body.byte()
+    found = VERSIONS.get((name, level))
+    if found is None:
+        raise UnsupportedVersion(f"protocol {name[:10].decode(errors='replace')!r} level {level}")
+    version = found
     flags = body.byte()
     will_flag, will_qos = flags & 0x04, flags >> 3 & 3
     if flags & 1:
@@ -117,6 +126,8 @@ def _connect(first: int, body: Body, version: Version) -> Connect:
     if properties.authentication_data is not None and properties.authentication_method is None:
         raise ProtocolViolation("authentication data without a method")
     client_id = body.text()
+    if not client_id and name == OLD_NAME:
+        raise InvalidClientId("MQTT 3.1 has no empty client identifiers")
     will = _will(body, version, will_qos, bool(flags & 0x20)) if will_flag else None
     user_name = body.text() if flags & 0x80 else None
     password = body.blob() if flags & 0x40 else None

@@ -23,13 +23,19 @@ def encode_frame(run: Run, index: int, qos: int, retain: bool, properties: bytes
 
 
 def publish_properties(
-    properties: Properties | None, expiry: int | None, subscription_ids: tuple[int, ...]
+    properties: Properties | None,
+    expiry: int | None,
+    subscription_ids: tuple[int, ...],
+    marks: tuple[tuple[str, str], ...] = (),
 ) -> bytes:
-    """The property section of a PUBLISH to an MQTT 5 subscriber."""
+    """The property section of a PUBLISH to an MQTT 5 subscriber.
+
+    `marks` are user properties of ours, which follow those of the publisher.
+    """
     if properties is None:
-        if expiry is None and not subscription_ids:
+        if expiry is None and not subscription_ids and not marks:
             return b"\x00"
-        given = PacketProperties(message_expiry=expiry, subscription_ids=subscription_ids)
+        given = PacketProperties(message_expiry=expiry, subscription_ids=subscription_ids, user=marks)
     else:
         given = PacketProperties(
             properties.payload_format,
@@ -38,6 +44,6 @@ def publish_properties(
             properties.response_topic,
             properties.correlation_id,
             subscription_ids,
-            user=properties.user,
+            user=properties.user + marks,
         )
     return encode_properties(given, In.PUBLISH)

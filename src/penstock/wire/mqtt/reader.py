@@ -6,17 +6,24 @@ nobody asked for. After bad bytes `error` is set and nothing more is read; what 
 still returned, because it was valid.
 """
 
+from functools import lru_cache
+
+from msgspec import Struct
+
 from penstock.model import NEVER, Door, Properties, Run, Shape
 from penstock.wire.mqtt.decode import check_message, check_publish_flags, check_topic_name, decode_packet
 from penstock.wire.mqtt.packets import Connect, Packet, PacketType, PubAck, Version
 from penstock.wire.mqtt.primitives import Body, decode_text, take_varint
 from penstock.wire.mqtt.properties import In, take_properties
 from penstock.wire.mqtt.reasons import (
+    InvalidPayloadFormat,
     InvalidTopicAlias,
     MalformedPacket,
     MqttWireError,
     PacketTooLarge,
     ProtocolViolation,
+    QosNotSupported,
+    RetainNotSupported,
 )
 
 LAYOUTS = {Version.V311: "mqtt-3", Version.V5: "mqtt-5"}
@@ -24,13 +31,13 @@ LAYOUTS = {Version.V311: "mqtt-3", Version.V5: "mqtt-5"}
 DRESSED = "mqtt-5-properties"
 """Frames with properties: some of them are the receiver's own, so they are always made anew."""
 CONNECT = PacketType.CONNECT << 4
-PROTOCOL_NAME = b"\x00\x04MQTT"
 SOON = 1e-9
 """The lifetime of a message whose expiry interval is zero: it reaches who is there now, and nobody later."""
 LARGE_BYTES = 8192
 MERGED_BELOW_BYTES = 4096
 """Larger packets are not merged into runs: it would save little and make rings copy their ends."""
 _NAMES_LIMIT = 65_536
+_MARKS = 131_072
 _NAME_LIMIT_BYTES = 256  # longer names are checked each time: remembered, they could fill the memory
 
 
@@ -64,20 +71,76 @@ NO_SHAPES: tuple[Shape | None, ...] = (None,) * 256
 DRESSED_SHAPES = _shapes(DRESSED)
 
 
+class Abilities(Struct, frozen=True):
+    """Which publishes a server takes; MQTT 5 clients are told in CONNACK."""
+
+    maximum_qos: int = 2
+    retain: bool = True
+    checks_payload_format: bool = True
+
+    def check(self, shape: Shape) -> None:
+        """Refuse what the client was told not to send."""
+        if shape.qos > self.maximum_qos:
+            raise QosNotSupported(f"QoS {shape.qos}, at most {self.maximum_qos} is taken")  # MQTT-3.2.2-11
+        if shape.retain and not self.retain:
+            raise RetainNotSupported("retained messages are not kept here")  # MQTT-3.2.2-14
+
+    def misses_format(self, properties: Properties | None, payload: bytes) -> bool:
+        """Whether a payload is said to be text and is not."""
+        if properties is None or properties.payload_format != 1 or not self.checks_payload_format:
+            return False
+        try:
+            str(payload, "utf-8")
+        except UnicodeDecodeError:
+            return True
+        return False
+
+
+ALL_ABILITIES = Abilities()
+
+
+@lru_cache
+def _quick_shapes(version: Version, abilities: Abilities) -> tuple[Shape | None, ...]:
+    """The shapes that the hot loop may take without asking."""
+    return tuple(
+        shape
+        if shape is not None and shape.qos <= abilities.maximum_qos and (abilities.retain or not shape.retain)
+        else None
+        for shape in SHAPES[version]
+    )
+
+
 class Names(dict[bytes, str]):
     """Topic names already checked and decoded, shared by all connections of a door.
 
-    A dict that fills itself: a known name costs one look-up, the checks are paid once.
+    A dict that fills itself: a known name costs one look-up, the checks are paid twice. A name is
+    remembered when it comes a second time, so that a flood of new ones does not push out those in use.
     """
+
+    __slots__ = ("_marked", "_marks")
+
+    def __init__(self) -> None:
+        self._marks = bytearray(_MARKS)  # by hash: a name like this was seen
+        self._marked = 0
 
     def __missing__(self, raw: bytes) -> str:
         name = decode_text(raw)
         check_topic_name(name)
-        if len(raw) <= _NAME_LIMIT_BYTES:
+        if len(raw) <= _NAME_LIMIT_BYTES and self._is_known(hash(raw) % _MARKS):
             if len(self) >= _NAMES_LIMIT:
                 self.clear()
             self[raw] = name
         return name
+
+    def _is_known(self, mark: int) -> bool:
+        if self._marks[mark]:
+            return True
+        self._marks[mark] = 1
+        self._marked += 1
+        if self._marked > _MARKS // 2:  # so many that strangers are taken for known
+            self._marks = bytearray(_MARKS)
+            self._marked = 0
+        return False
 
 
 class PacketReader:
@@ -183,9 +246,9 @@ class PacketReader:
     def _learn_version(self, data: bytes, start: int) -> None:
         """Look at a CONNECT's version before anything else: if it is refused, the answer has to suit it."""
         self.is_greeted = True
-        if data.startswith(PROTOCOL_NAME, start) and len(data) > start + len(PROTOCOL_NAME):
-            level = data[start + len(PROTOCOL_NAME)]
-            self.version = Version.V5 if level >= Version.V5 else Version.V311
+        name_end = start + 2 + int.from_bytes(data[start : start + 2], "big")
+        if name_end < len(data):  # whatever the name is: who says 5 expects an answer of MQTT 5
+            self.version = Version.V5 if data[name_end] >= Version.V5 else Version.V311
 
     def _take_known(self, data: bytes, position: int, end: int, items: list[Packet | Run]) -> int:
         """Take what can be taken quickly and tell where it ended; nothing, unless a subclass knows how."""
@@ -218,6 +281,7 @@ class RunReader(PacketReader):
     """
 
     __slots__ = (
+        "_abilities",
         "_aliases",
         "_aliases_limit",
         "_names",
@@ -228,19 +292,26 @@ class RunReader(PacketReader):
     )
 
     def __init__(
-        self, limit_bytes: int, names: Names, aliases_limit: int = 0, control_limit_bytes: int | None = None
+        self,
+        limit_bytes: int,
+        names: Names,
+        aliases_limit: int = 0,
+        control_limit_bytes: int | None = None,
+        abilities: Abilities = ALL_ABILITIES,
     ) -> None:
         control_limit_bytes = limit_bytes if control_limit_bytes is None else control_limit_bytes
         super().__init__(min(limit_bytes, control_limit_bytes), control_limit_bytes=control_limit_bytes)
         self.is_plain = True
         self._publish_limit_bytes = limit_bytes
         self._names = names
+        self._abilities = abilities
         self._aliases: dict[int, str] | None = None
         self._aliases_limit = aliases_limit
         self._set_version()
 
     def _set_version(self) -> None:
-        self._shapes = SHAPES[self.version] if self._limit_bytes > 0x4000 else NO_SHAPES
+        is_roomy = self._limit_bytes > 0x4000
+        self._shapes = _quick_shapes(self.version, self._abilities) if is_roomy else NO_SHAPES
         self._tail = int(self.version is Version.V5)  # bytes of an empty property section
 
     def feed(self, data: bytes) -> list[Packet | Run]:
@@ -336,6 +407,7 @@ class RunReader(PacketReader):
         shape = SHAPES[self.version][data[start]]
         if shape is None:
             raise MalformedPacket("publish flags")  # MQTT-3.3.1-2, -4
+        self._abilities.check(shape)
         head = body + 2
         if head > stop:
             raise MalformedPacket("packet shorter than its fields")
@@ -387,6 +459,8 @@ class RunReader(PacketReader):
             None,
             given.user,
         )
+        if not packet_id and self._abilities.misses_format(properties, payload):
+            raise InvalidPayloadFormat("the payload is not UTF-8")  # with an identifier it has its own answer
         ttl = NEVER if given.message_expiry is None else float(given.message_expiry) or SOON
         shape = DRESSED_SHAPES[data[start]]
         assert shape is not None

@@ -92,6 +92,12 @@ class UnsupportedVersion(MqttWireError):
     reason = ReasonCode.UNSUPPORTED_PROTOCOL_VERSION
 
 
+class InvalidClientId(MqttWireError):
+    """No client identifier where there has to be one."""
+
+    reason = ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
+
+
 class PacketTooLarge(MqttWireError):
     """A packet announced larger than we take; refused from its header, before its body arrives."""
 
@@ -108,3 +114,21 @@ class InvalidTopicAlias(MqttWireError):
     """A topic alias of zero, beyond the maximum, or never defined."""
 
     reason = ReasonCode.TOPIC_ALIAS_INVALID
+
+
+class InvalidPayloadFormat(MqttWireError):
+    """A payload that is not the text it is said to be."""
+
+    reason = ReasonCode.PAYLOAD_FORMAT_INVALID
+
+
+class QosNotSupported(MqttWireError):
+    """A publish at a higher QoS than was announced."""
+
+    reason = ReasonCode.QOS_NOT_SUPPORTED
+
+
+class RetainNotSupported(MqttWireError):
+    """A publish that is to be retained where nothing is."""
+
+    reason = ReasonCode.RETAIN_NOT_SUPPORTED

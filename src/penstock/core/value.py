@@ -1,0 +1,69 @@
+"""A retained value: one message, packed, because there may be a million of them and few are ever read."""
+
+from struct import Struct as Layout
+
+from msgspec import Struct
+
+from penstock.model import NEVER, Properties, Run, Shape
+
+_STAMPS = Layout(">QQQ")  # sequence, offset and time, before the payload
+_HEAD = _STAMPS.size
+
+
+class Extras(Struct, frozen=True, gc=False):
+    """What only some messages have."""
+
+    properties: Properties | None
+    expires_at: float
+
+
+class Value(Struct, frozen=True, gc=False):
+    """What is left of a run of one message when its frame is taken off; `run` makes a run of it again."""
+
+    data: bytes
+    shape: Shape
+    client_id: str
+    extras: Extras | None = None
+
+    @classmethod
+    def of(cls, run: Run, shape: Shape) -> "Value":
+        """The last message of a run; the shape is that of its bare payload."""
+        last = run.count - 1
+        stamps = _STAMPS.pack(run.sequence + last, run.offset + last, run.published_at)
+        has_extras = run.properties is not None or run.expires_at != NEVER
+        extras = Extras(run.properties, run.expires_at) if has_extras else None
+        return cls(stamps + run.payload(last), shape, run.client_id, extras)
+
+    @property
+    def sequence(self) -> int:
+        return int(_STAMPS.unpack_from(self.data)[0])
+
+    @property
+    def offset(self) -> int:
+        return int(_STAMPS.unpack_from(self.data)[1])
+
+    @property
+    def expires_at(self) -> float:
+        return NEVER if self.extras is None else self.extras.expires_at
+
+    def payload(self) -> bytes:
+        return self.data[_HEAD:]
+
+    def run(self, topic: str) -> Run:
+        """The message again, as its bare payload."""
+        sequence, offset, published_at = _STAMPS.unpack_from(self.data)
+        payload = self.data[_HEAD:]
+        return Run(
+            topic,
+            payload,
+            0,
+            len(payload),
+            1,
+            self.shape,
+            None if self.extras is None else self.extras.properties,
+            client_id=self.client_id,
+            sequence=sequence,
+            offset=offset,
+            published_at=published_at,
+            expires_at=self.expires_at,
+        )

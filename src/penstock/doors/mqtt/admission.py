@@ -1,0 +1,245 @@
+"""CONNECT: who it is, whether its wishes can be met, and what it is told.
+
+Who has a verified certificate or was verified a moment ago is let in at once; a password is checked in a
+thread; what takes several packets is in `authentication.py`.
+"""
+
+import asyncio
+import secrets
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import structlog
+from msgspec.structs import replace
+
+from penstock.core.access import SLOW_CHECKS_AT_ONCE, Identity, is_level
+from penstock.core.broker import Arrival
+from penstock.core.sessions import Will
+from penstock.doors.mqtt.answers import RETURN_CODES, encode_within, in_words, refusal_of, return_code_of
+from penstock.doors.mqtt.authentication import Authentication
+from penstock.doors.mqtt.capabilities import announcement, will_refusal
+from penstock.errors import PenstockError
+from penstock.model import NEVER, Door, Properties
+from penstock.wire.mqtt import packets
+from penstock.wire.mqtt.encode import encode_packet
+from penstock.wire.mqtt.packets import ConnAck, Connect, Version
+from penstock.wire.mqtt.properties import PacketProperties
+from penstock.wire.mqtt.reader import SOON
+from penstock.wire.mqtt.reasons import MqttWireError, ReasonCode
+
+if TYPE_CHECKING:
+    from penstock.doors.mqtt.connection import Connection
+    from penstock.doors.mqtt.door import MqttDoor
+
+log = structlog.get_logger("penstock.mqtt")
+
+KEEP_ALIVE_FACTOR = 1.5
+NO_EXPIRY = 0xFFFFFFFF
+CLIENT_ID_PLACE = "%c"
+
+
+class Admission:
+    """Lets clients in, or says why not."""
+
+    def __init__(self, door: "MqttDoor") -> None:
+        self._door = door
+        self._settings = door.settings
+        self._broker = door.broker
+        self.authentication = Authentication(self, door.broker.access)
+        self._announcement = announcement(door.settings, door.limit_bytes)
+        self._checks: ThreadPoolExecutor | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def close(self) -> None:
+        """Check no more passwords."""
+        if self._checks is not None:
+            self._checks.shutdown(wait=False)
+
+    def admit(self, connection: "Connection", packet: Connect) -> None:
+        """Decide about a CONNECT: at once where that is possible."""
+        connection.explains = packet.properties.request_problem_information != 0
+        connection.wants_details = packet.properties.request_problem_information == 1
+        connection.limit_bytes = packet.properties.maximum_packet_size or 0
+        if connection.refusal is not None:  # the guard of its address said so when it came
+            self.refuse(connection, connection.refusal)
+        elif packet.properties.authentication_method is not None:
+            self.authentication.begin(connection, packet, packet.properties.authentication_method)
+        elif connection.peer.certificate_name is not None and self._door.is_named_by_certificate:
+            self.welcome(connection, packet, connection.peer.certificate_name)
+        else:
+            self._check_password(connection, packet)
+
+    # Passwords
+
+    def _check_password(self, connection: "Connection", packet: Connect) -> None:
+        verdict = self._broker.access.verify_now(packet.user_name, packet.password)
+        if verdict is None:
+            connection.suspend()
+            task = self._door.loop.create_task(self._verify(connection, packet))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        else:
+            self._decide(connection, packet, verdict)
+
+    async def _verify(self, connection: "Connection", packet: Connect) -> None:
+        if self._checks is None:
+            self._checks = ThreadPoolExecutor(SLOW_CHECKS_AT_ONCE, "password")
+        verify = self._broker.access.verify
+        try:
+            verdict = await self._door.loop.run_in_executor(
+                self._checks, verify, packet.user_name, packet.password
+            )
+        except Exception:  # whatever went wrong, nobody is let in by it, and nobody waits for ever
+            log.exception("password not checked", peer=str(connection.peer), client=packet.client_id)
+            self.refuse(connection, ReasonCode.SERVER_UNAVAILABLE)
+            return
+        if connection in self._door.connections:
+            self._decide(connection, packet, verdict)
+
+    def _decide(self, connection: "Connection", packet: Connect, is_verified: bool) -> None:
+        if is_verified:
+            self.welcome(connection, packet, packet.user_name)
+        else:
+            self.on_failure(connection, packet.client_id)
+            self.refuse(connection, ReasonCode.BAD_USER_NAME_OR_PASSWORD)
+
+    def on_failure(self, connection: "Connection", client_id: str) -> None:
+        """Somebody is not who it says."""
+        self._door.counters.authentications_failed += 1
+        self._door.note("credentials refused", connection, f"client {client_id!r}")
+
+    # The answer
+
+    def welcome(
+        self, connection: "Connection", packet: Connect, user: str | None, proof: bytes | None = None
+    ) -> None:
+        """Let a client in that is who it says, if its wishes can be met."""
+        refusal = self._refusal(packet)
+        if refusal is not None:
+            self.refuse(connection, refusal)
+            return
+        try:
+            self._let_in(connection, packet, user, proof)
+        except PenstockError as error:
+            self._door.note("connection refused", connection, f"client {packet.client_id!r}", str(error))
+            self.refuse(connection, refusal_of(error), str(error))
+
+    def _refusal(self, packet: Connect) -> ReasonCode | None:
+        if not packet.client_id and not packet.clean_start and packet.version is Version.V311:
+            return ReasonCode.CLIENT_IDENTIFIER_NOT_VALID  # MQTT-3.1.3-8
+        will = packet.will
+        if will is None:
+            return None
+        if self._door.abilities.misses_format(_properties(will), will.payload):
+            return ReasonCode.PAYLOAD_FORMAT_INVALID
+        return will_refusal(self._door.abilities, will)
+
+    def _let_in(
+        self, connection: "Connection", packet: Connect, user: str | None, proof: bytes | None
+    ) -> None:
+        given = packet.properties
+        identity = Identity(user, packet.client_id or f"auto-{secrets.token_hex(8)}")
+        will = None if packet.will is None else _will(packet.will)
+        if will is not None:
+            self._broker.check_will(identity, will)
+        arrival = Arrival(
+            identity,
+            Door.MQTT,
+            packet.clean_start,
+            _expiry(packet),
+            min(given.receive_maximum or 65_535, self._settings.max_inflight),
+            will,
+            (packet.version, connection.limit_bytes),
+        )
+        welcome = self._welcome_packet(connection, packet, identity, proof)
+        if welcome is None:
+            self.refuse(connection, ReasonCode.PACKET_TOO_LARGE)
+            return
+        self._door.look_for_fights(connection, identity.client_id)
+        session, is_present = self._broker.connect(arrival, connection, connection.reform)
+        connack = encode_packet(replace(welcome, session_present=is_present), packet.version)
+        aliases = min(given.topic_alias_maximum or 0, self._settings.outgoing_topic_aliases)
+        connection.accept(session, connack, self._keep_alive(packet) * KEEP_ALIVE_FACTOR, aliases)
+
+    def _welcome_packet(
+        self, connection: "Connection", packet: Connect, identity: Identity, proof: bytes | None
+    ) -> ConnAck | None:
+        """The CONNACK for a session that is not there yet; None if the client takes no packet as large."""
+        if packet.version is Version.V311:
+            return ConnAck()
+        given, keep_alive, expiry = packet.properties, self._keep_alive(packet), _expiry(packet)
+        granted = min(expiry, self._broker.settings.sessions.max_expiry_s)
+        properties = replace(
+            self._announcement,
+            assigned_client_id=None if packet.client_id else identity.client_id,
+            server_keep_alive=None if keep_alive == packet.keep_alive else keep_alive,
+            session_expiry=None if granted == expiry else int(granted),
+            response_information=self._response_topics(given, identity),
+            authentication_method=given.authentication_method,
+            authentication_data=proof,
+        )
+        for shorter in (properties, replace(properties, response_information=None)):
+            size = len(encode_packet(ConnAck(properties=shorter), packet.version))
+            if not connection.limit_bytes or size <= connection.limit_bytes:
+                return ConnAck(properties=shorter)
+        return None
+
+    def _keep_alive(self, packet: Connect) -> int:
+        """What the client asked for, or the most we grant; 3.1.1 clients could not be told."""
+        limit = self._settings.max_keep_alive_s
+        if not limit or packet.version is Version.V311:
+            return packet.keep_alive
+        return min(packet.keep_alive or limit, limit)
+
+    def _response_topics(self, given: PacketProperties, identity: Identity) -> str | None:
+        """Where the client may have responses sent; nothing if it could not subscribe to that."""
+        pattern = self._settings.response_topics
+        if not given.request_response_information or not pattern:
+            return None  # MQTT-3.1.2-28
+        if CLIENT_ID_PLACE in pattern and not is_level(identity.client_id):
+            return None
+        topics = pattern.replace(CLIENT_ID_PLACE, identity.client_id)
+        return topics if self._broker.access.may_subscribe(identity, f"{topics}/#") else None
+
+    def refuse(self, connection: "Connection", reason: ReasonCode, words: str = "") -> None:
+        """Answer a CONNECT with the reason why not, and close."""
+        self._door.counters.connections_refused += 1
+        code = reason if connection.version is Version.V5 else return_code_of(reason)
+        answer = in_words(ConnAck(False, code), words) if words else ConnAck(False, code)
+        connack = encode_within(answer, connection.version, connection.limit_bytes)
+        connection.turn_away(connack or b"")
+
+    def refuse_bytes(self, connection: "Connection", error: MqttWireError, *, is_greeted: bool) -> None:
+        """Close on a first packet that is broken; MQTT 5 gives the reason, 3.1.1 only if it has a code."""
+        if is_greeted and (error.reason in RETURN_CODES or connection.version is Version.V5):
+            self.refuse(connection, error.reason)
+        else:  # MQTT-3.1.4-1, or no CONNECT at all
+            self._door.counters.connections_refused += 1
+            connection.leave()
+
+
+def _expiry(packet: Connect) -> float:
+    """How long the session outlives its connection; 3.1.1 knows only "for ever" or not at all."""
+    if packet.version is Version.V311:
+        return 0.0 if packet.clean_start else float("inf")
+    expiry = packet.properties.session_expiry or 0
+    return float("inf") if expiry == NO_EXPIRY else float(expiry)
+
+
+def _will(will: packets.Will) -> Will:
+    given = will.properties
+    ttl = NEVER if given.message_expiry is None else float(given.message_expiry) or SOON
+    delay = float(given.will_delay or 0)
+    return Will(will.topic, will.payload, will.qos, will.retain, _properties(will), ttl, delay)
+
+
+def _properties(will: packets.Will) -> Properties:
+    given = will.properties
+    return Properties(
+        given.content_type,
+        given.correlation_data,
+        given.response_topic,
+        given.payload_format,
+        None,
+        given.user,
+    )

@@ -1,0 +1,157 @@
+"""What the server says of itself under `$SYS/broker/`."""
+
+import pytest
+
+from penstock.core.counters import Counters
+from penstock.core.reporting import PREFIX, Reporting
+from penstock.core.settings import CoreSettings, RetainedSettings, TopicLimits
+from penstock.testing import Stage
+
+NAMES = (
+    "version",
+    "uptime",
+    "clients/connected",
+    "clients/total",
+    "clients/disconnected",
+    "messages/received",
+    "messages/sent",
+    "messages/publish/received",
+    "messages/publish/sent",
+    "bytes/received",
+    "bytes/sent",
+    "subscriptions/count",
+    "retained/count",
+    "errors/protocol",
+    "errors/auth",
+    "errors/authz",
+    "errors/packet",
+)
+
+
+class Told:
+    """A broker that reports, and who reads it."""
+
+    def __init__(self, settings: CoreSettings | None = None) -> None:
+        self.stage = Stage(settings)
+        self.counters = self.stage.broker.counters
+        self.reporting = Reporting(self.stage.broker, self.stage.clock, "1.2.3")
+
+    def read(self) -> dict[str, str]:
+        """Publish, and answer every value that is retained then."""
+        self.reporting.publish()
+        self.stage.settle()
+        found = self.stage.broker.retained.match(PREFIX + "#")
+        return {
+            topic.name.removeprefix(PREFIX): topic.retained.payload().decode()
+            for topic in found
+            if topic is not None and topic.retained is not None
+        }
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+def test_every_name_has_a_value_and_there_is_no_other(told: Told) -> None:
+    assert sorted(told.read()) == sorted(NAMES)
+
+
+def test_an_idle_server_counts_nothing_not_even_its_own_values(told: Told) -> None:
+    for _ in range(2):
+        values = told.read()
+        assert values.pop("version") == "1.2.3"
+        assert set(values.values()) == {"0"}
+
+
+def test_uptime_is_in_whole_seconds(told: Told) -> None:
+    told.stage.clock.advance(125.9)
+    assert told.read()["uptime"] == "125"
+
+
+def test_a_subscriber_gets_the_last_values_at_once_and_the_next_ones_as_they_come(told: Told) -> None:
+    told.read()
+    client = told.stage.client("reader")
+    client.subscribe("$SYS/#")
+    told.stage.settle()
+    assert sorted(delivered.topic for delivered in client.take()) == sorted(PREFIX + name for name in NAMES)
+    for seconds in (10, 20):
+        told.stage.clock.advance(10)
+        told.read()
+        fresh = {delivered.topic: delivered.payload for delivered in client.take()}
+        assert len(fresh) == len(NAMES)
+        assert fresh[PREFIX + "uptime"] == b"%d" % seconds
+
+
+def test_who_subscribes_to_everything_is_spared(told: Told) -> None:
+    client = told.stage.client("reader")
+    client.subscribe("#")
+    told.read()
+    assert client.take() == []
+
+
+def test_retained_values_of_clients_are_counted(told: Told) -> None:
+    client = told.stage.client("c")
+    for topic in ("a", "b", "b/c"):
+        client.publish(topic, b"x", retain=True)
+    assert told.read()["retained/count"] == "3"
+    assert told.read()["retained/count"] == "3"
+
+
+def test_clients_are_connected_or_known_or_both(told: Told) -> None:
+    for name in "abc":
+        told.stage.client(name, expiry=60)
+    told.counters.connections, told.counters.disconnections = 9, 7
+    values = told.read()
+    shown = {name: values[f"clients/{name}"] for name in ("connected", "total", "disconnected")}
+    assert shown == {"connected": "2", "total": "3", "disconnected": "1"}
+
+
+@pytest.mark.parametrize(
+    ("name", "counted", "expected"),
+    [
+        ("messages/received", {"control_packets_received": 1, "published": 2, "publishes_refused": 1}, 4),
+        ("messages/sent", {"delivered": 4, "control_packets_sent": 3}, 7),
+        ("messages/publish/received", {"published": 4, "publishes_refused": 1}, 5),
+        ("messages/publish/sent", {"delivered": 4, "control_packets_sent": 3}, 4),
+        ("bytes/received", {"bytes_received": 4}, 4),
+        ("bytes/sent", {"bytes_sent": 4}, 4),
+        ("subscriptions/count", {"subscriptions_added": 9, "subscriptions_removed": 2}, 7),
+        ("errors/protocol", {"wire_errors": 5, "malformed_packets": 3}, 2),
+        ("errors/packet", {"wire_errors": 5, "malformed_packets": 3}, 3),
+        ("errors/auth", {"authentications_failed": 4}, 4),
+        ("errors/authz", {"actions_forbidden": 4}, 4),
+    ],
+)
+def test_totals_are_told_under_their_names(
+    told: Told, name: str, counted: dict[str, int], expected: int
+) -> None:
+    for counter, value in counted.items():
+        setattr(told.counters, counter, value)
+    assert told.read()[name] == str(expected)
+
+
+@pytest.mark.parametrize(
+    ("limits", "missing"),
+    [
+        (TopicLimits(max_bytes=len(PREFIX + "messages/publish/sent")), {"messages/publish/received"}),
+        (TopicLimits(max_levels=4), {"messages/publish/received", "messages/publish/sent"}),
+        (TopicLimits(max_topics=len(NAMES) - 1), {"errors/packet"}),
+    ],
+)
+def test_a_value_that_the_limits_leave_no_room_for_is_left_out(
+    limits: TopicLimits, missing: set[str]
+) -> None:
+    assert set(NAMES) - Told(CoreSettings(topic=limits)).read().keys() == missing
+
+
+def test_values_published_before_any_client_comes_keep_their_room() -> None:
+    full = Told(CoreSettings(retained=RetainedSettings(max_messages=len(NAMES))))
+    full.read()
+    full.stage.client("c").publish("a", b"x", retain=True)
+    full.stage.clock.advance(10)
+    assert full.read()["uptime"] == "10"
+
+
+def test_every_counter_starts_at_nothing() -> None:
+    assert set(Counters().snapshot().values()) == {0}
