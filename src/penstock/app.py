@@ -28,6 +28,8 @@ log = structlog.get_logger("penstock")
 
 GARBAGE_THRESHOLD = 50_000
 """Runs are not tracked by the garbage collector; what is left rarely forms cycles."""
+LOSSES_INTERVAL_S = 10.0
+"""How often the log says what subscribers lost; who wants to know each listens to `$penstock/drops`."""
 DRAIN_INTERVAL_S = 0.05
 """How often a server that stops looks whether everything has left."""
 
@@ -80,6 +82,7 @@ class Server:
                     await opened.close()
                 raise
         self._repeat("reap", self.settings.reaper_interval_ms / 1000, self._reap)
+        self._repeat("losses", LOSSES_INTERVAL_S, self._tell_losses)
         if self.settings.sys_interval_s:
             self._reporting.publish()
             self._repeat("report", self.settings.sys_interval_s, self._reporting.publish)
@@ -99,6 +102,7 @@ class Server:
         while not self.broker.is_drained and time.monotonic() < deadline:
             await asyncio.sleep(DRAIN_INTERVAL_S)
         self.broker.close()
+        self._tell_losses()
         for door in self.doors:
             await door.finish(max(deadline - time.monotonic(), 0.1))
         log.info("stopped", **{key: value for key, value in self.broker.counters.snapshot().items() if value})
@@ -142,6 +146,11 @@ class Server:
             action()
 
         self._timers[name] = self._loop.call_later(interval_s, again)
+
+    def _tell_losses(self) -> None:
+        losses = self.broker.ledger.take_losses()
+        if losses is not None:
+            log.warning("messages not delivered", **asdict(losses))
 
     def _reap(self) -> None:
         self.broker.reap()

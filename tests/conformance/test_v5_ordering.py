@@ -99,10 +99,12 @@ async def test_v5_mqtt_4_6_0_6_messages_of_several_topics_keep_the_order_of_each
     peers: Peers, name: str, qos: int
 ) -> None:
     publisher, subscriber = await peers.connect(), await peers.connect()
-    await subscriber.subscribe(f"{name}/+", qos=qos)
-    for number in range(COUNT):
-        topic = f"{name}/{number % 3}"
-        await publisher.send(Publish(topic, b"%d" % number, qos, packet_id=number + 1 if qos else 0))
+    await subscriber.subscribe(f"{name}/+", f"{name}/1", qos=qos)
+    packets = [
+        Publish(f"{name}/{number % 3}", b"%d" % number, qos, packet_id=number + 1 if qos else 0)
+        for number in range(COUNT)
+    ]
+    await publisher.send_bytes(b"".join(encode_packet(packet, Version.V5) for packet in packets))
     got = await take_all(subscriber, COUNT)
     for index in range(3):
         bodies = [message.payload for message in got if message.topic == f"{name}/{index}"]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.ledger import Ledger, News, Row
+from penstock.core.ledger import Ledger, Losses, News, Row
 from penstock.model import Policy, Reason
 from penstock.testing import ManualClock, make_run
 
@@ -182,3 +182,31 @@ def test_losses_of_the_servers_own_topics_are_counted_and_no_news(ledger: Ledger
     lose(ledger, 1, topic="$penstock/drops")
     assert ledger.take_news() == []
     assert ledger.total == 1
+
+
+# What is worth a line in the log
+
+
+def test_losses_are_told_once_with_the_latest_loser(ledger: Ledger) -> None:
+    assert ledger.take_losses() is None
+    lose(ledger, 1, 5, reason=Reason.OUTBOX_FULL, client_id="slow")
+    lose(ledger, 9, 2, reason=Reason.OWED_FULL, client_id="away", topic="b")
+    assert ledger.take_losses() == Losses(7, "outbox-full=5 owed-full=2", "away", "b")
+    assert ledger.take_losses() is None
+    lose(ledger, 6, 1, reason=Reason.OUTBOX_FULL, client_id="slow")
+    losses = ledger.take_losses()
+    assert losses is not None
+    assert (losses.count, losses.reasons) == (1, "outbox-full=1")
+
+
+@pytest.mark.parametrize("reason", [Reason.NOT_CONNECTED, Reason.EXPIRED, Reason.REFUSED])
+def test_what_clients_asked_for_is_no_loss(ledger: Ledger, reason: Reason) -> None:
+    lose(ledger, 1, reason=reason)
+    assert ledger.take_losses() is None
+
+
+def test_losses_are_told_although_their_rows_are_forgotten(clock: ManualClock) -> None:
+    ledger = Ledger(clock, 1)
+    lose(ledger, 1, reason=Reason.OUTBOX_FULL)
+    lose(ledger, 5, reason=Reason.EXPIRED, topic="b")
+    assert ledger.take_losses() == Losses(1, "outbox-full=1", "", "")

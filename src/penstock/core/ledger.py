@@ -39,6 +39,25 @@ class News(Struct):
     count: int
 
 
+LOSSES = (
+    Reason.OUTBOX_FULL,
+    Reason.OWED_FULL,
+    Reason.BLOCK_TIMEOUT,
+    Reason.PACKET_TOO_LARGE,
+    Reason.FAILED,
+)
+"""What somebody should look into; the other reasons are what clients asked for, or everyday life."""
+
+
+class Losses(Struct, frozen=True):
+    """What subscribers lost against their will since that was last told, and who lost something last."""
+
+    count: int
+    reasons: str
+    client_id: str
+    topic: str
+
+
 def _widen(row: Row, first: int, last: int) -> bool:
     """Add a range that touches a row to it, at its front too: a queue may be given up from its end."""
     if row.last + 1 == first:
@@ -63,6 +82,7 @@ class Ledger:
         self.rows_forgotten = 0
         self.is_watched = False  # someone listens to the news
         self._news: dict[tuple[str, str, Reason], News] = {}
+        self._told: dict[Reason, int] = {}  # of `counts`, as of the last `take_losses`
 
     def add(
         self, run: Run, client_id: str, reason: Reason, policy: Policy | None = None, setting: str = ""
@@ -110,6 +130,21 @@ class Ledger:
         """What was recorded since the last call, one entry per session, topic and reason."""
         news, self._news = self._news, {}
         return list(news.values())
+
+    def take_losses(self) -> Losses | None:
+        """What was lost since the last call, if anything was; to be told once in a while."""
+        new = {reason: self.counts.get(reason, 0) - self._told.get(reason, 0) for reason in LOSSES}
+        lost = {reason: count for reason, count in new.items() if count}
+        if not lost:
+            return None
+        self._told = {reason: self.counts.get(reason, 0) for reason in LOSSES}
+        latest = next((row for row in reversed(self._rows.values()) if row.reason in lost), None)
+        return Losses(
+            sum(lost.values()),
+            " ".join(f"{reason}={count}" for reason, count in lost.items()),
+            latest.client_id if latest is not None else "",
+            latest.topic if latest is not None else "",
+        )
 
     @property
     def total(self) -> int:

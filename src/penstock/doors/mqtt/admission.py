@@ -178,10 +178,10 @@ class Admission:
             authentication_method=given.authentication_method,
             authentication_data=proof,
         )
-        for shorter in (properties, replace(properties, response_information=None)):
-            size = len(encode_packet(ConnAck(properties=shorter), packet.version))
-            if not connection.limit_bytes or size <= connection.limit_bytes:
-                return ConnAck(properties=shorter)
+        for welcome in (ConnAck(properties=properties), ConnAck(properties=_without_advice(properties))):
+            limit = connection.limit_bytes
+            if not limit or len(encode_packet(welcome, packet.version)) <= limit:
+                return welcome
         return None
 
     def _keep_alive(self, packet: Connect) -> int:
@@ -216,6 +216,11 @@ class Admission:
         else:  # MQTT-3.1.4-1, or no CONNECT at all
             self._door.counters.connections_refused += 1
             connection.leave()
+
+
+def _without_advice(properties: PacketProperties) -> PacketProperties:
+    """The same without what a client can do without."""
+    return replace(properties, response_information=None)
 
 
 def _expiry(packet: Connect) -> float:
