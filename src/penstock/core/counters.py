@@ -40,6 +40,7 @@ class Counters:
     bytes_sent: int
     connections: int
     connections_refused: int
+    control_packets_received: int
     control_packets_sent: int
     """Packets that carry no message."""
     delivered: int
@@ -47,8 +48,6 @@ class Counters:
     """Sessions that lost their connection, one for each of `connections` that is over."""
     malformed_packets: int
     """Those among `wire_errors` that could not even be parsed."""
-    control_packets_received: int
-    """Packets that carry no message, of clients."""
     published: int
     """Messages of clients that were accepted."""
     publishes_refused: int

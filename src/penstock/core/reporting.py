@@ -11,8 +11,6 @@ from penstock.core.clock import Clock
 from penstock.errors import PenstockError
 
 PREFIX = "$SYS/broker/"
-INTERVAL_S = 10.0
-"""How often all values are published."""
 
 
 class Reporting:

@@ -10,10 +10,10 @@ from penstock.doors.mqtt.answers import (
     ENDINGS,
     NOT_OF_THIS_DOOR,
     REASONS,
+    RETURN_CODES,
     ends_connection,
     reason_of,
     refusal_of,
-    return_code_of,
 )
 from penstock.errors import PenstockError
 from penstock.wire.mqtt import (
@@ -86,6 +86,9 @@ def test_311_also_ends_it_for_what_may_work_later() -> None:
     assert ending == ENDING | {"quota-exceeded", "storage-unavailable"}
 
 
-@pytest.mark.parametrize("reason", list(ReasonCode), ids=lambda reason: reason.name)
-def test_311_has_a_return_code_for_every_reason(reason: ReasonCode) -> None:
-    assert return_code_of(reason) in set(ReturnCode) - {ReturnCode.ACCEPTED}
+def test_311_says_later_only_where_that_is_true() -> None:
+    for kind in all_errors():
+        if kind.code not in NOT_OF_THIS_DOOR:
+            is_later = kind.retryable or kind.code == "internal"
+            code = RETURN_CODES.get(refusal_of(kind()))
+            assert (code is ReturnCode.SERVER_UNAVAILABLE) is is_later, kind.code

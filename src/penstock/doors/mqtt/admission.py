@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from penstock.core.access import SLOW_CHECKS_AT_ONCE, Identity, is_level
 from penstock.core.broker import Arrival
 from penstock.core.sessions import Will
-from penstock.doors.mqtt.answers import RETURN_CODES, encode_within, in_words, refusal_of, return_code_of
+from penstock.doors.mqtt.answers import RETURN_CODES, encode_within, in_words, refusal_of
 from penstock.doors.mqtt.authentication import Authentication
 from penstock.doors.mqtt.capabilities import announcement, will_refusal
 from penstock.errors import PenstockError
@@ -204,16 +204,19 @@ class Admission:
     def refuse(self, connection: "Connection", reason: ReasonCode, words: str = "") -> None:
         """Answer a CONNECT with the reason why not, and close."""
         self._door.counters.connections_refused += 1
-        code = reason if connection.version is Version.V5 else return_code_of(reason)
+        code = reason if connection.version is Version.V5 else RETURN_CODES.get(reason)
+        if code is None:
+            connection.leave()
+            return
         answer = in_words(ConnAck(False, code), words) if words else ConnAck(False, code)
         connack = encode_within(answer, connection.version, connection.limit_bytes)
         connection.turn_away(connack or b"")
 
     def refuse_bytes(self, connection: "Connection", error: MqttWireError, *, is_greeted: bool) -> None:
-        """Close on a first packet that is broken; MQTT 5 gives the reason, 3.1.1 only if it has a code."""
-        if is_greeted and (error.reason in RETURN_CODES or connection.version is Version.V5):
+        """Close on a first packet that is broken, and answer it if it was CONNECT."""
+        if is_greeted:
             self.refuse(connection, error.reason)
-        else:  # MQTT-3.1.4-1, or no CONNECT at all
+        else:  # no CONNECT at all
             self._door.counters.connections_refused += 1
             connection.leave()
 

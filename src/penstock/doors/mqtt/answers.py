@@ -61,8 +61,13 @@ RETURN_CODES: dict[ReasonCode, ReturnCode] = {
     ReasonCode.CLIENT_IDENTIFIER_NOT_VALID: ReturnCode.IDENTIFIER_REJECTED,
     ReasonCode.BAD_USER_NAME_OR_PASSWORD: ReturnCode.BAD_USER_NAME_OR_PASSWORD,
     ReasonCode.NOT_AUTHORIZED: ReturnCode.NOT_AUTHORIZED,
+    ReasonCode.BAD_AUTHENTICATION_METHOD: ReturnCode.NOT_AUTHORIZED,
+    ReasonCode.SERVER_UNAVAILABLE: ReturnCode.SERVER_UNAVAILABLE,
+    ReasonCode.QUOTA_EXCEEDED: ReturnCode.SERVER_UNAVAILABLE,
+    ReasonCode.CONNECTION_RATE_EXCEEDED: ReturnCode.SERVER_UNAVAILABLE,
+    ReasonCode.UNSPECIFIED_ERROR: ReturnCode.SERVER_UNAVAILABLE,
 }
-"""What a 3.1.1 CONNACK says instead; anything else is "server unavailable"."""
+"""What a 3.1.1 CONNACK says instead; it has no word for anything else (MQTT-3.2.2-6)."""
 
 SUBACK_FAILURE = 0x80
 """All that a 3.1.1 SUBACK can say of a filter that was not granted."""
@@ -85,11 +90,6 @@ def refusal_of(error: PenstockError) -> ReasonCode:
     """The reason in a CONNACK, which has another word for a server that is about to stop."""
     reason = reason_of(error)
     return ReasonCode.SERVER_UNAVAILABLE if reason is ReasonCode.SERVER_SHUTTING_DOWN else reason
-
-
-def return_code_of(reason: ReasonCode) -> ReturnCode:
-    """The 3.1.1 return code for a reason to refuse a connection."""
-    return RETURN_CODES.get(reason, ReturnCode.SERVER_UNAVAILABLE)
 
 
 def in_words(packet: AnyAnswer, words: str) -> AnyAnswer:

@@ -392,7 +392,6 @@ class Connection(asyncio.BufferedProtocol):
 
     def turn_away(self, connack: bytes) -> None:
         """The door did not let the client in."""
-        self._waiting = None
         if not self.is_closing:
             self.write(connack)
             self.leave(is_heard=True)
@@ -417,8 +416,8 @@ class Connection(asyncio.BufferedProtocol):
                 connection, and take with it what the client has not read yet.
         """
         session, self._session = self._session, None
+        self._waiting = None
         if is_heard:
-            self._waiting = None
             self.is_held = False
             self._set_reading()
         self.is_closing = True

@@ -229,7 +229,7 @@ class PacketReader:
             first = data[position]
             is_publish = first & 0xF0 == 0x30
             if first == CONNECT:
-                self._learn_version(data, body)
+                self._learn_version(data, body, min(stop, end))
             limit_bytes = self._limit_bytes if is_publish else self._control_limit_bytes
             if stop - position > limit_bytes:
                 # Refused from the length field: the body is never buffered.
@@ -243,11 +243,11 @@ class PacketReader:
             position = stop
         return None
 
-    def _learn_version(self, data: bytes, start: int) -> None:
+    def _learn_version(self, data: bytes, start: int, end: int) -> None:
         """Look at a CONNECT's version before anything else: if it is refused, the answer has to suit it."""
         self.is_greeted = True
         name_end = start + 2 + int.from_bytes(data[start : start + 2], "big")
-        if name_end < len(data):  # whatever the name is: who says 5 expects an answer of MQTT 5
+        if name_end < end:  # whatever the name is: who says 5 expects an answer of MQTT 5
             self.version = Version.V5 if data[name_end] >= Version.V5 else Version.V311
 
     def _take_known(self, data: bytes, position: int, end: int, items: list[Packet | Run]) -> int:
