@@ -74,6 +74,9 @@ class Server:
             InvalidConfig: one of them cannot be opened; then none is open.
         """
         gc.set_threshold(GARBAGE_THRESHOLD, 20, 50)
+        if self.settings.sys_interval_s:
+            self._reporting.publish()  # before the first client, so that there is room for it
+            self._repeat("report", self.settings.sys_interval_s, self._reporting.publish)
         for door in self.doors:
             try:
                 await door.open()
@@ -83,9 +86,6 @@ class Server:
                 raise
         self._repeat("reap", self.settings.reaper_interval_ms / 1000, self._reap)
         self._repeat("losses", LOSSES_INTERVAL_S, self._tell_losses)
-        if self.settings.sys_interval_s:
-            self._reporting.publish()
-            self._repeat("report", self.settings.sys_interval_s, self._reporting.publish)
         if self._certificates is not None and self.settings.tls.check_interval_s:
             self._repeat("certificates", self.settings.tls.check_interval_s, self._renew_certificates)
         for door in self.doors:

@@ -102,8 +102,7 @@ class Broker:
     def _forget_topics(self) -> None:
         """Make room for new topics at the expense of those that nothing is left of."""
         if self.topics.forget_unused():
-            for session in self.sessions.values():
-                session.topics.clear()
+            self._publishing.forget_topics(self.sessions.values())
 
     def _tell_drops(self) -> None:
         """Publish what was not delivered, if someone listens."""
@@ -115,8 +114,7 @@ class Broker:
     def stop(self) -> None:
         """Take nothing new, and flush; what waits for slow subscribers goes on leaving."""
         self._publishing.is_stopping = True
-        for session in self.sessions.values():
-            session.topics.clear()  # so that every publish is decided anew, and refused
+        self._publishing.forget_topics(self.sessions.values())  # every publish is decided anew, and refused
         self.tick.close()
 
     @property
@@ -132,5 +130,6 @@ class Broker:
         for session in list(self.sessions.values()):
             sink, session.sink = session.sink, None
             if sink is not None:
+                self.counters.disconnections += 1
                 self.lagging.detach(session)
                 sink.close(Ending.SHUTTING_DOWN)

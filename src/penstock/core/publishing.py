@@ -1,6 +1,6 @@
 """The path of a message into core: who may, its stamps, ring, log and audience."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NoReturn
 
 from msgspec import Struct
@@ -139,11 +139,19 @@ class Publishing:
         sender.remember(topic)
         return topic
 
+    def forget_topics(self, sessions: Iterable[Session]) -> None:
+        """Look topics up again, and decide again who may use them."""
+        for session in (*sessions, self._server):
+            session.topics.clear()
+
     def _retain(self, topic: Topic, run: Run) -> None:
-        if not run.payload(run.count - 1):
-            self._node.retained.delete(topic)
-            self._node.state.delete("retained", topic.name)
-        elif topic.retained is None and self._node.retained.is_full:
+        retained, state = self._node.retained, self._node.state
+        if run.shape.door is Door.SERVER:  # few, always welcome, and worth nothing after a restart
+            retained.put(topic, run)
+        elif not run.payload(run.count - 1):
+            retained.delete(topic)
+            state.delete("retained", topic.name)
+        elif topic.retained is None and retained.is_full:
             self._node.ledger.add(run, run.client_id, Reason.NEVER_STORED, setting="retained.max_messages")
         else:
-            self._node.state.put("retained", topic.name, self._node.retained.put(topic, run))
+            state.put("retained", topic.name, retained.put(topic, run))
