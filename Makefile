@@ -38,6 +38,7 @@ soak: $(STAMP) ## Run every test, with ten times as much of everything where it 
 
 docs: $(STAMP) ## Write the generated pages anew and check every link.
 	$(BIN)/python docs/generate.py
+	$(BIN)/python docs/conformance.py
 	$(BIN)/pytest -q tests/test_docs.py
 
 clean: ## Remove what the other goals made.

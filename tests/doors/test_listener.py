@@ -27,10 +27,10 @@ from structlog.typing import EventDict
 
 from penstock.doors import listener as module
 from penstock.doors.base import Peer
-from penstock.doors.listener import LINES_PER_SECOND, Guest, Listener, Notes, parse_networks
+from penstock.doors.listener import Guest, Listener, parse_networks
+from penstock.doors.notes import LINES_PER_SECOND
 from penstock.doors.tls import Certificates, TlsSettings
 from penstock.errors import InvalidConfig
-from penstock.testing import ManualClock
 from penstock.wire.proxy import SIGNATURE
 from tests.certificates import HOST, Authority, Files
 
@@ -748,21 +748,6 @@ async def test_lines_about_failures_are_counted_and_few(hall: Hall, certificates
     crowd = [hall.connect(listener, MQTT_CONNECT) for _ in range(LINES_PER_SECOND * 8)]
     assert await asyncio.to_thread(lambda: all(map(reads_the_end, crowd)))
     assert LINES_PER_SECOND <= len(hall.lines) < len(crowd)
-
-
-def test_lines_that_were_left_out_are_told_by_the_next() -> None:
-    clock = ManualClock()
-    notes = Notes(clock.monotonic)
-    with capture_logs() as lines:
-        for _ in range(LINES_PER_SECOND + 5):
-            notes.write("tls handshake failed", Peer(HOST, 1), "timeout")
-        assert len(lines) == LINES_PER_SECOND
-        clock.advance(1)
-        notes.write("tls handshake failed", Peer("::1", 2), "timeout")
-        notes.write("tls handshake failed", Peer("::1", 3), "timeout")
-    *first, last, after = lines
-    assert (last["peer"], last["left_out"]) == ("[::1]:2", 5)
-    assert all("left_out" not in line for line in [*first, after])
 
 
 @on_both_loops

@@ -2,6 +2,7 @@
 
 import heapq
 from collections.abc import Callable
+from functools import partial
 
 from msgspec import Struct
 
@@ -70,6 +71,8 @@ class Attendance:
                 raise QuotaExceeded(f"there are {len(self._node.sessions)} sessions already")
             session = self._node.sessions[client_id] = Session(arrival.identity, arrival.door)
         session.identity = arrival.identity
+        if is_known and session.inflight:
+            self._node.lagging.withdraw(session, partial(self._node.access.may_read, session.identity))
         session.expiry = min(arrival.expiry, self._node.settings.sessions.max_expiry_s)
         session.expires_at = FOREVER
         if session.will is not None:

@@ -59,6 +59,7 @@ class Broker:
         subscribing = Subscribing(node)
         self.subscribe = subscribing.subscribe
         self.unsubscribe = subscribing.unsubscribe
+        self.is_filter = subscribing.is_filter
         self._subscribing = subscribing
         self._attendance = attendance = Attendance(node, publishing, subscribing)
         self.connect = attendance.connect

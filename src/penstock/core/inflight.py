@@ -5,7 +5,7 @@ is in use. A QoS 2 delivery that was received but not completed is `RELEASED`: i
 only its number is still held.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from msgspec import Struct
 
@@ -66,6 +66,17 @@ class Inflight:
     def complete(self, number: int) -> bool:
         """A delivery is done and its number free. False if unknown."""
         return self.entries.pop(number, self) is not self
+
+    def remove(self, is_unwanted: Callable[[Run], bool]) -> list[Pending]:
+        """Take out deliveries, whose numbers are free then. Only of who is away: it may still answer."""
+        removed = {
+            number: pending
+            for number, pending in self.entries.items()
+            if pending is not None and is_unwanted(pending.run)
+        }
+        for number in removed:
+            del self.entries[number]
+        return list(removed.values())
 
     def take_shared(self) -> list[tuple[Run, SharedForm]]:
         """Take out the QoS 1 deliveries of shared groups, which others may get instead, in order."""

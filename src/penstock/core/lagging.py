@@ -315,6 +315,28 @@ class Lagging:
             lambda form: form.form if isinstance(form, SharedForm) and form.group is group else form,
         )
 
+    def withdraw(self, session: Session, may_read: Callable[[str], bool]) -> None:
+        """Take from a session what it may not read any more; the others of a shared group get that instead.
+
+        What is on its way to who is connected has left; it is looked at when the session comes back.
+        """
+        withdrawn: list[Entry] = []
+        if session.inflight is not None and session.sink is None:
+            for pending in session.inflight.remove(lambda run: not may_read(run.topic)):
+                is_ours = pending.level == 2 and isinstance(pending.form, SharedForm)  # MQTT-4.8.2-5
+                form = pending.form.form if is_ours and isinstance(pending.form, SharedForm) else pending.form
+                withdrawn.append((pending.run, form))
+        for queue in (session.outbox, session.owed):
+            if queue:
+                withdrawn += queue.remove(lambda run: not may_read(run.topic))
+        for run, form in reversed(withdrawn):
+            if isinstance(form, SharedForm):
+                form.group.owed.add_first(run, form)
+            else:
+                self._ledger.add(run, session.client_id, Reason.NOT_AUTHORIZED)
+        if withdrawn and session.sink is not None:
+            self.wake(session)  # perhaps nothing waits any more
+
     def end(self, session: Session) -> None:
         """A session is over: whatever it was still owed is recorded."""
         for run, _ in _take_all(session.owed):

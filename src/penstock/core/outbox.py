@@ -107,16 +107,20 @@ class Outbox:
         """Take out whatever has expired, anywhere in the queue."""
         if now < self.next_expiry:
             return []
-        expired: list[Run] = []
+        return [run for run, _ in self.remove(lambda run: NEVER < run.expires_at <= now)]
+
+    def remove(self, is_unwanted: Callable[[Run], bool]) -> list[Entry]:
+        """Take out entries from anywhere in the queue."""
+        removed: list[Entry] = []
         entries, self._entries = self._entries, deque()
         self.messages = self.bytes = 0
         self.next_expiry = FOREVER
         for run, form in entries:
-            if NEVER < run.expires_at <= now:
-                expired.append(run)
+            if is_unwanted(run):
+                removed.append((run, form))
             else:
                 self._append(run, form)
-        return expired
+        return removed
 
     def _append(self, run: Run, form: Form) -> None:
         self._entries.append((run, form))

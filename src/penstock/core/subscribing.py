@@ -1,12 +1,14 @@
 """Filters come and go: groups are joined and left, and retained values are sent to who is new."""
 
+from functools import partial
+
 from penstock.core.backlog import Backlog
 from penstock.core.node import Node
 from penstock.core.ports import Form
 from penstock.core.sessions import Options, Session, Subscription
 from penstock.core.shared import SharedGroup
 from penstock.core.topics import check_filter, split_share
-from penstock.errors import NotAuthorized, QuotaExceeded
+from penstock.errors import InvalidFilter, NotAuthorized, QuotaExceeded
 from penstock.model import Policy, Reason
 
 
@@ -66,6 +68,14 @@ class Subscribing:
         self._node.save(session)
         return True
 
+    def is_filter(self, text: str) -> bool:
+        """Somebody could subscribe to this."""
+        try:
+            check_filter(text, self._node.settings.topic)
+        except InvalidFilter:
+            return False
+        return True
+
     def leave(self, session: Session, filter: str) -> None:
         """Take a filter from a session that has it."""
         self._node.tick.settle()
@@ -98,8 +108,12 @@ class Subscribing:
 
     def forget_rights(self) -> None:
         """Rights have changed: decide anew who may publish where, and end what may not be read any more."""
+        access = self._node.access
         for session in self._node.sessions.values():
             session.topics.clear()
+            self._node.lagging.withdraw(session, partial(access.may_read, session.identity))
             for filter in list(session.subscriptions):
-                if not self._node.access.may_subscribe(session.identity, split_share(filter)[1]):
+                if not access.may_subscribe(session.identity, split_share(filter)[1]):
                     self.unsubscribe(session, filter)
+        for session in self._node.sessions.values():
+            self._node.delivery.serve_groups(session)

@@ -16,6 +16,7 @@ from typing import Any, cast
 import structlog
 
 from penstock.doors.base import Peer, address
+from penstock.doors.notes import Notes
 from penstock.doors.tls import Certificates, common_name, words_of
 from penstock.errors import InvalidConfig, WireError
 from penstock.wire import proxy
@@ -28,8 +29,6 @@ RETRY_S = 1.0
 """How long nobody is accepted after the system had no file or memory left for it."""
 SHUTDOWN_TIMEOUT_S = 5.0
 """How long a peer may take to answer the end of TLS."""
-LINES_PER_SECOND = 10
-"""Lines in the log about guests who failed; a later one tells how many were left out."""
 
 Network = IPv4Network | IPv6Network
 Factory = Callable[[Peer | None], asyncio.BaseProtocol]
@@ -92,7 +91,7 @@ class Listener:
         self._sockets: list[socket.socket] = []
         self._guests: set[Guest] = set()
         self._retry: asyncio.TimerHandle | None = None
-        self.notes = Notes(loop.time)
+        self.notes = Notes(log, loop.time)
 
     # Opening and closing
 
@@ -307,7 +306,7 @@ class Guest(asyncio.Protocol):
         self._task.cancel()
 
     def _on_deadline(self) -> None:
-        self._listener.notes.write(self._failure, self._peer, "timeout")
+        self._listener.notes.write(self._failure, peer=str(self._peer), reason="timeout")
         self.send_away()
 
     def _leave(self) -> None:
@@ -323,32 +322,9 @@ class Guest(asyncio.Protocol):
             return
         self._leave()
         if isinstance(error, (OSError, WireError)):
-            self._listener.notes.write(self._failure, self._peer, _reason_of(error))
+            self._listener.notes.write(self._failure, peer=str(self._peer), reason=_reason_of(error))
         elif error is not None:
             log.error("connection not let in", peer=str(self._peer), exc_info=error)
-
-
-class Notes:
-    """Lines in the program's log about guests who failed: so many in a second, and the rest is counted."""
-
-    def __init__(self, monotonic: Callable[[], float]) -> None:
-        self._monotonic = monotonic
-        self._second = 0
-        self._written = 0
-        self._left_out = 0
-
-    def write(self, event: str, peer: Peer, reason: str) -> None:
-        """One line, unless there were too many in this second."""
-        second = int(self._monotonic())
-        if second != self._second:
-            self._second, self._written = second, 0
-        if self._written == LINES_PER_SECOND:
-            self._left_out += 1
-            return
-        self._written += 1
-        counted = {"left_out": self._left_out} if self._left_out else {}
-        self._left_out = 0
-        log.info(event, peer=str(peer), reason=reason, **counted)
 
 
 def _reason_of(error: OSError | WireError) -> str:

@@ -18,7 +18,7 @@ from penstock.core.sessions import Will
 from penstock.doors.mqtt.answers import RETURN_CODES, encode_within, in_words, refusal_of
 from penstock.doors.mqtt.authentication import Authentication
 from penstock.doors.mqtt.capabilities import announcement, will_refusal
-from penstock.errors import PenstockError
+from penstock.errors import NotAuthorized, PenstockError
 from penstock.model import NEVER, Door, Properties
 from penstock.wire.mqtt import packets
 from penstock.wire.mqtt.encode import encode_packet
@@ -121,6 +121,7 @@ class Admission:
         try:
             self._let_in(connection, packet, user, proof)
         except PenstockError as error:
+            self._door.counters.actions_forbidden += isinstance(error, NotAuthorized)  # its will
             self._door.note("connection refused", connection, f"client {packet.client_id!r}", str(error))
             self.refuse(connection, refusal_of(error), str(error))
 

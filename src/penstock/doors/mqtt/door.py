@@ -19,6 +19,7 @@ from penstock.doors.mqtt.connection import Connection
 from penstock.doors.mqtt.flapping import FlappingDetector
 from penstock.doors.mqtt.marks import Marks
 from penstock.doors.mqtt.settings import MqttSettings
+from penstock.doors.notes import Notes
 from penstock.doors.tls import Certificates
 from penstock.doors.websocket import WebSocketSettings
 from penstock.errors import InvalidConfig, NotAuthorized, PenstockError
@@ -38,6 +39,8 @@ LARGE_READ_BYTES = 256 * 1024
 FILES_KEPT_FREE = 500
 NOTES_PER_CONNECTION = 20
 """Lines in the log that one connection may cause: who is refused a thousand times fills no disk."""
+NOTES_PER_SECOND = 100
+"""Lines in the log that all of them may cause."""
 NOTED_CHARACTERS = 200
 """Of a topic or filter in such a line."""
 WEBSOCKET_SCHEMES = ("ws", "wss")
@@ -90,6 +93,7 @@ class MqttDoor:
         self._guard = guard or Guard(GuardSettings(), clock)
         self._refused = 0
         self._flapping = FlappingDetector(clock)
+        self._notes = Notes(log, clock.monotonic, NOTES_PER_SECOND)
         self._wheel = Wheel(clock, self.loop)
         self._all_gone = asyncio.Event()
         self._max_connections = settings.max_connections or _file_limit() - FILES_KEPT_FREE
@@ -292,7 +296,8 @@ class MqttDoor:
         if connection.notes <= NOTES_PER_CONNECTION:
             is_last = connection.notes == NOTES_PER_CONNECTION
             words = (*details, "(no more of this connection is written)") if is_last else details
-            log.info(event, peer=str(connection.peer), client=connection.client_id, detail=" ".join(words))
+            peer, client = str(connection.peer), connection.client_id
+            self._notes.write(event, peer=peer, client=client, detail=" ".join(words))
 
 
 def _file_limit() -> int:

@@ -136,12 +136,17 @@ def _subscribe(connection: "Connection", request: Request, options: Options, ses
 
 def on_unsubscribe(connection: "Connection", packet: Unsubscribe, session: Session) -> None:
     """Filters are removed if their text is the same to the last character."""
-    unsubscribe = connection.door.broker.unsubscribe
-    reasons = tuple(
-        _SUCCESS if unsubscribe(session, filter) else ReasonCode.NO_SUBSCRIPTION_EXISTED
-        for filter in packet.filters
-    )
-    connection.answer(UnsubAck(packet.packet_id, reasons))
+    broker = connection.door.broker
+    reasons: list[int] = []
+    for filter in packet.filters:
+        if broker.unsubscribe(session, filter):
+            reasons.append(_SUCCESS)
+        else:
+            is_filter = broker.is_filter(filter)
+            reasons.append(
+                ReasonCode.NO_SUBSCRIPTION_EXISTED if is_filter else ReasonCode.TOPIC_FILTER_INVALID
+            )
+    connection.answer(UnsubAck(packet.packet_id, tuple(reasons)))
 
 
 def on_pingreq(connection: "Connection", packet: PingReq, session: Session) -> None:

@@ -1,6 +1,7 @@
 """Where the connections of one listener come in: reads their requests, and answers them."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import cast
@@ -9,6 +10,7 @@ import structlog
 from websockets.http11 import Response
 
 from penstock.doors.base import Peer
+from penstock.doors.notes import Notes
 from penstock.doors.websocket.handshake import Terms, answer, read_request, refusal
 from penstock.doors.websocket.transport import Inner, WebSocketTransport, hang_up, name_of
 
@@ -39,6 +41,7 @@ class Entrance:
         self.buffer = buffer
         self.has_room = has_room
         self.waiting: set[Handshake] = set()
+        self.notes = Notes(log, time.monotonic)
 
     def accept(self, peer: Peer | None = None, deadline: float | None = None) -> "Handshake":
         """The protocol for a new connection.
@@ -120,7 +123,10 @@ class Handshake(asyncio.BufferedProtocol):
         entrance = self._entrance
         inner = entrance.factory(self._peer)
         limit_bytes = entrance.terms.limit_bytes
-        WebSocketTransport(self._socket, inner, entrance.buffer, limit_bytes, self._peer).start(rest)
+        transport = WebSocketTransport(
+            self._socket, inner, entrance.buffer, limit_bytes, self._peer, entrance.notes
+        )
+        transport.start(rest)
 
     def _refuse(self, status: HTTPStatus, text: str) -> None:
         self._send_refusal(refusal(status, text))
@@ -128,7 +134,8 @@ class Handshake(asyncio.BufferedProtocol):
     def _send_refusal(self, response: Response) -> None:
         who = name_of(self._peer, self._socket)
         detail = bytes(response.body).decode().strip()
-        log.info("handshake refused", peer=who, status=response.status_code, detail=detail)
+        status = int(response.status_code)
+        self._entrance.notes.write("handshake refused", peer=who, status=status, detail=detail)
         self._is_refused = True
         self._socket.write(response.serialize())
         hang_up(self._socket)

@@ -12,6 +12,7 @@ import structlog
 from websockets.frames import CloseCode
 
 from penstock.doors.base import Peer, address
+from penstock.doors.notes import Notes
 from penstock.doors.websocket.frames import (
     CLOSE,
     PONG,
@@ -61,6 +62,7 @@ class WebSocketTransport(asyncio.BufferedProtocol, asyncio.Transport):
         "_is_deaf",
         "_is_full",
         "_loop",
+        "_notes",
         "_peer",
         "_reader",
         "_socket",
@@ -74,6 +76,7 @@ class WebSocketTransport(asyncio.BufferedProtocol, asyncio.Transport):
         buffer: memoryview,
         limit_bytes: int,
         peer: Peer | None = None,
+        notes: Notes | None = None,
     ) -> None:
         super().__init__()
         self._socket = socket
@@ -82,6 +85,7 @@ class WebSocketTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._buffer = buffer
         self._reader = FrameReader(limit_bytes)
         self._loop = asyncio.get_running_loop()
+        self._notes = notes or Notes(log, self._loop.time)
         self._timer: asyncio.TimerHandle | None = None
         self._has_said_close = False  # nothing more may be written
         self._is_deaf = False  # nothing more is read
@@ -148,7 +152,8 @@ class WebSocketTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._close_socket()
 
     def _on_error(self, error: FrameError) -> None:
-        log.info("bad frame", peer=name_of(self._peer, self._socket), code=int(error.code), detail=str(error))
+        who = name_of(self._peer, self._socket)
+        self._notes.write("bad frame", peer=who, code=int(error.code), detail=str(error))
         self._say_close(close_payload(error.code, str(error)))
         self._is_deaf = True
         hang_up(self._socket)

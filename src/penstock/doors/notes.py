@@ -1,0 +1,35 @@
+"""Lines in the program's log that strangers can cause: so many in a second, and the rest is counted.
+
+Anyone on the network can fail at a door, and as often as it likes. Each failure is worth a line, but no
+number of failures is worth a full disk.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+LINES_PER_SECOND = 10
+
+
+class Notes:
+    """Writes what happened at one place; the next line after a second tells how many were left out."""
+
+    def __init__(self, log: Any, monotonic: Callable[[], float], limit: int = LINES_PER_SECOND) -> None:
+        self._log = log
+        self._monotonic = monotonic
+        self._limit = limit
+        self._second = 0
+        self._written = 0
+        self._left_out = 0
+
+    def write(self, event: str, **details: object) -> None:
+        """One line, unless there were too many in this second."""
+        second = int(self._monotonic())
+        if second != self._second:
+            self._second, self._written = second, 0
+        if self._written == self._limit:
+            self._left_out += 1
+            return
+        self._written += 1
+        counted = {"left_out": self._left_out} if self._left_out else {}
+        self._left_out = 0
+        self._log.info(event, **details, **counted)

@@ -1,0 +1,30 @@
+"""Lines that strangers cause: each is worth one, and no number of them a full disk."""
+
+import structlog
+from structlog.testing import capture_logs
+
+from penstock.doors.notes import LINES_PER_SECOND, Notes
+from penstock.testing import ManualClock
+
+
+def test_lines_that_were_left_out_are_told_by_the_next() -> None:
+    clock = ManualClock()
+    notes = Notes(structlog.get_logger("test"), clock.monotonic)
+    with capture_logs() as lines:
+        for number in range(LINES_PER_SECOND + 5):
+            notes.write("failed", number=number)
+        assert [line["number"] for line in lines] == list(range(LINES_PER_SECOND))
+        clock.advance(1)
+        notes.write("failed", number=100)
+        notes.write("failed", number=101)
+    *first, last, after = lines
+    assert (last["number"], last["left_out"]) == (100, 5)
+    assert all("left_out" not in line for line in [*first, after])
+
+
+def test_a_place_may_have_a_limit_of_its_own() -> None:
+    notes = Notes(structlog.get_logger("test"), ManualClock().monotonic, 2)
+    with capture_logs() as lines:
+        for _ in range(5):
+            notes.write("failed")
+    assert len(lines) == 2
