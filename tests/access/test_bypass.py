@@ -1,0 +1,75 @@
+"""Every attempt of the table at every entrance: nothing is read or written that the rules do not give."""
+
+import os
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from tests.access.attempt import Attempt, Outcome, Where
+from tests.access.attempts import ARRIVALS, ATTEMPTS
+from tests.access.entrances import ENTRANCES
+from tests.access.scene import RIGHTS, Files, Guarded, Scene
+from tests.access.stories import STORIES
+from tests.certificates import Authority
+from tests.e2e.servers import StartServer
+
+THOROUGH = ("mqtt-3.1.1-tcp", "mqtt-5.0-tcp")
+"""Where every attempt is made every time."""
+
+
+@pytest.fixture(scope="module")
+def guarded(start_server: StartServer, tmp_path_factory: pytest.TempPathFactory) -> dict[Where, Guarded]:
+    """The servers that attempts are made at."""
+    servers: dict[Where, Guarded] = {}
+    certificate = Authority().issue(tmp_path_factory.mktemp("certificate"), "server").both
+    for where in Where:
+        files = Files(tmp_path_factory.mktemp("access"))
+        settings = files.settings(certificate, allow_anonymous=where is Where.GUESTS)
+        servers[where] = Guarded(start_server(settings), files)
+    return servers
+
+
+@pytest.fixture
+async def scene(guarded: dict[Where, Guarded], attempt: Attempt, entrance: str) -> AsyncIterator[Scene]:
+    here = guarded[attempt.where]
+    if attempt.where is Where.CHANGING:
+        here.rights = dict(RIGHTS)
+        await here.reload()
+    scene = Scene(here, ENTRANCES[entrance]())
+    await scene.open()
+    yield scene
+    await scene.close()
+
+
+def pairs() -> Iterator[tuple[str, Attempt]]:
+    """Every attempt at every entrance that has what it needs, and some of them, unless it is a soak.
+
+    Once they are in, those who came by another way to the same door are served by the same code.
+    """
+    is_soak = "PENSTOCK_SOAK" in os.environ
+    for entrance, make in ENTRANCES.items():
+        abilities = make().abilities
+        for number, attempt in enumerate(ATTEMPTS):
+            is_tried = is_soak or entrance in THOROUGH or attempt in (*ARRIVALS, *STORIES) or not number % 10
+            if is_tried and not attempt.needs & ~abilities:
+                yield entrance, attempt
+
+
+@pytest.mark.parametrize(
+    ("entrance", "attempt"),
+    [pytest.param(entrance, attempt, id=f"{entrance}-{attempt}") for entrance, attempt in pairs()],
+)
+async def test_attempt_ends_as_it_must(attempt: Attempt, scene: Scene) -> None:
+    outcome = await attempt.act(scene)
+    await scene.watch()
+    assert outcome is attempt.outcome
+
+
+def test_every_row_has_a_name_of_its_own() -> None:
+    names = [attempt.name for attempt in ATTEMPTS]
+    assert sorted(set(names)) == sorted(names)
+
+
+def test_every_outcome_is_tried() -> None:
+    """A server that refuses everything must not pass, nor one that allows it."""
+    assert {attempt.outcome for attempt in ATTEMPTS} >= set(Outcome) - {Outcome.LET_IN}

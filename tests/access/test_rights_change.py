@@ -1,0 +1,170 @@
+"""Rights that were taken away: nothing that waits somewhere still reaches who may not read it any more.
+
+The same stories are told through the doors in the table of attempts. Here they are told of every place in
+core where a message can wait, because no door can be made to wait in all of them.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from penstock.core.access import FileAccess
+from penstock.testing import Client, Stage
+
+STORED = "$argon2id$v=19$m=64,t=1,p=1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
+BEFORE = "user owner\nboth #\nuser friend\nsubscribe #\nuser alice\nsubscribe secret/#\nsubscribe open/#\n"
+AFTER = BEFORE.replace("subscribe secret/#\n", "")
+
+
+class Theatre:
+    """A broker with the owner of the secrets, whose rules can change."""
+
+    def __init__(self, folder: Path) -> None:
+        users, self._acl = folder / "users", folder / "acl"
+        users.write_text("".join(f"{user}:{STORED}\n" for user in ("owner", "friend", "alice")))
+        self._acl.write_text(BEFORE)
+        self._access = FileAccess.load(users, self._acl, False)
+        self.stage = Stage(access=self._access)
+        self.owner = self.stage.client("owner", user="owner")
+
+    def alice(self, *, expiry: float = 3600.0, room_bytes: int | None = None) -> Client:
+        return self.stage.client("alice", user="alice", clean=False, expiry=expiry, room_bytes=room_bytes)
+
+    def publish(self, *, retain: bool = False) -> None:
+        """A secret, and something that stays open."""
+        self.owner.publish("secret/a", b"secret", qos=1, retain=retain)
+        self.owner.publish("open/a", b"open", qos=1, retain=retain)
+        self.stage.settle()
+
+    def take_rights_away(self) -> None:
+        self._acl.write_text(AFTER)
+        self._access.reload()
+        self.stage.broker.forget_rights()
+        self.stage.settle()
+
+
+@pytest.fixture
+def theatre(tmp_path: Path) -> Theatre:
+    return Theatre(tmp_path)
+
+
+def in_the_outbox(theatre: Theatre) -> Callable[[], Client]:
+    alice = theatre.alice()
+    alice.subscribe("secret/#", 1)
+    alice.subscribe("open/#", 1)
+    alice.pause()
+    theatre.publish()
+
+    def go_on() -> Client:
+        alice.unpause()
+        return alice
+
+    return go_on
+
+
+def in_the_outbox_of_a_passing_guest(theatre: Theatre) -> Callable[[], Client]:
+    alice = theatre.alice(expiry=0)
+    alice.subscribe("secret/#")
+    alice.subscribe("open/#")
+    alice.pause()
+    theatre.publish()
+
+    def go_on() -> Client:
+        alice.unpause()
+        return alice
+
+    return go_on
+
+
+def owed(theatre: Theatre) -> Callable[[], Client]:
+    alice = theatre.alice()
+    alice.subscribe("secret/#", 1)
+    alice.subscribe("open/#", 1)
+    alice.disconnect()
+    theatre.publish()
+    return theatre.alice
+
+
+def on_its_way(theatre: Theatre) -> Callable[[], Client]:
+    alice = theatre.alice()
+    alice.subscribe("secret/#", 1)
+    alice.subscribe("open/#", 1)
+    theatre.publish()
+    assert len(alice.take()) == 2
+    alice.drop()
+    return theatre.alice
+
+
+def on_its_way_before_the_connection_broke(theatre: Theatre) -> Callable[[], Client]:
+    alice = theatre.alice()
+    alice.subscribe("secret/#", 1)
+    alice.subscribe("open/#", 1)
+    theatre.publish()
+    assert len(alice.take()) == 2
+
+    def go_on() -> Client:
+        alice.drop()
+        return theatre.alice()
+
+    return go_on
+
+
+def kept_and_not_sent_yet(theatre: Theatre) -> Callable[[], Client]:
+    theatre.publish(retain=True)
+    alice = theatre.alice()
+    alice.pause()
+    alice.subscribe("secret/#", 1)
+    alice.subscribe("open/#", 1)
+    theatre.stage.settle()
+
+    def go_on() -> Client:
+        alice.unpause()
+        return alice
+
+    return go_on
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        in_the_outbox,
+        in_the_outbox_of_a_passing_guest,
+        owed,
+        on_its_way,
+        on_its_way_before_the_connection_broke,
+        kept_and_not_sent_yet,
+    ],
+)
+def test_what_waits_is_not_sent_once_it_may_not_be_read(
+    theatre: Theatre, place: Callable[[Theatre], Callable[[], Client]]
+) -> None:
+    go_on = place(theatre)
+    theatre.take_rights_away()
+    alice = go_on()
+    theatre.stage.settle()
+    assert alice.take_and_acknowledge() == [b"open"]
+    theatre.publish()
+    assert alice.take_payloads() == [b"open"]
+
+
+@pytest.mark.parametrize("place", [in_the_outbox, owed])
+def test_what_is_not_sent_for_want_of_rights_is_recorded(
+    theatre: Theatre, place: Callable[[Theatre], Callable[[], Client]]
+) -> None:
+    place(theatre)
+    theatre.take_rights_away()
+    assert theatre.stage.why("secret/a", 1, "alice") == "not-authorized"
+
+
+def test_what_a_member_of_a_group_had_not_got_goes_to_who_may_read_it(theatre: Theatre) -> None:
+    alice, friend = theatre.alice(), theatre.stage.client("friend", user="friend")
+    alice.subscribe("$share/g/secret/#", 1)
+    alice.pause()
+    theatre.publish()
+    friend.subscribe("$share/g/secret/#", 1)
+    theatre.take_rights_away()
+    alice.unpause()
+    theatre.stage.settle()
+    assert alice.take_payloads() == []
+    assert friend.take_payloads() == [b"secret"]
