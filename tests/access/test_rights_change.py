@@ -13,6 +13,7 @@ from penstock.core.access import FileAccess
 from penstock.testing import Client, Stage
 
 STORED = "$argon2id$v=19$m=64,t=1,p=1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
+USERS = ("owner", "friend", "alice")
 BEFORE = "user owner\nboth #\nuser friend\nsubscribe #\nuser alice\nsubscribe secret/#\nsubscribe open/#\n"
 AFTER = BEFORE.replace("subscribe secret/#\n", "")
 
@@ -21,10 +22,10 @@ class Theatre:
     """A broker with the owner of the secrets, whose rules can change."""
 
     def __init__(self, folder: Path) -> None:
-        users, self._acl = folder / "users", folder / "acl"
-        users.write_text("".join(f"{user}:{STORED}\n" for user in ("owner", "friend", "alice")))
+        self._users, self._acl = folder / "users", folder / "acl"
+        self._users.write_text("".join(f"{user}:{STORED}\n" for user in USERS))
         self._acl.write_text(BEFORE)
-        self._access = FileAccess.load(users, self._acl, False)
+        self._access = FileAccess.load(self._users, self._acl, False)
         self.stage = Stage(access=self._access)
         self.owner = self.stage.client("owner", user="owner")
 
@@ -37,8 +38,11 @@ class Theatre:
         self.owner.publish("open/a", b"open", qos=1, retain=retain)
         self.stage.settle()
 
-    def take_rights_away(self) -> None:
+    def take_rights_away(self, without: str | None = None) -> None:
+        """Take the right to read secrets from alice, and perhaps somebody's name from the users."""
         self._acl.write_text(AFTER)
+        users = [user for user in USERS if user != without]
+        self._users.write_text("".join(f"{user}:{STORED}\n" for user in users))
         self._access.reload()
         self.stage.broker.forget_rights()
         self.stage.settle()
@@ -110,6 +114,16 @@ def on_its_way_before_the_connection_broke(theatre: Theatre) -> Callable[[], Cli
     return go_on
 
 
+def in_the_tick(theatre: Theatre) -> Callable[[], Client]:
+    alice = theatre.alice()
+    alice.subscribe("secret/#", 1)
+    alice.subscribe("open/#", 1)
+    alice.disconnect()
+    theatre.owner.publish("secret/a", b"secret", qos=1)
+    theatre.owner.publish("open/a", b"open", qos=1)
+    return theatre.alice  # nothing has been flushed yet
+
+
 def kept_and_not_sent_yet(theatre: Theatre) -> Callable[[], Client]:
     theatre.publish(retain=True)
     alice = theatre.alice()
@@ -133,6 +147,7 @@ def kept_and_not_sent_yet(theatre: Theatre) -> Callable[[], Client]:
         owed,
         on_its_way,
         on_its_way_before_the_connection_broke,
+        in_the_tick,
         kept_and_not_sent_yet,
     ],
 )
@@ -168,3 +183,41 @@ def test_what_a_member_of_a_group_had_not_got_goes_to_who_may_read_it(theatre: T
     theatre.stage.settle()
     assert alice.take_payloads() == []
     assert friend.take_payloads() == [b"secret"]
+
+
+def test_what_the_unknown_leave_behind_reaches_nobody_who_may_not_read_it(theatre: Theatre) -> None:
+    alice, friend = theatre.alice(), theatre.stage.client("friend", user="friend", expiry=100.0)
+    for member in (friend, alice):
+        member.subscribe("$share/g/secret/#", 1)
+    theatre.publish()
+    theatre.publish()
+    assert len(alice.take()) == len(friend.take()) == 1
+    theatre.take_rights_away(without="friend")
+    assert alice.take_payloads() == []
+    assert theatre.stage.why("secret/a", 1, "$share/g/secret/#") == "session-ended"
+
+
+def test_what_a_member_had_on_its_way_goes_to_the_others_when_it_leaves(theatre: Theatre) -> None:
+    alice, friend = theatre.alice(), theatre.stage.client("friend", user="friend")
+    alice.subscribe("$share/g/secret/#", 1)
+    theatre.publish()
+    assert alice.take_payloads() == [b"secret"]
+    friend.subscribe("$share/g/secret/#", 1)
+    theatre.take_rights_away()
+    alice.drop()
+    theatre.stage.settle()
+    assert friend.take_payloads() == [b"secret"]
+
+
+def test_a_number_at_qos_2_is_not_free_before_its_client_says_so(theatre: Theatre) -> None:
+    alice = theatre.alice()
+    alice.subscribe("secret/#", 2)
+    theatre.owner.publish("secret/a", b"secret", qos=2)
+    theatre.stage.settle()
+    (delivered,) = alice.take()
+    alice.drop()
+    theatre.take_rights_away()
+    alice = theatre.alice()
+    assert alice.take() == []
+    assert alice.session.inflight is not None
+    assert list(alice.session.inflight.entries) == [delivered.number]

@@ -468,14 +468,15 @@ def test_the_anonymous_are_known_where_they_are_allowed(load: Load, users: str |
         assert access.is_known(ALICE) is allowed  # a name that proves nothing
 
 
-def test_the_owner_of_a_certificate_is_known_unless_a_line_was_taken_away(load: Load, tmp_path: Path) -> None:
+def test_the_owner_of_a_certificate_needs_no_line(load: Load, tmp_path: Path) -> None:
     access = load(has_certificates=True)
-    carol = Identity("carol", "c")
-    assert access.is_known(carol) and access.is_known(ALICE)
+    carol, alice = Identity("carol", "c", is_certified=True), Identity("alice", "a", is_certified=True)
     (tmp_path / "users").write_text(f"bob:{OTHER}\n")
     access.reload()
-    assert access.is_known(carol) and access.is_known(BOB)
-    assert not access.is_known(ALICE)
+    assert access.is_known(carol) and access.is_known(alice) and access.is_known(BOB)
+    assert not access.is_known(ALICE)  # who came with the password that is gone
+    assert not access.is_outdated(alice)
+    assert not load().is_known(carol)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,8 @@ from penstock.model import NEVER
 from penstock.testing import PlainForm, make_run
 
 MANY_BYTES = 1_000_000
+VALUE_BYTES = 32
+"""What each value of `topic` weighs: its payload, and its stamps."""
 FORM = PlainForm(qos=1, is_retained=True)
 
 
@@ -73,7 +75,7 @@ def test_values_that_are_left_out_use_up_the_steps_too() -> None:
 
 def test_values_are_taken_up_to_about_the_bytes() -> None:
     backlog = backlog_of(*[topic(f"a/{number}") for number in range(10)])
-    assert len(backlog.take(20, 500, 0.0)[0]) == 3
+    assert len(backlog.take(2 * VALUE_BYTES + 1, 500, 0.0)[0]) == 3
     assert len(backlog.take(1, 500, 0.0)[0]) == 1
 
 
@@ -114,8 +116,8 @@ def test_backlogs_follow_one_another_and_finished_ones_are_removed() -> None:
 
 def test_bytes_are_counted_over_all_backlogs() -> None:
     backlogs = {name: backlog_of(topic(name)) for name in "abcdef"}
-    assert names(take_from(backlogs, 20, 500, 0.0)[0]) == ["a", "b", "c"]
-    assert names(take_from(backlogs, 20, 500, 0.0)[0]) == ["d", "e", "f"]
+    assert names(take_from(backlogs, 2 * VALUE_BYTES + 1, 500, 0.0)[0]) == ["a", "b", "c"]
+    assert names(take_from(backlogs, 2 * VALUE_BYTES + 1, 500, 0.0)[0]) == ["d", "e", "f"]
 
 
 def test_backlogs_without_any_value_use_up_the_steps_too() -> None:

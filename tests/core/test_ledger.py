@@ -209,4 +209,4 @@ def test_losses_are_told_although_their_rows_are_forgotten(clock: ManualClock) -
     ledger = Ledger(clock, 1)
     lose(ledger, 1, reason=Reason.OUTBOX_FULL)
     lose(ledger, 5, reason=Reason.EXPIRED, topic="b")
-    assert ledger.take_losses() == Losses(1, "outbox-full=1", "", "")
+    assert ledger.take_losses() == Losses(1, "outbox-full=1", "c", "a")

@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 
+import pytest
+
 from penstock.core.access import FileAccess, Identity
 from penstock.core.passwords import encode_keys
 from penstock.core.scram import FEWEST_ITERATIONS, make_keys
@@ -98,6 +100,14 @@ def test_access_lists_are_understood_or_refused(dice: Random, many: int, tmp_pat
 
     tally = judge(parse, make, dice, many // 8, steps_per_unit=60, error=InvalidConfig)
     assert tally.taken > many // 800 and tally.refused > many // 80
+
+
+@pytest.mark.parametrize("name", ["nobody", ".", "a\0b", "x" * 5_000, "\ud800"], ids=ascii)
+def test_files_that_cannot_be_are_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfig):
+        FileAccess.load(tmp_path / name, None, False)
+    with pytest.raises(InvalidConfig):
+        FileAccess.load(None, tmp_path / name, False)
 
 
 def test_a_list_that_cannot_be_read_again_leaves_everything_as_it_was(

@@ -3,6 +3,8 @@
 from pathlib import Path
 from random import Random
 
+import pytest
+
 from penstock.config import load
 from penstock.config.keys import known_keys
 from penstock.config.sources import variable_of
@@ -28,6 +30,31 @@ TOKENS = (
     *("9" * 5_000, "yes", "off", "~", "mqtt.port: 1", "mqtt: ", "port: ", "topics: ", "filter: ", "a/+#"),
     *("$share/g/a", "[" * 500, "{a: " * 500),
 )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("mqtt: [", "[" * 500, "mqtt: {port: " * 300, "*a", "&a [*a]", "a: &a\n <<: *a", "? [a]\n: b"),
+        *("host: !!int", "host: !!timestamp x", "host: 2024-99-99", "host: 0b_", "host: !!binary x"),
+        *("ring: {messages: " + "9" * 5_000 + "}", "ring: {total_bytes: '" + "9" * 5_000 + "'}"),
+        *('mqtt: {port: "\\ud800"}', 'topics: [{filter: "\\ud800"}]', 'log: {capture: ["\\0"]}'),
+        "host: !!python/name:os.system",
+    ],
+    ids=lambda text: text[:24],
+)
+def test_what_yaml_itself_stumbles_over_is_refused(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "penstock.yaml"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(InvalidConfig):
+        load(file)
+
+
+@pytest.mark.parametrize("text", ["9" * 5_000, "9" * 5_000 + "k", "[" * 5_000])
+@pytest.mark.parametrize("key", ["ring.total_bytes", "mqtt.port", "log.capture", "shutdown_timeout_s"])
+def test_variables_without_measure_are_refused(key: str, text: str) -> None:
+    with pytest.raises(InvalidConfig):
+        load(environ={variable_of(key): text})
 
 
 def test_files_are_understood_or_refused(dice: Random, scale: int, tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def read_document(file: Path) -> Document:
         raise InvalidConfig(f"{file}: not valid YAML: {' '.join(str(error).split())}") from error
     except RecursionError:
         raise InvalidConfig(f"{file}: not valid YAML: nested too deeply") from None
-    except (ValueError, AttributeError, TypeError) as error:  # a tag on something that is no such thing
+    except (ValueError, LookupError, AttributeError, TypeError) as error:  # a tag on no such thing
         raise InvalidConfig(f"{file}: not valid YAML: {error}") from error
     if content is not None and not isinstance(content, dict):
         line = line_of(root) if root else 1

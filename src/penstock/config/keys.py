@@ -21,6 +21,8 @@ from penstock.errors import InvalidConfig
 
 SIZE = re.compile(r"(\d+)\s*([kmgt]?)(?:i?b)?")
 SIZE_UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
+LONGEST_NUMBER = 20
+"""Digits of a size; more than that fits nowhere, and Python refuses to read thousands of them."""
 UNSET_WORDS = ("off", "none", "null")
 SWITCH_WORDS = {"on": True, "yes": True, "true": True, "off": False, "no": False, "false": False}
 
@@ -86,7 +88,7 @@ def convert(key: Key, value: Any, origin: str, *, is_text: bool = True) -> Any:
     value = _plain(key, value)
     try:
         converted = msgspec.convert(value, key.annotation, strict=not (is_text and isinstance(value, str)))
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, UnicodeError) as error:
         raise wrong(key.name, describe(key), value, origin) from error
     if isinstance(converted, float) and not math.isfinite(converted):
         raise wrong(key.name, describe(key), value, origin)
@@ -105,7 +107,7 @@ def _plain(key: Key, value: Any) -> Any:
     if key.may_be_unset and word in UNSET_WORDS:
         return None
     if key.is_size and (size := SIZE.fullmatch(word)):
-        return int(size[1]) * SIZE_UNITS[size[2]]
+        return int(size[1]) * SIZE_UNITS[size[2]] if len(size[1]) < LONGEST_NUMBER else value
     return value
 
 
@@ -118,7 +120,7 @@ def _convert_list(key: Key, item: inspect.Type, value: Any, origin: str, is_text
         return tuple(_rule(item.cls, f"{key.name}[{at}]", each, origin) for at, each in enumerate(value))
     try:
         return msgspec.convert(value, key.annotation)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, UnicodeError) as error:
         raise wrong(key.name, describe(key), value, origin) from error
 
 
@@ -128,7 +130,7 @@ def _split(key: Key, text: str, origin: str) -> Any:
         return [word.strip() for word in text.split(",")]
     try:
         return msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise wrong(key.name, "a JSON list", text, origin) from error
 
 

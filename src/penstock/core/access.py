@@ -166,7 +166,6 @@ class FileAccess:
         self._remembered = remembered
         self._slots = BoundedSemaphore(SLOW_CHECKS_AT_ONCE)
         self._contents = read()  # replaced as a whole, so that threads see the old or the new one
-        self._gone: set[str] = set()  # users who had a line before the last reload
         self._outdated: set[str] = set()  # users who had another line
 
     @classmethod
@@ -199,9 +198,9 @@ class FileAccess:
         """
         before, now = self._contents, self._read()
         self._contents = now
-        changed = {user for user, line in (before.passwords or {}).items() if line != now.line_of(user)}
-        self._gone = {user for user in changed if now.line_of(user) is None}
-        self._outdated = changed - self._gone
+        self._outdated = {
+            user for user, line in (before.passwords or {}).items() if now.line_of(user) not in (None, line)
+        }
 
     def verify_now(self, user: str | None, password: bytes | None) -> bool | None:
         """Answer for the anonymous, for the impossible and for who was verified a moment ago."""
@@ -244,17 +243,15 @@ class FileAccess:
         return ScramServer(self._scram_keys_of)
 
     def is_known(self, identity: Identity) -> bool:
-        """Users have a line, or came with a certificate and never had one; the anonymous are allowed."""
+        """Users have a line, or came with a certificate; the anonymous are allowed."""
+        if identity.is_certified:
+            return self._has_certificates
         user = self._proven(identity).user
-        if user is None:
-            return self._allow_anonymous
-        if self._contents.line_of(user) is not None:
-            return True
-        return self._has_certificates and user not in self._gone
+        return self._allow_anonymous if user is None else self._contents.line_of(user) is not None
 
     def is_outdated(self, identity: Identity) -> bool:
         """Tell whether the user's line was another one before the last reload."""
-        return identity.user in self._outdated
+        return identity.user in self._outdated and not identity.is_certified
 
     def may_publish(self, identity: Identity, topic: str) -> bool:
         """Tell whether some publish rule matches the topic."""

@@ -2,7 +2,6 @@
 
 import heapq
 from collections.abc import Callable
-from functools import partial
 
 from msgspec import Struct
 
@@ -71,8 +70,6 @@ class Attendance:
                 raise QuotaExceeded(f"there are {len(self._node.sessions)} sessions already")
             session = self._node.sessions[client_id] = Session(arrival.identity, arrival.door)
         session.identity = arrival.identity
-        if is_known and session.inflight:
-            self._node.lagging.withdraw(session, partial(self._node.access.may_read, session.identity))
         session.expiry = min(arrival.expiry, self._node.settings.sessions.max_expiry_s)
         session.expires_at = FOREVER
         if session.will is not None:
@@ -136,7 +133,7 @@ class Attendance:
 
     def restore(self, client_id: str, record: SessionRecord) -> None:
         """At start: a session that outlived the server. It is away, and owed from now on."""
-        session = Session(Identity(record.user, client_id), record.door)
+        session = Session(Identity(record.user, client_id, record.is_certified), record.door)
         session.expiry, session.will = record.expiry, record.will
         self._node.sessions[client_id] = session
         for filter, (options, policy) in record.subscriptions.items():
@@ -191,8 +188,8 @@ class Attendance:
         session.sink = None
         self._node.counters.disconnections += 1
         session.topics.clear()
-        self._node.lagging.detach(session)
-        self._node.delivery.serve_groups(session)  # what it had not acknowledged goes to the others
+        for group in self._node.lagging.detach(session):
+            self._node.delivery.serve_group(group)  # what it had not acknowledged goes to the others
 
     def _end(self, session: Session) -> None:
         """Forget a session and everything it still wanted."""

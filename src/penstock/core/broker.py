@@ -4,6 +4,8 @@ Every call is synchronous and never waits; what has to wait (a slow socket, a co
 is kept and told of later. The broker decides; doors translate.
 """
 
+from contextlib import suppress
+
 from msgspec import json
 
 from penstock.core.access import Access
@@ -12,10 +14,12 @@ from penstock.core.clock import Clock, Scheduler
 from penstock.core.node import Node, SessionRecord
 from penstock.core.ports import Log, StateStore
 from penstock.core.publishing import Publishing, Receipt
+from penstock.core.rights import Rights
 from penstock.core.sessions import Ending
 from penstock.core.settings import CoreSettings
 from penstock.core.subscribing import Subscribing
 from penstock.core.value import Value
+from penstock.errors import PenstockError
 
 __all__ = ["DROPS_TOPIC", "Arrival", "Broker", "Receipt"]
 
@@ -60,8 +64,8 @@ class Broker:
         self.subscribe = subscribing.subscribe
         self.unsubscribe = subscribing.unsubscribe
         self.is_filter = subscribing.is_filter
-        self._subscribing = subscribing
         self._attendance = attendance = Attendance(node, publishing, subscribing)
+        self.forget_rights = Rights(node, publishing, subscribing, attendance).reconsider
         self.connect = attendance.connect
         self.check_will = attendance.check_will
         self.resume = attendance.resume
@@ -83,11 +87,7 @@ class Broker:
             topic.sequence = value.sequence
             self.history.head = max(self.history.head, value.offset)
             self.retained.restore(topic, value)
-
-    def forget_rights(self) -> None:
-        """Rights have changed: decide anew who may stay, and who may publish and read what."""
-        self._attendance.end_unknown()
-        self._subscribing.forget_rights()
+        self.forget_rights()  # the rules may be others than when these sessions were saved
 
     def reap(self) -> None:
         """Once a second: sessions, wills, retained values and waiting messages whose time has come."""
@@ -109,8 +109,9 @@ class Broker:
         """Publish what was not delivered, if someone listens."""
         self.ledger.is_watched = bool(self.router.match(DROPS_TOPIC))
         news = self.ledger.take_news()
-        for start in range(0, len(news) if self.ledger.is_watched else 0, DROPS_A_MESSAGE):
-            self.publish_server(DROPS_TOPIC, json.encode(news[start : start + DROPS_A_MESSAGE]))
+        with suppress(PenstockError):  # there may be no room for one more topic
+            for start in range(0, len(news) if self.ledger.is_watched else 0, DROPS_A_MESSAGE):
+                self.publish_server(DROPS_TOPIC, json.encode(news[start : start + DROPS_A_MESSAGE]))
 
     def stop(self) -> None:
         """Take nothing new, and flush; what waits for slow subscribers goes on leaving."""

@@ -152,8 +152,9 @@ class Delivery:
     def _note_oversize(self, form: Form, members: Iterable[Session], runs: Sequence[Run], now: float) -> None:
         """Record what was left out for those who got the rest; the others are told of when theirs leaves."""
         reached = [session for session in members if session.is_flowing]
+        is_numbered = bool(form.qos and runs[0].shape.qos)  # then only what left was counted
         for run in form.oversize(runs, now) if reached else ():
-            self._counters.delivered -= run.count * len(reached)
+            self._counters.delivered -= 0 if is_numbered else run.count * len(reached)
             for session in reached:
                 self._ledger.add(run, session.client_id, Reason.PACKET_TOO_LARGE)
 

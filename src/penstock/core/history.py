@@ -112,9 +112,7 @@ class History:
             return self._log.first_offset - 1
         if topic.ring is not None:
             return topic.ring.evicted_offset
-        if topic.retained is not None and topic.traits.ring_messages:
-            return topic.retained.offset - 1
-        return self.head if topic.sequence else 0
+        return topic.gone_offset
 
     def _sequence_at(self, topic: Topic, offset: int) -> int | None:
         """The last sequence of a topic up to an offset, if its ring still remembers."""
@@ -129,8 +127,8 @@ class History:
             return Reason.RETENTION
         if not topic.traits.ring_messages:
             return Reason.NEVER_STORED
-        # Without a ring its only message was a retained value, which stays until it expires.
-        return Reason.EVICTED if topic.ring is not None or topic.retained is not None else Reason.EXPIRED
+        # Without a ring its only message was a retained value, which stayed until it expired.
+        return Reason.EXPIRED if topic.ring is None and topic.gone_offset else Reason.EVICTED
 
     def _sift(self, runs: Sequence[Run]) -> tuple[list[Run], list[Missing]]:
         """Split what is still alive from what has expired."""

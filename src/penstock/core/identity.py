@@ -10,6 +10,8 @@ class Identity(Struct, frozen=True):
 
     user: str | None
     client_id: str
+    is_certified: bool = False
+    """A certificate proved the name, no password."""
 
 
 def is_user_name(name: str) -> bool:

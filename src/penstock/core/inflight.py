@@ -68,15 +68,22 @@ class Inflight:
         return self.entries.pop(number, self) is not self
 
     def remove(self, is_unwanted: Callable[[Run], bool]) -> list[Pending]:
-        """Take out deliveries, whose numbers are free then. Only of who is away: it may still answer."""
+        """Take out deliveries of who is away, and so answers none of them."""
         removed = {
             number: pending
             for number, pending in self.entries.items()
             if pending is not None and is_unwanted(pending.run)
         }
-        for number in removed:
-            del self.entries[number]
+        for number, pending in removed.items():
+            self.give_up(number, pending)
         return list(removed.values())
+
+    def give_up(self, number: int, pending: Pending) -> None:
+        """Forget a message that is not sent again."""
+        if pending.level == 2:  # its number is the client's until it has said so (MQTT-4.3.3-6)
+            self.entries[number] = RELEASED
+        else:
+            del self.entries[number]
 
     def take_shared(self) -> list[tuple[Run, SharedForm]]:
         """Take out the QoS 1 deliveries of shared groups, which others may get instead, in order."""

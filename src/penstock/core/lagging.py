@@ -5,7 +5,7 @@ into the ledger. `drain` brings them back: first what waits in the outbox, then 
 retained values, then the fast path again.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from penstock.core.backlog import take_from
 from penstock.core.clock import Clock, Scheduler
@@ -239,8 +239,7 @@ class Lagging:
                     break
             else:
                 parts.append(form.encode((run,), now))
-                self._counters.delivered += run.count
-                self._note_oversize(session, run, form, now)
+                self._counters.delivered += run.count - self._note_oversize(session, run, form, now)
         if stop < len(entries):
             if session.outbox is None:
                 session.outbox = Outbox(self._outbox_limits)
@@ -266,14 +265,20 @@ class Lagging:
             done += part.count
         return done
 
-    def _note_oversize(self, session: Session, run: Run, form: Form, now: float) -> None:
-        for lost in form.oversize((run,), now) if form.limit_bytes else ():
-            self._ledger.add(lost, session.client_id, Reason.PACKET_TOO_LARGE)
+    def _note_oversize(self, session: Session, run: Run, form: Form, now: float) -> int:
+        """Record what was left out; answer how many messages that were."""
+        lost = form.oversize((run,), now) if form.limit_bytes else []
+        for part in lost:
+            self._ledger.add(part, session.client_id, Reason.PACKET_TOO_LARGE)
+        return sum(part.count for part in lost)
 
     # Coming and going
 
-    def detach(self, session: Session) -> None:
-        """A session lost its connection: what waited for it is owed, or recorded as lost."""
+    def detach(self, session: Session) -> list[SharedGroup]:
+        """A session lost its connection: what waited for it is owed, or recorded as lost.
+
+        Answers the shared groups whose other members may now get something.
+        """
         session.is_flowing = session.is_paused = False
         session.parts.clear()
         for group in session.groups or ():
@@ -284,7 +289,7 @@ class Lagging:
         waiting = [*_take_all(session.outbox), *_take_all(session.owed)]
         session.outbox = session.owed = None
         own: list[Entry] = []
-        shared = session.inflight.take_shared() if session.inflight else []
+        shared: list[Entry] = list(session.inflight.take_shared()) if session.inflight else []
         for run, form in waiting:
             if isinstance(form, SharedForm):
                 shared.append((run, form))
@@ -292,15 +297,28 @@ class Lagging:
                 own.append((run, form))
             else:
                 self._ledger.add(run, session.client_id, Reason.DISCONNECTED)
-        for run, shared_form in reversed(shared):
-            shared_form.group.owed.add_first(run, shared_form)
-            if run.expires_at:
-                self._expiring[shared_form.group] = None
+        self.offer_again(shared)
         if own:
             session.owed = owed = Owed(self._owed_limits)
             self._expiring[session] = None
             for run, form in reversed(own):
                 owed.add_first(run, form)
+        offered = [form.group for _, form in shared if isinstance(form, SharedForm)]
+        return list(dict.fromkeys([*offered, *(session.groups or ())]))
+
+    def offer_again(self, entries: Sequence[Entry]) -> list[Entry]:
+        """Give what came through shared groups back to them, first and in order; answer the rest."""
+        rest: list[Entry] = []
+        for run, form in reversed(entries):
+            if not isinstance(form, SharedForm):
+                rest.append((run, form))
+            elif form.group:
+                form.group.owed.add_first(run, form)
+                if run.expires_at:
+                    self._expiring[form.group] = None
+            else:  # the last member has left meanwhile
+                self._ledger.add(run, form.group.filter, Reason.SESSION_ENDED)
+        return rest[::-1]
 
     def reform(self, session: Session, reform: Callable[[Form], Form]) -> None:
         """Remake the forms of everything a session still gets."""
@@ -314,28 +332,6 @@ class Lagging:
             session,
             lambda form: form.form if isinstance(form, SharedForm) and form.group is group else form,
         )
-
-    def withdraw(self, session: Session, may_read: Callable[[str], bool]) -> None:
-        """Take from a session what it may not read any more; the others of a shared group get that instead.
-
-        What is on its way to who is connected has left; it is looked at when the session comes back.
-        """
-        withdrawn: list[Entry] = []
-        if session.inflight is not None and session.sink is None:
-            for pending in session.inflight.remove(lambda run: not may_read(run.topic)):
-                is_ours = pending.level == 2 and isinstance(pending.form, SharedForm)  # MQTT-4.8.2-5
-                form = pending.form.form if is_ours and isinstance(pending.form, SharedForm) else pending.form
-                withdrawn.append((pending.run, form))
-        for queue in (session.outbox, session.owed):
-            if queue:
-                withdrawn += queue.remove(lambda run: not may_read(run.topic))
-        for run, form in reversed(withdrawn):
-            if isinstance(form, SharedForm):
-                form.group.owed.add_first(run, form)
-            else:
-                self._ledger.add(run, session.client_id, Reason.NOT_AUTHORIZED)
-        if withdrawn and session.sink is not None:
-            self.wake(session)  # perhaps nothing waits any more
 
     def end(self, session: Session) -> None:
         """A session is over: whatever it was still owed is recorded."""

@@ -83,6 +83,7 @@ class Ledger:
         self.is_watched = False  # someone listens to the news
         self._news: dict[tuple[str, str, Reason], News] = {}
         self._told: dict[Reason, int] = {}  # of `counts`, as of the last `take_losses`
+        self._last_loss = ("", "")  # whose, and of which topic
 
     def add(
         self, run: Run, client_id: str, reason: Reason, policy: Policy | None = None, setting: str = ""
@@ -90,6 +91,8 @@ class Ledger:
         """Record that a session did not get a run."""
         count = run.count
         self.counts[reason] = self.counts.get(reason, 0) + count
+        if reason in LOSSES:
+            self._last_loss = (client_id, run.topic)
         key = (client_id, run.topic, reason)
         now = self._clock.wall_us()
         if self.is_watched and not run.topic.startswith("$"):  # else news would be about news
@@ -138,13 +141,8 @@ class Ledger:
         if not lost:
             return None
         self._told = {reason: self.counts.get(reason, 0) for reason in LOSSES}
-        latest = next((row for row in reversed(self._rows.values()) if row.reason in lost), None)
-        return Losses(
-            sum(lost.values()),
-            " ".join(f"{reason}={count}" for reason, count in lost.items()),
-            latest.client_id if latest is not None else "",
-            latest.topic if latest is not None else "",
-        )
+        reasons = " ".join(f"{reason}={count}" for reason, count in lost.items())
+        return Losses(sum(lost.values()), reasons, *self._last_loss)
 
     @property
     def total(self) -> int:

@@ -24,8 +24,8 @@ def read_lines(file: Path) -> Iterator[Line]:
     """The lines that are neither empty nor a comment."""
     try:
         data = file.read_bytes()
-    except OSError as error:
-        raise InvalidConfig(f"{file}: cannot be read: {error.strerror}") from error
+    except (OSError, ValueError) as error:  # the latter for a name that no file can have
+        raise InvalidConfig(f"{file}: cannot be read: {getattr(error, 'strerror', error)}") from error
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

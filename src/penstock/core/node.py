@@ -69,6 +69,7 @@ class Node:
                 wanted = session.subscriptions.items()
                 record = SessionRecord(
                     session.identity.user,
+                    session.identity.is_certified,
                     session.door,
                     session.expiry,
                     {filter: (subscription.options, subscription.policy) for filter, subscription in wanted},
@@ -81,6 +82,7 @@ class SessionRecord(Struct, frozen=True):
     """What the state store keeps of a session."""
 
     user: str | None
+    is_certified: bool
     door: Door
     expiry: float
     subscriptions: dict[str, tuple[Options, Policy]]

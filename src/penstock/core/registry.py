@@ -34,7 +34,7 @@ class Traits(Struct, frozen=True):
     """A message that carries no wishes of its own needs nothing but ring and audience."""
 
 
-class Topic(Struct, eq=False, gc=False):
+class Topic(Struct, eq=False):
     """One topic of the topic space."""
 
     name: str
@@ -44,14 +44,14 @@ class Topic(Struct, eq=False, gc=False):
     retained: Value | None = None
     audience: Audience = NOBODY
     version: int = STALE  # of the router, when `audience` was found
+    gone_offset: int = 0  # of a value that stood for the ring until it expired
 
     @property
     def runs(self) -> list[Run]:
         """The last messages. A retained value that is the only one so far stands for a ring."""
         if self.ring is not None:
             return self.ring.runs()
-        is_kept = self.retained is not None and self.traits.ring_messages
-        return [self.retained.run(self.name)] if is_kept and self.retained is not None else []
+        return [] if self.retained is None else [self.retained.run(self.name)]
 
     @property
     def is_unused(self) -> bool:
@@ -109,14 +109,15 @@ class Registry(dict[str, Topic]):
 
         Most topics with a retained value never get a second message, so only that one makes the ring.
         """
-        value = topic.retained
-        if value is None or value.sequence != run.sequence or run.count > 1:
+        is_value = run.shape.retain and run.count == 1 and topic.retained is not None
+        if not (is_value and topic.traits.ring_messages and topic.traits.ring_bytes):
             self.make_ring(topic, before=run.sequence).append(run)
 
     def make_ring(self, topic: Topic, before: int) -> Ring:
         """A ring for a topic, with the message that its value has stood for until now."""
         traits = topic.traits
         ring = topic.ring = self._rings.make(topic.name, traits.ring_messages, traits.ring_bytes)
+        ring.forgotten_offset = topic.gone_offset
         if topic.retained is not None and topic.retained.sequence < before:
             ring.append(topic.retained.run(topic.name))
         return ring

@@ -48,13 +48,9 @@ class Reporting:
             "bytes/received": counters.bytes_received,
             "bytes/sent": counters.bytes_sent,
             "subscriptions/count": counters.subscriptions_added - counters.subscriptions_removed,
-            "retained/count": len(broker.retained) - self._own_values(),
+            "retained/count": broker.retained.of_clients,
             "errors/protocol": counters.wire_errors - counters.malformed_packets,
             "errors/auth": counters.authentications_failed,
             "errors/authz": counters.actions_forbidden,
             "errors/packet": counters.malformed_packets,
         }
-
-    def _own_values(self) -> int:
-        """How many of the retained values are these; the count is meant to tell of the clients' own."""
-        return sum(topic is not None for topic in self._broker.retained.match(PREFIX + "#"))

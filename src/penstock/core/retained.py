@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from penstock.core.registry import Topic
 from penstock.core.value import Value
-from penstock.model import NEVER, Run, bare_shape
+from penstock.model import NEVER, Door, Run, bare_shape
 
 Branch: TypeAlias = "dict[str | None, Topic | Branch]"
 _SUPERSEDED_AT_MOST = 1_000
@@ -25,6 +25,7 @@ class Retained:
         self._limit = limit
         self._root: Branch = {}
         self._count = 0
+        self._own_count = 0  # of these, the server's own values, which the limit is not about
         self._expiries: list[tuple[float, int, Topic]] = []
         self._number = 0  # so that equal times need not compare topics
 
@@ -33,8 +34,13 @@ class Retained:
 
     @property
     def is_full(self) -> bool:
-        """No topic that has none can get a value."""
-        return self._count >= self._limit
+        """No topic that has none can get a value of a client."""
+        return self.of_clients >= self._limit
+
+    @property
+    def of_clients(self) -> int:
+        """How many values clients have published."""
+        return self._count - self._own_count
 
     def put(self, topic: Topic, run: Run) -> Value:
         """Keep the last message of a run as the topic's value; answer the value."""
@@ -48,6 +54,7 @@ class Retained:
         if topic.retained is None:
             self._plant(topic)
             self._count += 1
+            self._own_count += value.shape.door is Door.SERVER
         topic.retained = value
         if value.expires_at != NEVER:
             self._expect(topic, value.expires_at)
@@ -55,6 +62,7 @@ class Retained:
     def delete(self, topic: Topic) -> None:
         """Forget the topic's value."""
         if topic.retained is not None:
+            self._own_count -= topic.retained.shape.door is Door.SERVER
             topic.retained = None
             self._count -= 1
             self._uproot(topic)
@@ -65,6 +73,7 @@ class Retained:
         while self._expiries and self._expiries[0][0] <= now:
             _, _, topic = heappop(self._expiries)
             if topic.retained is not None and NEVER < topic.retained.expires_at <= now:
+                topic.gone_offset = topic.retained.offset
                 self.delete(topic)
                 reaped.append(topic)
         return reaped

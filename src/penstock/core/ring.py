@@ -77,7 +77,6 @@ class Ring:
         "_count",
         "_entries",
         "_first",
-        "_forgotten_offset",
         "_high",
         "_limit",
         "_limit_bytes",
@@ -90,6 +89,7 @@ class Ring:
         "_size",
         "_times",
         "_whole",
+        "forgotten_offset",
         "reserved_bytes",
         "seen_offset",
     )
@@ -110,7 +110,7 @@ class Ring:
         self._mould_shape: Shape | None = None
         self._mould_client_id = ""
         self._mould_head = 0
-        self._forgotten_offset = 0
+        self.forgotten_offset = 0
         self.reserved_bytes = 0
         self.seen_offset = 0  # the newest message when the partition's hand last passed
 
@@ -209,7 +209,7 @@ class Ring:
             self._whole += 1
             self._count += keep
             self._size += len(tail.slab) + RUN_BYTES
-            self._forgotten_offset = tail.offset - 1
+            self.forgotten_offset = tail.offset - 1
         return keep > 0
 
     def _discount(self, entry: "bytes | Run") -> None:
@@ -229,14 +229,14 @@ class Ring:
         if gone:
             last = self._entries[gone - 1]
             end = last.count if isinstance(last, Run) else 1
-            self._forgotten_offset = max(self._forgotten_offset, self._offsets[gone - 1] + end - 1)
+            self.forgotten_offset = max(self.forgotten_offset, self._offsets[gone - 1] + end - 1)
             del self._entries[:gone]
             del self._offsets[:gone]
             del self._times[:gone]
 
     def clear(self) -> None:
         """Let go of everything."""
-        self._forgotten_offset = max(self._forgotten_offset, self.last_offset)
+        self.forgotten_offset = max(self.forgotten_offset, self.last_offset)
         self._entries.clear()
         del self._offsets[:]
         self._times.clear()
@@ -261,7 +261,7 @@ class Ring:
         """The offset of the newest message that no reader gets any more, 0 if there is none."""
         over = self._count - self._limit
         if over <= 0:
-            return self._forgotten_offset
+            return self.forgotten_offset
         for index, entry in enumerate(self._entries):
             count = entry.count if isinstance(entry, Run) else 1
             if over <= count:

@@ -1,7 +1,5 @@
 """Filters come and go: groups are joined and left, and retained values are sent to who is new."""
 
-from functools import partial
-
 from penstock.core.backlog import Backlog
 from penstock.core.node import Node
 from penstock.core.ports import Form
@@ -60,11 +58,15 @@ class Subscribing:
         if isinstance(group, SharedGroup) and session.sink is not None:
             self._node.delivery.serve_group(group)
 
-    def unsubscribe(self, session: Session, filter: str) -> bool:
-        """Remove a filter from a session; False if it had none such."""
+    def unsubscribe(self, session: Session, filter: str, *, is_forced: bool = False) -> bool:
+        """Remove a filter from a session; False if it had none such.
+
+        A session that is forced to leave a shared group does not keep what it was chosen for: if it goes
+        away without having acknowledged that, the others get it.
+        """
         if filter not in session.subscriptions:
             return False
-        self.leave(session, filter)
+        self.leave(session, filter, keeps=not is_forced)
         self._node.save(session)
         return True
 
@@ -76,7 +78,7 @@ class Subscribing:
             return False
         return True
 
-    def leave(self, session: Session, filter: str) -> None:
+    def leave(self, session: Session, filter: str, *, keeps: bool = True) -> None:
         """Take a filter from a session that has it."""
         self._node.tick.settle()
         subscription = session.subscriptions.pop(filter)
@@ -86,7 +88,7 @@ class Subscribing:
         group = self._node.router.find_group(filter)
         assert group is not None
         group.leave(session, subscription)
-        if isinstance(group, SharedGroup):
+        if isinstance(group, SharedGroup) and keeps:
             self._node.lagging.leave(session, group)
         if not group:
             self._node.router.close_group(filter)
@@ -105,15 +107,3 @@ class Subscribing:
         session.backlog[filter] = Backlog(topics, form, self._node.history.head, session.client_id)
         session.is_flowing = False
         self._node.lagging.wake(session)
-
-    def forget_rights(self) -> None:
-        """Rights have changed: decide anew who may publish where, and end what may not be read any more."""
-        access = self._node.access
-        for session in self._node.sessions.values():
-            session.topics.clear()
-            self._node.lagging.withdraw(session, partial(access.may_read, session.identity))
-            for filter in list(session.subscriptions):
-                if not access.may_subscribe(session.identity, split_share(filter)[1]):
-                    self.unsubscribe(session, filter)
-        for session in self._node.sessions.values():
-            self._node.delivery.serve_groups(session)

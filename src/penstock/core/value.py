@@ -50,14 +50,13 @@ class Value(Struct, frozen=True, gc=False):
         return self.data[_HEAD:]
 
     def run(self, topic: str) -> Run:
-        """The message again, as its bare payload."""
+        """The message again; the bytes are those of the value, however many runs are made of it."""
         sequence, offset, published_at = _STAMPS.unpack_from(self.data)
-        payload = self.data[_HEAD:]
         return Run(
             topic,
-            payload,
-            0,
-            len(payload),
+            self.data,
+            _HEAD,
+            len(self.data),
             1,
             self.shape,
             None if self.extras is None else self.extras.properties,

@@ -1,7 +1,8 @@
 """What every door has in common: how it opens and closes, and one wheel for all its deadlines."""
 
+import asyncio
 from math import ceil
-from typing import Protocol
+from typing import Protocol, cast
 
 from msgspec import Struct
 
@@ -54,30 +55,78 @@ class Wheel:
     """Deadlines to the second, for very many connections.
 
     A connection stands in the bucket of the second in which it is to be looked at. Traffic does not
-    move it; it is asked again when its bucket is due. So a busy connection costs nothing here.
+    move it; it is asked again when its bucket is due. So a busy connection costs nothing here. One that
+    is gone is discarded: its keep alive may be hours away, and nothing of it should wait for that.
     """
 
     def __init__(self, clock: Clock, scheduler: Scheduler) -> None:
         self._clock = clock
         self._scheduler = scheduler
         self._buckets: dict[int, set[Dated]] = {}
+        self._seconds: dict[Dated, int] = {}  # in which of them each one is
         self._is_turning = False
 
     def add(self, dated: Dated, when: float) -> None:
-        """Look at something at a time."""
-        self._buckets.setdefault(ceil(when), set()).add(dated)
+        """Look at something at a time, or earlier, if that was to be done anyway."""
+        second, known = ceil(when), self._seconds.get(dated)
+        if known is not None and known <= second:
+            return
+        self.discard(dated)
+        self._seconds[dated] = second
+        self._buckets.setdefault(second, set()).add(dated)
         if not self._is_turning:
             self._is_turning = True
             self._scheduler.call_later(1.0, self.turn)
+
+    def discard(self, dated: Dated) -> None:
+        """Look at something no more."""
+        second = self._seconds.pop(dated, None)
+        bucket = None if second is None else self._buckets.get(second)
+        if second is not None and bucket is not None:
+            bucket.discard(dated)
+            if not bucket:
+                del self._buckets[second]
 
     def turn(self) -> None:
         """Look at everything that is due."""
         now = self._clock.monotonic()
         for second in sorted(second for second in self._buckets if second <= now):
-            for dated in self._buckets.pop(second):
-                again = dated.check_deadline(now)
-                if again is not None:
-                    self._buckets.setdefault(max(ceil(again), ceil(now) + 1), set()).add(dated)
+            for dated in self._buckets.pop(second, ()):
+                if self._seconds.pop(dated, None) is not None:  # else discarded a moment ago
+                    again = dated.check_deadline(now)
+                    if again is not None:
+                        self.add(dated, max(again, ceil(now) + 1))
         self._is_turning = bool(self._buckets)
         if self._is_turning:
             self._scheduler.call_later(1.0, self.turn)
+
+
+class Gone:
+    """The transport of a connection that is over: whatever it is asked, nothing happens.
+
+    Protocols take it in `connection_lost`: a transport of TLS or WebSocket refers to its protocol, and as
+    long as that refers back, only the garbage collector would find the two, hours later.
+    """
+
+    def ignore(self, *_: object) -> None:
+        """Do nothing."""
+
+    write = writelines = write_eof = close = abort = pause_reading = resume_reading = ignore
+
+    def can_write_eof(self) -> bool:
+        return False
+
+    def is_closing(self) -> bool:
+        return True
+
+    def is_reading(self) -> bool:
+        return False
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def get_extra_info(self, name: str, default: object = None) -> object:
+        return default
+
+
+GONE = cast("asyncio.Transport", Gone())

@@ -197,8 +197,9 @@ class Client:
         if self.session.inflight is None:
             return
         now, parts = self._clock.monotonic(), list[bytes]()
+        may_read = self._broker.access.may_read
         for number, pending in self.session.inflight.entries.items():
-            if pending is not None:
+            if pending is not None and may_read(self.session.identity, pending.run.topic):
                 for before, after, _ in pending.form.frames((pending.run,), now, again=True):
                     parts += (before, number.to_bytes(2, "big"), after)
         if parts:

@@ -65,7 +65,7 @@ class Admission:
         elif packet.properties.authentication_method is not None:
             self.authentication.begin(connection, packet, packet.properties.authentication_method)
         elif connection.peer.certificate_name is not None and self._door.is_named_by_certificate:
-            self.welcome(connection, packet, connection.peer.certificate_name)
+            self.welcome(connection, packet, connection.peer.certificate_name, is_certified=True)
         else:
             self._check_password(connection, packet)
 
@@ -94,7 +94,9 @@ class Admission:
             self.refuse(connection, ReasonCode.SERVER_UNAVAILABLE)
             return
         if connection in self._door.connections:
-            self._decide(connection, packet, verdict)
+            # The files may have been read again since: what was verified is remembered for the line it had.
+            is_still_good = verdict and self._broker.access.verify_now(packet.user_name, packet.password)
+            self._decide(connection, packet, bool(is_still_good))
 
     def _decide(self, connection: "Connection", packet: Connect, is_verified: bool) -> None:
         if is_verified:
@@ -111,15 +113,22 @@ class Admission:
     # The answer
 
     def welcome(
-        self, connection: "Connection", packet: Connect, user: str | None, proof: bytes | None = None
+        self,
+        connection: "Connection",
+        packet: Connect,
+        user: str | None,
+        *,
+        proof: bytes | None = None,
+        is_certified: bool = False,
     ) -> None:
         """Let a client in that is who it says, if its wishes can be met."""
         refusal = self._refusal(packet)
         if refusal is not None:
             self.refuse(connection, refusal)
             return
+        identity = Identity(user, packet.client_id or f"auto-{secrets.token_hex(8)}", is_certified)
         try:
-            self._let_in(connection, packet, user, proof)
+            self._let_in(connection, packet, identity, proof)
         except PenstockError as error:
             self._door.counters.actions_forbidden += isinstance(error, NotAuthorized)  # its will
             self._door.note("connection refused", connection, f"client {packet.client_id!r}", str(error))
@@ -136,10 +145,9 @@ class Admission:
         return will_refusal(self._door.abilities, will)
 
     def _let_in(
-        self, connection: "Connection", packet: Connect, user: str | None, proof: bytes | None
+        self, connection: "Connection", packet: Connect, identity: Identity, proof: bytes | None
     ) -> None:
         given = packet.properties
-        identity = Identity(user, packet.client_id or f"auto-{secrets.token_hex(8)}")
         will = None if packet.will is None else _will(packet.will)
         if will is not None:
             self._broker.check_will(identity, will)

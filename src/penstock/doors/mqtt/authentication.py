@@ -66,7 +66,7 @@ class Authentication:
             return
         if proof.exchange is None:
             proof.connect = None
-            self._admission.welcome(connection, packet, user, answer)
+            self._admission.welcome(connection, packet, user, proof=answer)
 
     def prove_again(self, connection: "Connection", packet: Auth, session: Session) -> None:
         """A step of a client that proves once more who it is, while everything else goes on."""

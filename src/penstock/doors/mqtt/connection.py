@@ -16,18 +16,24 @@ from penstock.core.away import AwayForm
 from penstock.core.ports import Form
 from penstock.core.rate import TokenBucket
 from penstock.core.sessions import Ending, Session
-from penstock.doors.base import Peer
+from penstock.doors.base import GONE, Peer
 from penstock.doors.mqtt.answers import ENDINGS, Answer, encode_within, ends_connection, in_words, reason_of
 from penstock.doors.mqtt.forms import MqttForm, form_of
 from penstock.doors.mqtt.handlers import HANDLERS, on_unexpected
 from penstock.doors.mqtt.intake import Intake
 from penstock.doors.mqtt.resending import Resending
 from penstock.errors import PenstockError
-from penstock.model import Reason, Run
+from penstock.model import Run
 from penstock.wire.mqtt.aliases import AliasWriter
 from penstock.wire.mqtt.packets import Auth, Connect, Disconnect, Packet, Version
 from penstock.wire.mqtt.reader import RunReader
-from penstock.wire.mqtt.reasons import MqttWireError, ProtocolViolation, ReasonCode
+from penstock.wire.mqtt.reasons import (
+    InvalidClientId,
+    MqttWireError,
+    ProtocolViolation,
+    ReasonCode,
+    UnsupportedVersion,
+)
 
 if TYPE_CHECKING:
     from penstock.doors.mqtt.authentication import Proof
@@ -148,6 +154,7 @@ class Connection(asyncio.BufferedProtocol):
         if session is not None:
             self.door.broker.disconnect(session, self, is_graceful=False)
         self.door.on_lost(self)
+        self._transport = GONE
 
     def pause_writing(self) -> None:
         self._is_full = True
@@ -300,7 +307,8 @@ class Connection(asyncio.BufferedProtocol):
         self.door.counters.control_packets_sent += 1
         self.write(connack)
         if session.inflight:
-            self._again = Resending(session.inflight, self.version)
+            may_read = partial(self.door.broker.access.may_read, session.identity)
+            self._again = Resending(session.inflight, self.version, may_read)
             self.door.broker.pause(session)  # nothing new before the last of it
             self._go_on(session)
         else:
@@ -323,9 +331,9 @@ class Connection(asyncio.BufferedProtocol):
             if not data:
                 break
             self.write(data)
-        for pending in again.too_large:
-            self.door.broker.ledger.add(pending.run, session.client_id, Reason.PACKET_TOO_LARGE)
-        again.too_large.clear()
+        for pending, reason in again.given_up:
+            self.door.broker.ledger.add(pending.run, session.client_id, reason)
+        again.given_up.clear()
         if not again and not self._is_full:
             self._again = None
             self.door.broker.unpause(session)
@@ -388,7 +396,10 @@ class Connection(asyncio.BufferedProtocol):
             self.version = self._reader.version
             self.door.admission.refuse_bytes(self, error, is_greeted=self._reader.is_greeted)
         else:
-            self.end(error.reason, str(error) if self.wants_details else "")
+            # What is wrong with a CONNECT is for CONNACK to say; a second one is wrong by itself.
+            is_second = isinstance(error, UnsupportedVersion | InvalidClientId)
+            reason = ReasonCode.PROTOCOL_ERROR if is_second else error.reason
+            self.end(reason, str(error) if self.wants_details else "")
 
     def turn_away(self, connack: bytes) -> None:
         """The door did not let the client in."""

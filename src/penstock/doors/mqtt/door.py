@@ -244,6 +244,7 @@ class MqttDoor:
         if connection not in self.connections:
             return
         self.connections.discard(connection)
+        self._wheel.discard(connection)
         if connection.refusal is not None:
             self._refused -= 1
         elif self._guard.is_needed:

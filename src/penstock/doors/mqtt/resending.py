@@ -5,8 +5,10 @@ new may leave before the last of it has, and not more at a time than socket and 
 """
 
 from collections import deque
+from collections.abc import Callable
 
 from penstock.core.inflight import RELEASED, Inflight, Pending
+from penstock.model import Reason
 from penstock.wire.mqtt.encode import encode_packet
 from penstock.wire.mqtt.packets import PubRel, Version
 
@@ -16,13 +18,14 @@ CHUNK_BYTES = 64 * 1024
 class Resending:
     """The deliveries that have not been sent on this connection yet; false when there are none."""
 
-    __slots__ = ("_inflight", "_numbers", "_version", "too_large")
+    __slots__ = ("_inflight", "_may_read", "_numbers", "_version", "given_up")
 
-    def __init__(self, inflight: Inflight, version: Version) -> None:
+    def __init__(self, inflight: Inflight, version: Version, may_read: Callable[[str], bool]) -> None:
         self._inflight = inflight
         self._numbers = deque(inflight.entries)
         self._version = version
-        self.too_large: list[Pending] = []  # given up: the client takes smaller packets than before
+        self._may_read = may_read
+        self.given_up: list[tuple[Pending, Reason]] = []
 
     def __bool__(self) -> bool:
         return bool(self._numbers)
@@ -37,6 +40,10 @@ class Resending:
             if isinstance(pending, Pending) and not self._has_room:  # MQTT-3.3.4-9
                 break
             self._numbers.popleft()
+            if isinstance(pending, Pending) and not self._may_read(pending.run.topic):
+                self._inflight.give_up(number, pending)  # the rules have changed meanwhile
+                self.given_up.append((pending, Reason.NOT_AUTHORIZED))
+                pending = self._inflight.entries.get(number, self)
             if pending is RELEASED:
                 parts.append(encode_packet(PubRel(number), self._version))
             elif isinstance(pending, Pending):
@@ -51,7 +58,7 @@ class Resending:
 
     def _encode(self, number: int, pending: Pending, now: float) -> list[bytes]:
         frames = pending.form.frames((pending.run,), now, again=True)
-        if not frames:
+        if not frames:  # the client takes smaller packets than before
             self._inflight.complete(number)
-            self.too_large.append(pending)
+            self.given_up.append((pending, Reason.PACKET_TOO_LARGE))
         return [piece for before, after, _ in frames for piece in (before, number.to_bytes(2, "big"), after)]

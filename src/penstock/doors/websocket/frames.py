@@ -63,7 +63,8 @@ class FrameReader:
         try:
             self._split(data, parts)
         except FrameError as error:
-            self.error = error  # what came before it is valid and still handed on
+            # What came before it is valid and still handed on. Its traceback would hold this reader.
+            self.error = error.with_traceback(None)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _split(self, data: bytes, parts: list[bytes]) -> None:

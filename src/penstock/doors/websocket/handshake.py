@@ -51,6 +51,7 @@ def read_request(head: bytes) -> Request | None:
     """The request that a head holds, up to its empty line; None if it is not valid."""
     engine = ServerProtocol()
     engine.receive_data(head)
+    engine.parser.close()  # it refers to the engine, and the engine to it
     return next((event for event in engine.events_received() if isinstance(event, Request)), None)
 
 
@@ -64,11 +65,13 @@ def answer(request: Request, terms: Terms) -> Response:
         raise NegotiationError(f"the sub-protocol {' or '.join(terms.subprotocols)} must be offered")
 
     engine = ServerProtocol(select_subprotocol=select)
+    engine.parser.close()
     try:
         _check(request, terms)
     except _Refusal as refusal:
         return engine.reject(refusal.status, f"{refusal}\n")
     response = engine.accept(request)
+    del engine.select_subprotocol
     if response.status_code != HTTPStatus.SWITCHING_PROTOCOLS:
         response.headers["Sec-WebSocket-Version"] = "13"  # RFC 6455, 4.4
     return response
@@ -76,7 +79,9 @@ def answer(request: Request, terms: Terms) -> Response:
 
 def refusal(status: HTTPStatus, text: str) -> Response:
     """The answer to what could not even be read."""
-    return ServerProtocol().reject(status, f"{text}\n")
+    engine = ServerProtocol()
+    engine.parser.close()
+    return engine.reject(status, f"{text}\n")
 
 
 def _check(request: Request, terms: Terms) -> None:

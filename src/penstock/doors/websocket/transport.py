@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import structlog
 from websockets.frames import CloseCode
 
-from penstock.doors.base import Peer, address
+from penstock.doors.base import GONE, Peer, address
 from penstock.doors.notes import Notes
 from penstock.doors.websocket.frames import (
     CLOSE,
@@ -114,6 +114,7 @@ class WebSocketTransport(asyncio.BufferedProtocol, asyncio.Transport):
         if self._timer is not None:
             self._timer.cancel()
         self._inner.connection_lost(error)
+        self._socket = GONE
 
     def pause_writing(self) -> None:
         self._is_full = True

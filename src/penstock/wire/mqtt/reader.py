@@ -211,7 +211,7 @@ class PacketReader:
         try:
             self._split(data, position, items)
         except MqttWireError as error:
-            self.error = error
+            self.error = error.with_traceback(None)  # which would hold this reader, and that the error
 
     def _split(self, data: bytes, position: int, items: list[Packet | Run]) -> None:
         end = len(data)
