@@ -64,6 +64,10 @@ class Exchange(Protocol):
 class Access(Protocol):
     """Decides who comes in and what they may do. Nothing but `verify` may take long."""
 
+    @property
+    def generation(self) -> int:
+        """Rises when what is known of users and rights changes."""
+
     def verify_now(self, user: str | None, password: bytes | None) -> bool | None:
         """Tell whether these credentials are good; None means that only `verify` can tell."""
 
@@ -91,6 +95,8 @@ class Access(Protocol):
 
 class OpenAccess:
     """Everyone may come in and do everything, with any name or none."""
+
+    generation = 0
 
     def verify_now(self, user: str | None, password: bytes | None) -> bool | None:
         """Accept anyone."""
@@ -166,6 +172,7 @@ class FileAccess:
         self._remembered = remembered
         self._slots = BoundedSemaphore(SLOW_CHECKS_AT_ONCE)
         self._contents = read()  # replaced as a whole, so that threads see the old or the new one
+        self.generation = 0
         self._outdated: set[str] = set()  # users who had another line
 
     @classmethod
@@ -198,6 +205,7 @@ class FileAccess:
         """
         before, now = self._contents, self._read()
         self._contents = now
+        self.generation += 1
         self._outdated = {
             user for user, line in (before.passwords or {}).items() if now.line_of(user) not in (None, line)
         }

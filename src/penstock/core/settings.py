@@ -61,7 +61,7 @@ class SessionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     max_sessions: Count = 1_000_000
     """Most sessions, connected or not."""
-    max_expiry_s: Seconds = 7 * 24 * 3600.0
+    max_expiry_s: Annotated[float, Meta(ge=0, le=0xFFFFFFFE)] = 7 * 24 * 3600.0
     """Longest an absent session is kept, whatever the client asks for."""
     max_subscriptions: Count = 10_000
     """Most subscriptions of one session."""

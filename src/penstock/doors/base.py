@@ -4,9 +4,12 @@ import asyncio
 from math import ceil
 from typing import Protocol, cast
 
+import structlog
 from msgspec import Struct
 
 from penstock.core.clock import Clock, Scheduler
+
+log = structlog.get_logger("penstock.doors")
 
 
 class Peer(Struct, frozen=True):
@@ -93,12 +96,19 @@ class Wheel:
         for second in sorted(second for second in self._buckets if second <= now):
             for dated in self._buckets.pop(second, ()):
                 if self._seconds.pop(dated, None) is not None:  # else discarded a moment ago
-                    again = dated.check_deadline(now)
-                    if again is not None:
-                        self.add(dated, max(again, ceil(now) + 1))
+                    self._look_at(dated, now)
         self._is_turning = bool(self._buckets)
         if self._is_turning:
             self._scheduler.call_later(1.0, self.turn)
+
+    def _look_at(self, dated: Dated, now: float) -> None:
+        try:
+            again = dated.check_deadline(now)
+        except Exception:  # of one connection: the deadlines of all others go on
+            log.exception("deadline not checked")
+            return
+        if again is not None:
+            self.add(dated, max(again, ceil(now) + 1))
 
 
 class Gone:

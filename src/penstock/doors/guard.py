@@ -72,7 +72,18 @@ class Guard:
         self._refused: dict[str, int] = {}
         self._reported_at = clock.monotonic() - REPORT_INTERVAL_S
 
-    def enter(self, host: str) -> Verdict:
+    def arrive(self, host: str) -> Verdict:
+        """Decide about a connection that has to shake hands before it can enter: only how fast they come."""
+        if not self._rate:
+            return Verdict.ADMITTED
+        name = network_of(host)
+        if self._bucket(name).take(1, self._clock.monotonic()):
+            return Verdict.ADMITTED
+        self._too_fast += 1
+        self._note_refused(name)
+        return Verdict.TOO_FAST
+
+    def enter(self, host: str, *, has_arrived: bool = False) -> Verdict:
         """Decide about a connection from an address, and count it if it is admitted."""
         if not self.is_needed:
             return Verdict.ADMITTED
@@ -82,9 +93,7 @@ class Guard:
             self._too_many += 1
             self._note_refused(name)
             return Verdict.TOO_MANY
-        if self._rate and not self._bucket(name).take(1, self._clock.monotonic()):
-            self._too_fast += 1
-            self._note_refused(name)
+        if not has_arrived and self.arrive(host) is not Verdict.ADMITTED:
             return Verdict.TOO_FAST
         if self._most:
             self._open[name] = count + 1

@@ -8,6 +8,12 @@ from collections.abc import Callable
 from typing import Any
 
 LINES_PER_SECOND = 10
+SHOWN_CHARACTERS = 200
+
+
+def shortened(text: str) -> str:
+    """What a line shows of a text that a stranger chose."""
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}…"
 
 
 class Notes:

@@ -81,28 +81,6 @@ def test_clients_are_told_apart(clock: ManualClock, detector: FlappingDetector) 
     assert [told.client_id for told in one.go_on(1, 0)] == ["one"]
 
 
-def test_one_address_alone_does_not_fight(clock: ManualClock, detector: FlappingDetector) -> None:
-    for _ in range(100):
-        assert detector.note("c", ONE, ONE) is None
-        clock.advance(0.1)
-
-
-def test_the_last_two_addresses_that_differ_are_told(detector: FlappingDetector) -> None:
-    third = "[2001:db8::3]:60000"
-    steps = [(ONE, OTHER), (OTHER, third), (third, third), (third, third)]
-    assert [detector.note("c", old, new) for old, new in steps] == [None] * 4
-    assert detector.note("c", third, third) == Flapping("c", (OTHER, third), 5)
-
-
-def test_another_address_long_ago_is_no_opponent(clock: ManualClock, detector: FlappingDetector) -> None:
-    detector.note("c", ONE, OTHER)
-    for _ in range(100):
-        clock.advance(2.6)  # too slow to be a fight, too quick to be a rest
-        assert detector.note("c", OTHER, OTHER) is None
-    for _ in range(10):
-        assert detector.note("c", OTHER, OTHER) is None
-
-
 def test_no_more_clients_are_remembered_than_there_is_room_for(
     clock: ManualClock, detector: FlappingDetector, fight: Fight, monkeypatch: pytest.MonkeyPatch
 ) -> None:

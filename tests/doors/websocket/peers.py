@@ -181,9 +181,9 @@ class Hall:
     def make_door(self, peer: Peer | None) -> Recorder:
         return Recorder(self, peer)
 
-    def make_entrance(self, has_room: Callable[[], bool] = lambda: True, **changes: Any) -> Entrance:
+    def make_entrance(self, admits: Callable[[str], bool] = lambda host: True, **changes: Any) -> Entrance:
         buffer = memoryview(bytearray(64 * 1024))
-        entrance = Entrance(make_terms(**changes), self.make_door, buffer, has_room)
+        entrance = Entrance(make_terms(**changes), self.make_door, buffer, admits)
         self._entrances.append(entrance)
         return entrance
 

@@ -137,7 +137,7 @@ async def test_an_open_websocket_has_no_deadline(hall: Hall) -> None:
 
 
 async def test_who_finds_no_room_is_cut_off(hall: Hall) -> None:
-    entrance = await hall.open(has_room=lambda: False)
+    entrance = await hall.open(admits=lambda host: False)
     assert await (await hall.connect()).is_cut()
     assert entrance.waiting == set()
 

@@ -7,6 +7,7 @@ thread; what takes several packets is in `authentication.py`.
 import asyncio
 import secrets
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
@@ -18,9 +19,12 @@ from penstock.core.sessions import Will
 from penstock.doors.mqtt.answers import RETURN_CODES, encode_within, in_words, refusal_of
 from penstock.doors.mqtt.authentication import Authentication
 from penstock.doors.mqtt.capabilities import announcement, will_refusal
+from penstock.doors.mqtt.gate import Why
+from penstock.doors.notes import shortened
 from penstock.errors import NotAuthorized, PenstockError
 from penstock.model import NEVER, Door, Properties
 from penstock.wire.mqtt import packets
+from penstock.wire.mqtt.decode import CONNACK_REASONS
 from penstock.wire.mqtt.encode import encode_packet
 from penstock.wire.mqtt.packets import ConnAck, Connect, Version
 from penstock.wire.mqtt.properties import PacketProperties
@@ -74,7 +78,7 @@ class Admission:
     def _check_password(self, connection: "Connection", packet: Connect) -> None:
         verdict = self._broker.access.verify_now(packet.user_name, packet.password)
         if verdict is None:
-            connection.suspend()
+            connection.gate.shut(Why.PASSWORD)
             task = self._door.loop.create_task(self._verify(connection, packet))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -84,31 +88,31 @@ class Admission:
     async def _verify(self, connection: "Connection", packet: Connect) -> None:
         if self._checks is None:
             self._checks = ThreadPoolExecutor(SLOW_CHECKS_AT_ONCE, "password")
-        verify = self._broker.access.verify
+        access = self._broker.access
+        verify = partial(access.verify, packet.user_name, packet.password)
+        generation = -1
         try:
-            verdict = await self._door.loop.run_in_executor(
-                self._checks, verify, packet.user_name, packet.password
-            )
+            while generation != access.generation:  # the files may be read again meanwhile
+                generation = access.generation
+                verdict = await self._door.loop.run_in_executor(self._checks, verify)
+            if connection in self._door.connections:
+                self._decide(connection, packet, verdict)
         except Exception:  # whatever went wrong, nobody is let in by it, and nobody waits for ever
-            log.exception("password not checked", peer=str(connection.peer), client=packet.client_id)
+            log.exception("password not checked", peer=str(connection.peer))
             self.refuse(connection, ReasonCode.SERVER_UNAVAILABLE)
-            return
-        if connection in self._door.connections:
-            # The files may have been read again since: what was verified is remembered for the line it had.
-            is_still_good = verdict and self._broker.access.verify_now(packet.user_name, packet.password)
-            self._decide(connection, packet, bool(is_still_good))
 
     def _decide(self, connection: "Connection", packet: Connect, is_verified: bool) -> None:
         if is_verified:
             self.welcome(connection, packet, packet.user_name)
         else:
-            self.on_failure(connection, packet.client_id)
+            self.on_failure(connection, packet.client_id, packet.user_name)
             self.refuse(connection, ReasonCode.BAD_USER_NAME_OR_PASSWORD)
 
-    def on_failure(self, connection: "Connection", client_id: str) -> None:
+    def on_failure(self, connection: "Connection", client_id: str, user: str | None = None) -> None:
         """Somebody is not who it says."""
         self._door.counters.authentications_failed += 1
-        self._door.note("credentials refused", connection, f"client {client_id!r}")
+        who = f"user {shortened(user)}, " if user else ""
+        self._door.note("credentials refused", connection, f"{who}client {shortened(client_id)}")
 
     # The answer
 
@@ -131,7 +135,8 @@ class Admission:
             self._let_in(connection, packet, identity, proof)
         except PenstockError as error:
             self._door.counters.actions_forbidden += isinstance(error, NotAuthorized)  # its will
-            self._door.note("connection refused", connection, f"client {packet.client_id!r}", str(error))
+            who = f"client {shortened(packet.client_id)}"
+            self._door.note("connection refused", connection, who, str(error))
             self.refuse(connection, refusal_of(error), str(error))
 
     def _refusal(self, packet: Connect) -> ReasonCode | None:
@@ -164,9 +169,11 @@ class Admission:
         if welcome is None:
             self.refuse(connection, ReasonCode.PACKET_TOO_LARGE)
             return
+        connack = encode_packet(welcome, packet.version)  # before anything is done that it may tell of
         self._door.look_for_fights(connection, identity.client_id)
         session, is_present = self._broker.connect(arrival, connection, connection.reform)
-        connack = encode_packet(replace(welcome, session_present=is_present), packet.version)
+        if is_present:
+            connack = encode_packet(replace(welcome, session_present=True), packet.version)
         aliases = min(given.topic_alias_maximum or 0, self._settings.outgoing_topic_aliases)
         connection.accept(session, connack, self._keep_alive(packet) * KEEP_ALIVE_FACTOR, aliases)
 
@@ -208,7 +215,9 @@ class Admission:
         if CLIENT_ID_PLACE in pattern and not is_level(identity.client_id):
             return None
         topics = pattern.replace(CLIENT_ID_PLACE, identity.client_id)
-        return topics if self._broker.access.may_subscribe(identity, f"{topics}/#") else None
+        filter = f"{topics}/#"
+        is_useful = self._broker.is_filter(filter) and self._broker.access.may_subscribe(identity, filter)
+        return topics if is_useful else None
 
     def refuse(self, connection: "Connection", reason: ReasonCode, words: str = "") -> None:
         """Answer a CONNECT with the reason why not, and close."""
@@ -224,7 +233,8 @@ class Admission:
     def refuse_bytes(self, connection: "Connection", error: MqttWireError, *, is_greeted: bool) -> None:
         """Close on a first packet that is broken, and answer it if it was CONNECT."""
         if is_greeted:
-            self.refuse(connection, error.reason)
+            is_known = error.reason in CONNACK_REASONS
+            self.refuse(connection, error.reason if is_known else ReasonCode.PROTOCOL_ERROR)
         else:  # no CONNECT at all
             self._door.counters.connections_refused += 1
             connection.leave()

@@ -19,6 +19,7 @@ from penstock.core.sessions import Ending, Session
 from penstock.doors.base import GONE, Peer
 from penstock.doors.mqtt.answers import ENDINGS, Answer, encode_within, ends_connection, in_words, reason_of
 from penstock.doors.mqtt.forms import MqttForm, form_of
+from penstock.doors.mqtt.gate import Gate, Why
 from penstock.doors.mqtt.handlers import HANDLERS, on_unexpected
 from penstock.doors.mqtt.intake import Intake
 from penstock.doors.mqtt.resending import Resending
@@ -56,8 +57,6 @@ class Connection(asyncio.BufferedProtocol):
         "_deadline",
         "_intake",
         "_is_full",
-        "_is_reading",
-        "_is_throttled",
         "_keep_alive_s",
         "_last_seen",
         "_loop",
@@ -68,6 +67,8 @@ class Connection(asyncio.BufferedProtocol):
         "bucket",
         "door",
         "explains",
+        "gate",
+        "has_arrived",
         "is_closing",
         "is_held",
         "limit_bytes",
@@ -80,8 +81,12 @@ class Connection(asyncio.BufferedProtocol):
     )
 
     _transport: asyncio.Transport
+    gate: Gate
 
-    def __init__(self, door: "MqttDoor", peer: Peer | None = None) -> None:
+    def __init__(self, door: "MqttDoor", peer: Peer | None = None, *, has_arrived: bool = False) -> None:
+        """Args:
+        has_arrived: the guard of its address has already counted that it came.
+        """
         settings = door.settings
         self.door = door
         self._loop = door.loop
@@ -100,8 +105,8 @@ class Connection(asyncio.BufferedProtocol):
         self._last_seen = 0.0
         self._deadline = 0.0  # for CONNECT, and for the last bytes
         self._keep_alive_s = 0.0
-        self._is_full = self._is_throttled = False
-        self._is_reading = True
+        self._is_full = False
+        self.has_arrived = has_arrived
         self.is_closing = self.is_held = False
         self.bucket: TokenBucket | None = None
         self.explains = True  # the client wants reasons in words, or did not say
@@ -119,13 +124,17 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)  # uvloop's does not derive from it
         if self.peer is UNKNOWN and (name := transport.get_extra_info("peername")):
             self.peer = Peer(*name[:2])
+        self.gate = Gate(self._transport)
         self._transport.set_write_buffer_limits(high=self.door.settings.write_buffer_bytes)
         self._last_seen = self._loop.time()
         self._deadline = self._last_seen + self.door.settings.connect_timeout_s
         self.door.on_open(self, self._deadline)
 
     def get_buffer(self, size_hint: int) -> memoryview:
-        return self.door.large_buffer if self._reader.is_amid_large else self.door.buffer
+        if self._reader.is_amid_large:
+            return self.door.large_buffer
+        # Who has a rate to keep is read from in small sips: what was read has to be waited for.
+        return self.door.buffer if self.bucket is None else self.door.sip
 
     def buffer_updated(self, size: int) -> None:
         self.data_received(bytes(self.door.large_buffer[:size]))
@@ -151,10 +160,12 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, error: Exception | None) -> None:
         self.is_closing = True
         session, self._session = self._session, None
-        if session is not None:
-            self.door.broker.disconnect(session, self, is_graceful=False)
-        self.door.on_lost(self)
-        self._transport = GONE
+        try:
+            if session is not None:
+                self.door.broker.disconnect(session, self, is_graceful=False)
+        finally:
+            self.door.on_lost(self)
+            self._transport = GONE
 
     def pause_writing(self) -> None:
         self._is_full = True
@@ -163,7 +174,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._is_full = False
-        self._set_reading()
+        self.gate.open(Why.ANSWERS)
         if self._session is not None:
             self._go_on(self._session)
 
@@ -180,7 +191,7 @@ class Connection(asyncio.BufferedProtocol):
             return None
         if not self._keep_alive_s:
             return None
-        if self.is_held or self._is_throttled:
+        if self.is_held or self.gate.is_shut_by(Why.RATE):
             return now + self._keep_alive_s  # we are the ones who do not listen: its clock stands still
         if now < self._last_seen + self._keep_alive_s:
             return self._last_seen + self._keep_alive_s
@@ -199,12 +210,12 @@ class Connection(asyncio.BufferedProtocol):
     def hold(self, *, is_unacknowledged: bool) -> None:
         self.is_held = True
         if is_unacknowledged:
-            self._set_reading(wanted=False)
+            self.gate.shut(Why.HELD)
 
     def release(self) -> None:
         self.is_held = False
         self._last_seen = self._loop.time()
-        self._set_reading()
+        self.gate.open(Why.HELD)
         if self._intake is not None:
             self._intake.settle()
 
@@ -297,11 +308,10 @@ class Connection(asyncio.BufferedProtocol):
         """The door let the client in: answer, send again what was on its way, go on."""
         self._session = session
         self._keep_alive_s = keep_alive_s
+        self._last_seen = self._loop.time()  # a password may have taken its time
         if keep_alive_s:
             self.door.watch(self, self._last_seen + keep_alive_s)
-        settings = self.door.settings
-        if settings.publish_rate:
-            self.bucket = TokenBucket(settings.publish_rate, settings.publish_burst)
+        self.bucket = self.door.bucket_of(session.client_id)
         if aliases:
             self._aliases = AliasWriter(aliases, self.limit_bytes)
         self.door.counters.control_packets_sent += 1
@@ -314,7 +324,7 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self.door.broker.resume(session)
         waiting, self._waiting = self._waiting, None
-        self._set_reading()
+        self.gate.open(Why.PASSWORD)
         if waiting:
             self._take_each(waiting, session)
         if self._reader.error is not None:
@@ -363,18 +373,19 @@ class Connection(asyncio.BufferedProtocol):
         """Count messages that cannot be refused against the client's rate; it waits as long as that takes."""
         assert self.bucket is not None
         self.bucket.charge(count, self.door.clock.monotonic())
-        if not self._is_throttled:
+        if not self.gate.is_shut_by(Why.RATE):
             self._throttle()
 
     def _throttle(self) -> None:
         """Read nothing for as long as the client is ahead of its rate."""
         assert self.bucket is not None
         wait_s = self.bucket.wait_s(self.door.clock.monotonic())
-        self._is_throttled = wait_s > 0
         self._last_seen = self._loop.time()
-        self._set_reading()
-        if self._is_throttled:
+        if wait_s > 0:
+            self.gate.shut(Why.RATE)
             self._loop.call_later(wait_s, self._throttle)
+        else:
+            self.gate.open(Why.RATE)
 
     # Ending
 
@@ -430,7 +441,7 @@ class Connection(asyncio.BufferedProtocol):
         self._waiting = None
         if is_heard:
             self.is_held = False
-            self._set_reading()
+            self.gate.open_wide()
         self.is_closing = True
         self._reader.stop()
         if session is not None:
@@ -469,21 +480,7 @@ class Connection(asyncio.BufferedProtocol):
         self.door.counters.control_packets_sent += count
         self.write(data)
         if self._transport.get_write_buffer_size() > CONTROL_LIMIT_BYTES:
-            self._set_reading(wanted=False)  # it asks without reading the answers
-
-    def suspend(self) -> None:
-        """Read no more until the password is checked."""
-        self._set_reading(wanted=False)
-
-    def _set_reading(self, *, wanted: bool = True) -> None:
-        wanted = wanted and not (self.is_held or self._is_throttled) and self._waiting is None
-        if wanted is self._is_reading or self.is_closing:
-            return
-        self._is_reading = wanted
-        if wanted:
-            self._transport.resume_reading()
-        else:
-            self._transport.pause_reading()
+            self.gate.shut(Why.ANSWERS)
 
 
 def _qos_of(item: Packet | Run) -> int:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import resource
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ import structlog
 
 from penstock.core.broker import Broker
 from penstock.core.clock import Clock
+from penstock.core.rate import TokenBucket
 from penstock.doors.base import Peer, Wheel
 from penstock.doors.guard import Guard, GuardSettings, Verdict
 from penstock.doors.listener import Listener, parse_networks
@@ -19,7 +21,7 @@ from penstock.doors.mqtt.connection import Connection
 from penstock.doors.mqtt.flapping import FlappingDetector
 from penstock.doors.mqtt.marks import Marks
 from penstock.doors.mqtt.settings import MqttSettings
-from penstock.doors.notes import Notes
+from penstock.doors.notes import Notes, shortened
 from penstock.doors.tls import Certificates
 from penstock.doors.websocket import WebSocketSettings
 from penstock.errors import InvalidConfig, NotAuthorized, PenstockError
@@ -36,13 +38,14 @@ READ_BYTES = 64 * 1024
 """What one read takes: the objects made of so much stay in the processor's cache."""
 LARGE_READ_BYTES = 256 * 1024
 """What one read takes in the middle of a large packet, where bytes cost more than objects."""
+SIP_BYTES = 1024
+"""What one read takes from a client whose rate is limited."""
+BUCKETS_REMEMBERED = 65_536
 FILES_KEPT_FREE = 500
 NOTES_PER_CONNECTION = 20
 """Lines in the log that one connection may cause: who is refused a thousand times fills no disk."""
 NOTES_PER_SECOND = 100
 """Lines in the log that all of them may cause."""
-NOTED_CHARACTERS = 200
-"""Of a topic or filter in such a line."""
 WEBSOCKET_SCHEMES = ("ws", "wss")
 WEBSOCKET_PATH = "/mqtt"
 SUBPROTOCOLS = ("mqtt", "mqttv3.1")
@@ -79,10 +82,12 @@ class MqttDoor:
         self.tick = broker.tick
         self.names = Names()
         self.abilities = abilities_of(settings)
-        self.marks = Marks(broker.history)
+        now = broker.history.cursor().positions[0]
+        self.marks = Marks(now.log_id, now.epoch)
         # One buffer for all connections, because a chunk is taken whole at once.
         self.large_buffer = memoryview(bytearray(LARGE_READ_BYTES))
         self.buffer = self.large_buffer[:READ_BYTES]
+        self.sip = self.large_buffer[:SIP_BYTES]
         self.limit_bytes = settings.max_payload_bytes + settings.max_control_bytes
         self.loop = asyncio.get_running_loop()
         self.connections: set[Connection] = set()
@@ -93,10 +98,12 @@ class MqttDoor:
         self._guard = guard or Guard(GuardSettings(), clock)
         self._refused = 0
         self._flapping = FlappingDetector(clock)
+        self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()  # the latest client last
         self._notes = Notes(log, clock.monotonic, NOTES_PER_SECOND)
         self._wheel = Wheel(clock, self.loop)
         self._all_gone = asyncio.Event()
-        self._max_connections = settings.max_connections or _file_limit() - FILES_KEPT_FREE
+        files = _file_limit()
+        self._max_connections = settings.max_connections or max(files - FILES_KEPT_FREE, files // 2)
         self._entrances: list[Entrance] = []
         self._listeners: dict[str, Listener] = {}
         self._listeners.update(self._plan())
@@ -133,12 +140,16 @@ class MqttDoor:
                     timeout_s=settings.connect_timeout_s,
                     certificates=secure if is_secure else None,
                     proxies=proxies,
-                    admit=self._has_room if is_layered else None,
+                    admit=self._admits if is_layered else None,
                 ),
             )
 
     def _open_connection(self, peer: Peer | None) -> Connection:
-        return Connection(self, peer)
+        return Connection(self, peer, has_arrived=peer is not None)
+
+    def _open_within(self, peer: Peer | None) -> Connection:
+        """The same for who came through a WebSocket, and was counted at its entrance."""
+        return Connection(self, peer, has_arrived=True)
 
     def _open_entrance(self) -> Callable[[Peer | None], asyncio.BaseProtocol]:
         from penstock.doors.websocket.entrance import Entrance  # noqa: PLC0415 - only who asks for it
@@ -152,17 +163,21 @@ class MqttDoor:
             timeout_s=self.settings.connect_timeout_s,
             settings=self._websocket,
         )
-        entrance = Entrance(terms, self._open_connection, self.buffer, self._has_room)
+        entrance = Entrance(terms, self._open_within, self.buffer, self._admits)
         self._entrances.append(entrance)
         return entrance.accept
 
-    def _has_room(self, host: str = "") -> bool:
+    def _admits(self, host: str) -> bool:
+        """Who has to shake hands first may begin, if there is room and its address is not too fast."""
+        is_admitted = self._has_room() and self._guard.arrive(host) is Verdict.ADMITTED
+        self.counters.connections_refused += not is_admitted
+        return is_admitted
+
+    def _has_room(self) -> bool:
         """One more connection may come in, those counted that are still on their way."""
         coming = sum(listener.waiting for listener in self._listeners.values())
         coming += sum(len(entrance.waiting) for entrance in self._entrances)
-        has_room = len(self.connections) + coming < self._max_connections
-        self.counters.connections_refused += not has_room
-        return has_room
+        return len(self.connections) + coming < self._max_connections
 
     @property
     def is_wanted(self) -> bool:
@@ -230,7 +245,7 @@ class MqttDoor:
             self._ask_guard(connection)
 
     def _ask_guard(self, connection: Connection) -> None:
-        verdict = self._guard.enter(connection.peer.host)
+        verdict = self._guard.enter(connection.peer.host, has_arrived=connection.has_arrived)
         if verdict is Verdict.ADMITTED:
             return
         connection.refusal = REFUSALS[verdict]
@@ -256,6 +271,19 @@ class MqttDoor:
         """Look at a connection at a time."""
         self._wheel.add(connection, deadline)
 
+    def bucket_of(self, client_id: str) -> TokenBucket | None:
+        """What a client may still publish, however often it comes; None if that is not limited."""
+        settings = self.settings
+        if not settings.publish_rate:
+            return None
+        bucket = self._buckets.pop(client_id, None) or TokenBucket(
+            settings.publish_rate, settings.publish_burst
+        )
+        self._buckets[client_id] = bucket
+        if len(self._buckets) > BUCKETS_REMEMBERED:
+            self._buckets.popitem(last=False)
+        return bucket
+
     def look_for_fights(self, connection: Connection, client_id: str) -> None:
         """Notice clients that take one session from each other again and again."""
         session = self.broker.sessions.get(client_id)
@@ -265,7 +293,7 @@ class MqttDoor:
         if fight is not None:
             log.warning(
                 "clients fight for one client id",
-                client=client_id,
+                client=shortened(client_id),
                 addresses=" ".join(fight.addresses),
                 takeovers=fight.count,
             )
@@ -277,13 +305,13 @@ class MqttDoor:
         self.counters.publishes_refused += run.count
         if isinstance(error, NotAuthorized):
             self.counters.actions_forbidden += 1
-        self.note("publish refused", connection, _shortened(run.topic), str(error))
+        self.note("publish refused", connection, shortened(run.topic), str(error))
 
     def on_subscription_refused(self, connection: Connection, filter: str, error: PenstockError) -> None:
         """A filter was not granted."""
         if isinstance(error, NotAuthorized):
             self.counters.actions_forbidden += 1
-        self.note("subscription refused", connection, _shortened(filter), str(error))
+        self.note("subscription refused", connection, shortened(filter), str(error))
 
     def on_wire_error(self, connection: Connection, error: MqttWireError) -> None:
         """A peer sent bytes that break the protocol."""
@@ -297,14 +325,10 @@ class MqttDoor:
         if connection.notes <= NOTES_PER_CONNECTION:
             is_last = connection.notes == NOTES_PER_CONNECTION
             words = (*details, "(no more of this connection is written)") if is_last else details
-            peer, client = str(connection.peer), connection.client_id
+            peer, client = str(connection.peer), shortened(connection.client_id)
             self._notes.write(event, peer=peer, client=client, detail=" ".join(words))
 
 
 def _file_limit() -> int:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     return min(hard, 1_000_000) if soft == resource.RLIM_INFINITY else soft
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= NOTED_CHARACTERS else f"{text[:NOTED_CHARACTERS]}…"

@@ -25,7 +25,7 @@ class Flapping(Struct, frozen=True):
 
     client_id: str
     addresses: tuple[str, str]
-    """The last two that were not the same: who lost the session, and who has it now."""
+    """Who lost the session, and who has it now."""
     count: int
     """Take-overs since it was last told of, or since there was a rest."""
 
@@ -33,13 +33,13 @@ class Flapping(Struct, frozen=True):
 class Contest:
     """The last take-overs of one session."""
 
-    __slots__ = ("addresses", "apart_at", "count", "times", "told_at")
+    __slots__ = ("addresses", "count", "times", "told_at")
 
     def __init__(self) -> None:
         self.times: list[float] = []  # of the last ones
         self.count = 0
-        self.addresses = ("", "")  # the last two that were not the same
-        self.apart_at = self.told_at = -float("inf")
+        self.addresses = ("", "")  # of the last one
+        self.told_at = -float("inf")
 
 
 class FlappingDetector:
@@ -53,8 +53,7 @@ class FlappingDetector:
     def note(self, client_id: str, old: str, new: str) -> Flapping | None:
         """A connection from `new` took a session from one at `old`; answer if that is a fight to be told of.
 
-        Both are addresses as text, host and port. Take-overs that are all between the same address and
-        itself are none: there someone stands in front of the clients, and who they are is not known.
+        Both are addresses as text, host and port.
         """
         now = self._clock.monotonic()
         contest = self._contest(client_id)
@@ -63,8 +62,7 @@ class FlappingDetector:
         contest.times.append(now)
         del contest.times[:-TAKEOVERS]
         contest.count += 1
-        if old != new:
-            contest.addresses, contest.apart_at = (old, new), now
+        contest.addresses = (old, new)
         if not _is_fight(contest, now) or now - contest.told_at < QUIET_S:
             return None
         flapping = Flapping(client_id, contest.addresses, contest.count)
@@ -84,5 +82,4 @@ class FlappingDetector:
 
 
 def _is_fight(contest: Contest, now: float) -> bool:
-    is_often = len(contest.times) == TAKEOVERS and now - contest.times[0] <= WINDOW_S
-    return is_often and now - contest.apart_at <= WINDOW_S
+    return len(contest.times) == TAKEOVERS and now - contest.times[0] <= WINDOW_S

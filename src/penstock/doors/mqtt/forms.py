@@ -56,7 +56,8 @@ class MqttForm:
         self._is_retained = is_retained
         self._marks = marks
         # Nothing of its own has to be added: a frame of the same layout can be passed on as it came.
-        self._is_transparent = not (subscription_ids or is_retained or marks)
+        is_marked = marks is not None and version is Version.V5  # 3.1.1 has nothing to carry them
+        self._is_transparent = not (subscription_ids or is_retained or is_marked)
 
     def encode(self, runs: Sequence[Run], now: float) -> bytes:
         """All messages at QoS 0, joined."""
@@ -122,8 +123,9 @@ class MqttForm:
 
     def _copy(self, version: Version, limit_bytes: int, is_retained: bool) -> "MqttForm":
         ids, as_published = self._subscription_ids, self._retain_as_published
-        marks = self._marks if version is Version.V5 else None
-        return mqtt_form(version, self.qos, self.no_local, as_published, ids, limit_bytes, is_retained, marks)
+        return mqtt_form(
+            version, self.qos, self.no_local, as_published, ids, limit_bytes, is_retained, self._marks
+        )
 
     def _cut(self, runs: Sequence[Run], level: int, now: float) -> list[Frame]:
         """Frames from the bytes that came in, without encoding anything."""
@@ -186,9 +188,8 @@ def mqtt_form(
 
 
 def form_of(options: Options, version: Version, limit_bytes: int, marks: Marks) -> MqttForm:
-    """The form of a subscription; 3.1.1 has no properties that could carry marks."""
+    """The form of a subscription."""
     ids = (options.identifier,) if options.identifier else ()
-    is_marked = options.marks and version is Version.V5
     return mqtt_form(
         version,
         options.qos,
@@ -196,5 +197,5 @@ def form_of(options: Options, version: Version, limit_bytes: int, marks: Marks) 
         options.retain_as_published,
         ids,
         limit_bytes,
-        marks=marks if is_marked else None,
+        marks=marks if options.marks else None,
     )

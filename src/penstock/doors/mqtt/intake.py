@@ -7,6 +7,7 @@ from penstock.core.audience import NOBODY
 from penstock.core.ports import Ticket
 from penstock.core.sessions import Session
 from penstock.doors.mqtt.answers import ends_connection, in_words, reason_of
+from penstock.doors.mqtt.gate import Why
 from penstock.errors import InvalidPayload, PenstockError, QuotaExceeded
 from penstock.model import Run
 from penstock.wire.mqtt.packets import PubAck, PubRec, Version
@@ -129,7 +130,7 @@ class Intake:
             self._connection.door.broker.when_settled(ticket, self.settle)
         self._acks += acks
         if self._connection.is_held and len(self._acks) >= self._window:
-            self._connection.suspend()  # 3.1.1 has no window of its own
+            self._connection.gate.shut(Why.HELD)  # 3.1.1 has no window of its own
 
     def settle(self, failure: BaseException | None = None) -> None:
         """Send the answers, unless the client is held back by having none."""

@@ -4,7 +4,10 @@ A subscriber asks by a user property of its SUBSCRIBE; its messages then say whe
 topic and in the log, so that it can notice a gap and go on from there at any door.
 """
 
-from penstock.core.history import History
+from msgspec import Struct
+
+from penstock.core.cursor import Cursor
+from penstock.core.ports import Position
 from penstock.model import Run
 
 ASKED_BY = "penstock-meta"
@@ -13,16 +16,16 @@ LARGEST_BYTES = 128
 """More than the three properties ever take."""
 
 
-class Marks:
+class Marks(Struct, frozen=True):
     """Writes the marks of one log's messages."""
 
-    def __init__(self, history: History) -> None:
-        self._history = history
+    log_id: str
+    epoch: int
 
     def of(self, run: Run) -> tuple[tuple[str, str], ...]:
         """The marks of a run of one message: its sequence, its microseconds since 1970, its cursor."""
         return (
             ("ps-seq", str(run.sequence)),
             ("ps-ts", str(run.published_at)),
-            ("ps-cursor", self._history.cursor(run.offset).encode()),
+            ("ps-cursor", Cursor((Position(self.log_id, self.epoch, run.offset),)).encode()),
         )

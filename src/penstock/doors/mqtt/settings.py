@@ -44,7 +44,7 @@ class MqttSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Longest keep alive granted to MQTT 5 clients, who are told; 0 grants any, also none."""
     max_connections: Annotated[int, Meta(ge=0)] = 0
     """Most connections at the same time; 0 means the process's file limit less 500."""
-    write_buffer_bytes: Annotated[int, Meta(ge=1024)] = 64 * KIB
+    write_buffer_bytes: Annotated[int, Meta(ge=1024, le=MIB)] = 64 * KIB
     """Bytes that wait in a connection's transport before messages go to its outbox."""
     publish_rate: Annotated[float, Meta(ge=0)] = 0.0
     """Messages a second that one client may publish on average; 0 sets no limit."""

@@ -26,7 +26,7 @@ class Entrance:
     Args:
         factory: makes the inner protocol of who has come in.
         buffer: what the loop reads into; it may be shared with everyone else on the same loop.
-        has_room: whether one more may begin a handshake.
+        admits: whether somebody from an address may begin; not asked again where a listener has done so.
     """
 
     def __init__(
@@ -34,12 +34,12 @@ class Entrance:
         terms: Terms,
         factory: Callable[[Peer | None], Inner],
         buffer: memoryview,
-        has_room: Callable[[], bool] = lambda: True,
+        admits: Callable[[str], bool] = lambda host: True,
     ) -> None:
         self.terms = terms
         self.factory = factory
         self.buffer = buffer
-        self.has_room = has_room
+        self.admits = admits
         self.waiting: set[Handshake] = set()
         self.notes = Notes(log, time.monotonic)
 
@@ -80,7 +80,8 @@ class Handshake(asyncio.BufferedProtocol):
             self._deadline if self._deadline is not None else loop.time() + self._entrance.terms.timeout_s
         )
         self._timer = loop.call_at(deadline, self.abort)
-        if self._entrance.has_room():
+        host = (transport.get_extra_info("peername") or ("",))[0]
+        if self._peer is not None or self._entrance.admits(host):
             self._entrance.waiting.add(self)
         else:
             self.abort()

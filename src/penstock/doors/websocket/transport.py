@@ -46,6 +46,23 @@ class Inner(Protocol):
     def connection_lost(self, error: Exception | None, /) -> None: ...
 
 
+class Nobody:
+    """The inner protocol of a connection that has told its own that it is over."""
+
+    def connection_made(self, transport: asyncio.BaseTransport, /) -> None: ...
+
+    def data_received(self, data: bytes, /) -> None: ...
+
+    def pause_writing(self) -> None: ...
+
+    def resume_writing(self) -> None: ...
+
+    def connection_lost(self, error: Exception | None, /) -> None: ...
+
+
+NOBODY = Nobody()
+
+
 class WebSocketTransport(asyncio.BufferedProtocol, asyncio.Transport):
     """One connection after its handshake; `start` begins it.
 
@@ -113,8 +130,13 @@ class WebSocketTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._has_said_close = self._is_deaf = True
         if self._timer is not None:
             self._timer.cancel()
-        self._inner.connection_lost(error)
+        self._end_inner(error)
         self._socket = GONE
+
+    def _end_inner(self, error: Exception | None) -> None:
+        """Tell the inner protocol, once, that nothing it writes goes anywhere any more."""
+        inner, self._inner = self._inner, NOBODY
+        inner.connection_lost(error)
 
     def pause_writing(self) -> None:
         self._is_full = True
@@ -159,6 +181,7 @@ class WebSocketTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._is_deaf = True
         hang_up(self._socket)
         self._limit_closing()
+        self._end_inner(None)
 
     # The inner protocol's transport
 

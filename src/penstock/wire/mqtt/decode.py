@@ -43,11 +43,11 @@ from penstock.wire.mqtt.reasons import (
 RESERVED_FLAGS: dict[int, int] = {PacketType.PUBREL: 2, PacketType.SUBSCRIBE: 2, PacketType.UNSUBSCRIBE: 2}
 
 # The reason codes that each packet may carry; MQTT-3.2.2-8 and the like for the other packets.
-_CONNACK_REASONS = frozenset(
+CONNACK_REASONS = frozenset(
     {0x00, 0x80, 0x81, 0x82, 0x83, 0x84, 0x85, 0x86, 0x87, 0x88, 0x89, 0x8A, 0x8C, 0x90, 0x95, 0x97, 0x99}
     | {0x9A, 0x9B, 0x9C, 0x9D, 0x9F}
 )
-_CONNACK_REASONS_311 = frozenset(ReturnCode)
+CONNACK_REASONS_311 = frozenset(ReturnCode)
 _ACK_REASONS = frozenset({0x00, 0x10, 0x80, 0x83, 0x87, 0x90, 0x91, 0x97, 0x99})
 _RELEASE_REASONS = frozenset({0x00, 0x92})
 _SUBACK_REASONS = frozenset({0, 1, 2, 0x80, 0x83, 0x87, 0x8F, 0x91, 0x97, 0x9E, 0xA1, 0xA2})
@@ -149,7 +149,7 @@ def _connack(first: int, body: Body, version: Version) -> ConnAck:
     flags = body.byte()
     if flags & ~1:
         raise MalformedPacket("acknowledge flags")
-    reason = _reason(body, _CONNACK_REASONS if version is Version.V5 else _CONNACK_REASONS_311)
+    reason = _reason(body, CONNACK_REASONS if version is Version.V5 else CONNACK_REASONS_311)
     if flags and reason:
         raise ProtocolViolation("session present in a refusal")  # MQTT-3.2.2-6, 3.2.2-4 of 3.1.1
     return ConnAck(bool(flags), reason, _properties(body, version, In.CONNACK))
