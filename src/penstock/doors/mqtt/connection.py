@@ -166,6 +166,7 @@ class Connection(asyncio.BufferedProtocol):
         finally:
             self.door.on_lost(self)
             self._transport = GONE
+            self.gate = Gate(GONE)
 
     def pause_writing(self) -> None:
         self._is_full = True
