@@ -34,17 +34,20 @@ class Traits(Struct, frozen=True):
     """A message that carries no wishes of its own needs nothing but ring and audience."""
 
 
-class Topic(Struct, eq=False):
+class Topic:
     """One topic of the topic space."""
 
-    name: str
-    traits: Traits
-    sequence: int = 0
-    ring: Ring | None = None
-    retained: Value | None = None
-    audience: Audience = NOBODY
-    version: int = STALE  # of the router, when `audience` was found
-    gone_offset: int = 0  # of a value that stood for the ring until it expired
+    __slots__ = ("audience", "gone_offset", "name", "retained", "ring", "sequence", "traits", "version")
+
+    def __init__(self, name: str, traits: Traits) -> None:
+        self.name = name
+        self.traits = traits
+        self.sequence = 0
+        self.ring: Ring | None = None
+        self.retained: Value | None = None
+        self.audience: Audience = NOBODY
+        self.version = STALE  # of the router, when `audience` was found
+        self.gone_offset = 0  # of a value that stood for the ring until it expired
 
     @property
     def runs(self) -> list[Run]:

@@ -51,7 +51,7 @@ class Subscribing:
         session.subscriptions[filter] = subscription
         self._node.counters.subscriptions_added += old is None
         self._node.save(session)
-        if share is None and retained and (old is None or retained_if_known) and len(self._node.retained):
+        if share is None and retained and (old is None or retained_if_known) and self._may_have_value(inner):
             self._send_retained(session, inner, form.as_retained())
         elif session.backlog and filter in session.backlog:
             session.backlog[filter].form = form.as_retained()  # MQTT-3.8.4-4: replacing it loses nothing
@@ -98,6 +98,10 @@ class Subscribing:
     def _note_unserved(self, group: SharedGroup) -> None:
         for run, _ in group.owed.take(group.owed.bytes + 1):
             self._node.ledger.add(run, group.filter, Reason.SESSION_ENDED)
+
+    def _may_have_value(self, filter: str) -> bool:
+        """Without values of clients only the server's own are left, which are all below `$`."""
+        return bool(self._node.retained.of_clients) or filter.startswith("$")
 
     def _send_retained(self, session: Session, filter: str, form: Form) -> None:
         """Queue retained values; they leave in chunks, as the socket takes them."""
