@@ -74,7 +74,8 @@ class Wheel:
         second, known = ceil(when), self._seconds.get(dated)
         if known is not None and known <= second:
             return
-        self.discard(dated)
+        if known is not None:
+            self.discard(dated)
         self._seconds[dated] = second
         self._buckets.setdefault(second, set()).add(dated)
         if not self._is_turning:

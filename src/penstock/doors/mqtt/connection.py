@@ -19,7 +19,7 @@ from penstock.core.sessions import Ending, Session
 from penstock.doors.base import GONE, Peer
 from penstock.doors.mqtt.answers import ENDINGS, Answer, encode_within, ends_connection, in_words, reason_of
 from penstock.doors.mqtt.forms import MqttForm, form_of
-from penstock.doors.mqtt.gate import Gate, Why
+from penstock.doors.mqtt.gate import NO_GATE, Gate, Why
 from penstock.doors.mqtt.handlers import HANDLERS, on_unexpected
 from penstock.doors.mqtt.intake import Intake
 from penstock.doors.mqtt.resending import Resending
@@ -166,7 +166,7 @@ class Connection(asyncio.BufferedProtocol):
         finally:
             self.door.on_lost(self)
             self._transport = GONE
-            self.gate = Gate(GONE)
+            self.gate = NO_GATE
 
     def pause_writing(self) -> None:
         self._is_full = True

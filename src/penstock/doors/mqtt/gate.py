@@ -3,6 +3,8 @@
 import asyncio
 from enum import IntFlag, auto
 
+from penstock.doors.base import GONE
+
 
 class Why(IntFlag):
     """What keeps a gate shut."""
@@ -31,7 +33,7 @@ class Gate:
 
     def is_shut_by(self, why: Why) -> bool:
         """Whether this is among the reasons."""
-        return why in self._reasons
+        return bool(self._reasons) and why in self._reasons
 
     def shut(self, why: Why) -> None:
         """Do not read until this reason is gone."""
@@ -41,10 +43,16 @@ class Gate:
 
     def open(self, why: Why) -> None:
         """This is no reason any more."""
-        before, self._reasons = self._reasons, self._reasons & ~why
-        if before and not self._reasons and not self._transport.is_closing():
+        if not self._reasons:  # as nearly always, and flags are slow to reckon with
+            return
+        self._reasons &= ~why
+        if not self._reasons and not self._transport.is_closing():
             self._transport.resume_reading()
 
     def open_wide(self) -> None:
         """There is no reason any more."""
         self.open(~NOTHING)
+
+
+NO_GATE = Gate(GONE)
+"""That of every connection that is over."""
