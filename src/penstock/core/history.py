@@ -125,7 +125,7 @@ class History:
     def _reason(self, topic: Topic) -> Reason:
         if topic.traits.is_kept:
             return Reason.RETENTION
-        if not topic.traits.ring_messages:
+        if not topic.traits.has_ring:
             return Reason.NEVER_STORED
         # Without a ring its only message was a retained value, which stayed until it expired.
         return Reason.EXPIRED if topic.ring is None and topic.gone_offset else Reason.EVICTED

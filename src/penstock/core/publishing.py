@@ -105,7 +105,7 @@ class Publishing:
         if run.ttl or traits.ttl:
             run.expires_at = self._node.clock.monotonic() + (run.ttl or traits.ttl)
         if run.shape.retain:
-            if topic.retained is not None and topic.ring is None:
+            if topic.retained is not None and topic.ring is None and traits.has_ring:
                 self._topics.make_ring(topic, before=run.sequence)  # while the value is there
             self._retain(topic, run)
         return self._node.log.append(run) if traits.is_kept else None

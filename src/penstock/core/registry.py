@@ -33,6 +33,11 @@ class Traits(Struct, frozen=True):
     is_plain: bool
     """A message that carries no wishes of its own needs nothing but ring and audience."""
 
+    @property
+    def has_ring(self) -> bool:
+        """The last messages are kept at all."""
+        return bool(self.ring_messages and self.ring_bytes)
+
 
 class Topic:
     """One topic of the topic space."""
@@ -54,7 +59,8 @@ class Topic:
         """The last messages. A retained value that is the only one so far stands for a ring."""
         if self.ring is not None:
             return self.ring.runs()
-        return [] if self.retained is None else [self.retained.run(self.name)]
+        is_kept = self.retained is not None and self.traits.has_ring
+        return [self.retained.run(self.name)] if is_kept and self.retained is not None else []
 
     @property
     def is_unused(self) -> bool:
@@ -112,8 +118,9 @@ class Registry(dict[str, Topic]):
 
         Most topics with a retained value never get a second message, so only that one makes the ring.
         """
-        is_value = run.shape.retain and run.count == 1 and topic.retained is not None
-        if not (is_value and topic.traits.ring_messages and topic.traits.ring_bytes):
+        if not topic.traits.has_ring:
+            topic.gone_offset = run.offset + run.count - 1
+        elif not (run.shape.retain and run.count == 1 and topic.retained is not None):
             self.make_ring(topic, before=run.sequence).append(run)
 
     def make_ring(self, topic: Topic, before: int) -> Ring:
