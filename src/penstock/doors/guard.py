@@ -1,4 +1,4 @@
-"""How many connections one address may have and make, before anything is read from them.
+"""How many connections one address may have and make; what has to shake hands first counts when it is done.
 
 All doors share one guard. It counts by what a stranger cannot change at will: an IPv4 address, or the
 /64 network of an IPv6 one. What it remembers is bounded, whoever comes: open connections are counted as

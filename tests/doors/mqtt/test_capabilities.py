@@ -165,3 +165,10 @@ async def test_name_that_is_no_level_of_a_topic_gets_no_response_topics(peers: P
     asked = PacketProperties(request_response_information=1)
     peer = await peers.connect(f"{name}/#", properties=asked)
     assert peer.connack.properties.response_information is None
+
+
+async def test_name_that_leaves_no_room_for_response_topics_comes_in_without(peers: Peers, name: str) -> None:
+    asked = PacketProperties(request_response_information=1)
+    peer = await peers.connect(name + "x" * 65_000, properties=asked)
+    assert peer.connack.properties.response_information is None
+    assert await peer.fence() == []

@@ -56,3 +56,13 @@ async def test_others_are_not_slowed_down(limited: RunningServer, peers: Peers, 
     busy, other = await peers.connect(port=limited.port), await peers.connect(port=limited.port)
     await busy.send(*(Publish(name, b"x") for _ in range(10 * BURST)))
     assert await other.publish(name, b"y") == ReasonCode.NO_MATCHING_SUBSCRIBERS
+
+
+async def test_coming_again_does_not_fill_the_bucket(limited: RunningServer, peers: Peers, name: str) -> None:
+    replies: list[int] = []
+    for _ in range(4):
+        peer = await peers.connect(name, port=limited.port)
+        await peer.send(*(Publish(name, b"", 1, packet_id=n) for n in range(1, BURST + 1)))
+        replies += [(await peer.receive(PubAck)).reason for _ in range(BURST)]
+        await peer.leave()
+    assert replies.count(ReasonCode.QUOTA_EXCEEDED) > BURST
