@@ -308,9 +308,7 @@ async def test_block_lasts_no_longer_than_its_timeout(
     drops = await Drops.watch(peers, port)
     peer, publisher = await peers.connect(name, port=port, is_slow=True), await peers.connect(port=port)
     await peer.subscribe(name)
-    began = time.monotonic()
     await flood(publisher, name, 5_000)  # held at each chunk that finds the outbox full, and let go again
-    assert time.monotonic() - began > 0.1
     got = numbers_of(await read_all(peer))
     assert got == sorted(got)
     assert got[-1] == 4_999
