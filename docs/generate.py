@@ -16,6 +16,7 @@ from msgspec.structs import fields
 
 from penstock.config import PRESETS, Settings
 from penstock.config.keys import Key, describe, keys_of, known_keys
+from penstock.config.load import CAPTURED_ON_DISK
 from penstock.config.sources import variable_of
 from penstock.core.settings import TopicRule
 
@@ -33,6 +34,10 @@ An unknown key or variable, a value of the wrong type and a value out of range a
 key. Sizes in bytes may be written with K, M, G or T (powers of 1024): `50M`.
 """
 TOP_LEVEL = "Keys without a section."
+CONDITIONAL_DEFAULTS = {
+    "log.capture": f"empty; with `data_dir` {', '.join(f'`{filter}`' for filter in CAPTURED_ON_DISK)}",
+}
+"""What a default is where it depends on another setting."""
 
 
 def configuration_page() -> str:
@@ -67,6 +72,8 @@ def _table(struct: type[msgspec.Struct], prefix: str) -> str:
 
 
 def _default(key: Key, field: msgspec.structs.FieldInfo) -> str:
+    if key.name in CONDITIONAL_DEFAULTS:
+        return CONDITIONAL_DEFAULTS[key.name]
     if field.required:
         return "required"
     value: Any = field.default

@@ -120,6 +120,43 @@ def test_core_is_told_its_part(file: Path) -> None:
     assert (core.ring.messages, core.default_ttl_ms) == (7, 9)
 
 
+# The data directory
+
+
+def test_without_a_data_directory_nothing_is_kept() -> None:
+    settings = load().settings
+    assert (settings.data_dir, settings.durability, settings.log.capture) == (None, "fsync", ())
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"environ": {"PENSTOCK_DATA_DIR": "data"}},
+        {"flags": {"data_dir": "data"}},
+    ],
+)
+def test_with_a_data_directory_the_log_keeps_everything(source: dict[str, Any]) -> None:
+    loaded = load(**source)
+    assert loaded.settings.data_dir == "data"
+    assert core_settings(loaded.settings).log.capture == ("#", "$penstock/#")
+    assert loaded.origins["log.capture"] == "default with data_dir"
+
+
+@pytest.mark.parametrize(("text", "capture"), [("[a/#]", ("a/#",)), ("[]", ())])
+def test_what_the_log_keeps_can_be_said(file: Path, text: str, capture: tuple[str, ...]) -> None:
+    file.write_text(f"data_dir: data\nlog:\n  capture: {text}\n")
+    loaded = load(file)
+    assert loaded.settings.log.capture == capture
+    assert loaded.origins["log.capture"] == f"{file}:3"
+
+
+def test_a_data_directory_that_is_switched_off_again_changes_nothing(file: Path) -> None:
+    file.write_text("data_dir: data\n")
+    loaded = load(file, flags={"data_dir": "off"})
+    assert loaded.settings == Settings()
+    assert loaded.origins["log.capture"] == "default"
+
+
 # Words
 
 
@@ -243,6 +280,8 @@ def test_anchors_and_merges_keep_working(file: Path) -> None:
             "logging.level: expected one of debug, info, warning, error, got 'loud'",
         ),
         ("mqtt: {policy: x}\n", "mqtt.policy: expected one of drop-oldest, drop-newest, block, disconnect"),
+        ("data_dir: ''\n", "data_dir: expected text that is not empty, or off, got ''"),
+        ("durability: always\n", "durability: expected one of fsync, os, memory, got 'always'"),
         ("log: {capture: [1]}\n", "log.capture: expected a list of texts"),
         ("a: 1\nhost: x\na: 2\n", "penstock.yaml:3: 'a' is given twice, first on line 1"),
         ("mqtt:\n  port: 1\n  port: 2\n", "penstock.yaml:3: 'port' is given twice, first on line 2"),

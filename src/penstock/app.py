@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from secrets import token_hex
+from typing import TYPE_CHECKING
 
 import structlog
 from msgspec.structs import asdict
@@ -16,13 +17,18 @@ from penstock.config import Settings, core_settings
 from penstock.core.access import Access, FileAccess, OpenAccess
 from penstock.core.broker import Broker
 from penstock.core.clock import Clock, SystemClock
+from penstock.core.ports import Log, StateStore
 from penstock.core.reporting import Reporting
 from penstock.doors.base import Door
 from penstock.doors.guard import Guard
 from penstock.doors.mqtt.door import MqttDoor
 from penstock.doors.tls import Certificates
 from penstock.errors import InvalidConfig
+from penstock.storage.extra import require_extra
 from penstock.storage.memory import MemoryLog, MemoryStateStore
+
+if TYPE_CHECKING:
+    from penstock.storage.disk.log import DiskLog
 
 log = structlog.get_logger("penstock")
 
@@ -30,6 +36,8 @@ GARBAGE_THRESHOLD = 50_000
 """Runs are not tracked by the garbage collector; what is left rarely forms cycles."""
 LOSSES_INTERVAL_S = 10.0
 """How often the log says what subscribers lost; who wants to know each listens to `$penstock/drops`."""
+RETENTION_INTERVAL_S = 10.0
+"""How often the log is asked whether something has to leave."""
 DRAIN_INTERVAL_S = 0.05
 """How often a server that stops looks whether everything has left."""
 
@@ -44,18 +52,18 @@ class Server:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self.node_id = settings.node_id or f"node-{token_hex(4)}"
         core = core_settings(settings)
-        self.broker = Broker(
-            core,
-            build_access(settings),
-            MemoryLog(core.log.memory_bytes),
-            MemoryStateStore(),
-            self._clock,
-            self._loop,
-            self.node_id,
-        )
+        access = build_access(settings)
+        self._certificates = Certificates.load(settings.tls)
+        self._disk = self._open_disk()  # last of all that may refuse, because it has to be closed again
+        if self._disk is None:
+            stores: tuple[Log, StateStore] = MemoryLog(core.log.memory_bytes), MemoryStateStore()
+        else:
+            stores = self._disk, self._disk.state
+        self.broker = Broker(core, access, *stores, self._clock, self._loop, self.node_id)
+        if self._disk is not None:
+            self._disk.holds.on_change = self.broker.commit_soon
         self._reporting = Reporting(self.broker, self._clock, __version__)
         self._guard = Guard(settings.connections, self._clock)
-        self._certificates = Certificates.load(settings.tls)
         self.mqtt = MqttDoor(
             settings.mqtt,
             self.broker,
@@ -66,6 +74,26 @@ class Server:
             guard=self._guard,
         )
         self.doors: list[Door] = [self.mqtt] if self.mqtt.is_wanted else []
+
+    def _open_disk(self) -> "DiskLog | None":
+        """The log and the state in the data directory, if there is one.
+
+        Raises:
+            InvalidConfig: it cannot be used.
+        """
+        if self.settings.data_dir is None:
+            return None
+        require_extra()
+        from penstock.storage.disk.log import DiskLog  # noqa: PLC0415 - heavy, and not needed without one
+
+        return DiskLog(
+            Path(self.settings.data_dir),
+            self._loop,
+            self._clock,
+            node_id=self.node_id,
+            durability=self.settings.durability,
+            settings=self.settings.log,
+        )
 
     async def start(self) -> None:
         """Open every door.
@@ -83,9 +111,12 @@ class Server:
             except InvalidConfig:
                 for opened in self.doors:
                     await opened.close()
+                self._close_disk()
                 raise
         self._repeat("reap", self.settings.reaper_interval_ms / 1000, self._reap)
         self._repeat("losses", LOSSES_INTERVAL_S, self._tell_losses)
+        if self._disk is not None:
+            self._repeat("retention", RETENTION_INTERVAL_S, self._trim)
         if self._certificates is not None and self.settings.tls.check_interval_s:
             self._repeat("certificates", self.settings.tls.check_interval_s, self._renew_certificates)
         for door in self.doors:
@@ -99,13 +130,27 @@ class Server:
         for door in self.doors:
             await door.close()
         self.broker.stop()
-        while not self.broker.is_drained and time.monotonic() < deadline:
+        while not self._is_drained and time.monotonic() < deadline:
             await asyncio.sleep(DRAIN_INTERVAL_S)
         self.broker.close()
         self._tell_losses()
         for door in self.doors:
             await door.finish(max(deadline - time.monotonic(), 0.1))
+        self.broker.tick.flush()  # what the last of them left goes into the last commit
+        self._close_disk()
         log.info("stopped", **{key: value for key, value in self.broker.counters.snapshot().items() if value})
+
+    @property
+    def _is_drained(self) -> bool:
+        return self.broker.is_drained and (self._disk is None or self._disk.is_idle)
+
+    def _close_disk(self) -> None:
+        if self._disk is not None:
+            self._disk.close()
+
+    def _trim(self) -> None:
+        assert self._disk is not None
+        self._disk.trim(self.broker.owed_from)
 
     def reload(self) -> None:
         """Read certificates, passwords and rights again; what they say counts from now on."""
@@ -154,6 +199,8 @@ class Server:
 
     def _reap(self) -> None:
         self.broker.reap()
+        if self._disk is not None:
+            self._disk.reap()
         refusals = self._guard.reap() if self._guard.is_needed else None
         if refusals is not None:
             log.warning("connections refused by address", **asdict(refusals))

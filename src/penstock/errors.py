@@ -58,9 +58,21 @@ class QuotaExceeded(PenstockError):
 
 
 class InvalidCursor(PenstockError):
-    """A cursor that cannot be read, or that names another log."""
+    """A cursor that cannot be read, that names another log, or whose place has left the log."""
 
     code = "invalid-cursor"
+
+
+class InvalidHold(PenstockError):
+    """The name or the lapse time of a hold breaks a rule."""
+
+    code = "invalid-hold"
+
+
+class UnknownHold(PenstockError):
+    """There is no hold of that name, or it has lapsed."""
+
+    code = "unknown-hold"
 
 
 class StorageUnavailable(PenstockError):

@@ -2,7 +2,8 @@
 
 A run is what a message is while it moves: a slab of bytes as they arrived, with where each payload
 lies in it, and the stamps that core gives it once. Everything here is a `msgspec.Struct` because the
-hot path builds one object per run and nothing else.
+hot path builds one object per run and nothing else. `Run` and `Shape` are arrays when encoded, because the
+log stores them as they are: a change of their fields is a change of its format.
 """
 
 from enum import StrEnum
@@ -65,7 +66,7 @@ class Properties(Struct, frozen=True, gc=False, omit_defaults=True):
     user: tuple[tuple[str, str], ...] = ()
 
 
-class Shape(Struct, frozen=True, gc=False):
+class Shape(Struct, frozen=True, gc=False, array_like=True):
     """What the bytes of a run look like and how they were sent. Shapes are few and compared by identity.
 
     `layout` names the framing of the slab ("" for bare payloads). Runs of one shape may be joined
@@ -93,7 +94,7 @@ _SHAPES = {
 }
 
 
-class Run(Struct, gc=False):
+class Run(Struct, gc=False, array_like=True):
     """Consecutive publishes of one sender with the same topic and flags.
 
     The slab holds `count` frames of `stride` bytes; each frame's payload starts at `head`. Core fills

@@ -16,11 +16,12 @@ import typer
 from typer.testing import CliRunner
 
 from penstock.cli.bench import bench
+from penstock.cli.bench.brokers import Broker
 from penstock.cli.bench.load import LoadGenerator, build_generator
 from penstock.cli.bench.machine import Machine
 from penstock.cli.bench.measurement import Measurement
 from penstock.cli.bench.packages import find
-from penstock.cli.bench.peers import PEERS, Broker, choose_peers
+from penstock.cli.bench.peers import PEERS, choose_peers
 from penstock.cli.bench.problems import BenchError, WrongOption
 from penstock.cli.bench.report import Result, Row, Verdict, make_rows
 from penstock.cli.bench.scenarios import QUICK, SCENARIOS, choose
@@ -30,7 +31,7 @@ from penstock.cli.bench.targets import Target, parse_target
 needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="the load generator needs gcc")
 needs_mosquitto = pytest.mark.skipif(find("mosquitto") is None, reason="mosquitto is not installed")
 
-MACHINE = Machine("Some CPU", 2, "Linux 6", "CPython 3.11", "0.21", 0.0)
+MACHINE = Machine("Some CPU", 2, "Linux 6", "CPython 3.11", "0.21", 0.0, "some disk")
 
 
 def rates(*values: float) -> list[Measurement]:
@@ -47,7 +48,6 @@ def result_of(row: Row, runs: dict[str, list[Measurement]]) -> Result:
         when="today",
         machine=MACHINE,
         versions=dict.fromkeys(runs, "1.0"),
-        baseline="mosquitto",
         repeat=3,
         duration_s=1.5,
         warm_s=0.4,
@@ -148,7 +148,7 @@ def test_goal_is_not_judged_without_a_baseline_or_without_penstock() -> None:
     assert [alone.verdicts[0].is_met, absent.verdicts[0].is_met] == [None, None]
 
 
-def test_every_figure_has_the_goal_of_the_first_release() -> None:
+def test_every_figure_has_its_goal() -> None:
     goals = {
         f"{name} {figure.label}": [(goal.sign, goal.limit, goal.against) for goal in figure.goals]
         for name, scenario in SCENARIOS.items()
@@ -170,7 +170,27 @@ def test_every_figure_has_the_goal_of_the_first_release() -> None:
         "idle bytes/connection": [("<=", 6144, None)],
         "idle connects/s": [(">=", 0.4, "mosquitto")],
         "disconnects broker CPU s": [("<", 1, None)],
+        "durable acknowledged/s": [(">=", 0.5, "penstock"), (">=", 5, "mosquitto-saving")],
+        "durable_alone acknowledged/s": [(">=", 0.5, "penstock")],
+        "durable_one acknowledged/s": [],
+        "log_read rows/s per core": [(">=", 1_000_000, None)],
+        "log_read rows/s per core, not sealed": [],
+        "log_start s to the first CONNACK": [("<", 3, None)],
+        "log_start ms to read the tail": [("<", 50, None)],
+        "owed bytes/delivery": [("<=", 16, None)],
+        "owed s until they have everything": [("<=", 15, None)],
+        "restart s to the first CONNACK": [("<", 1, None)],
     }
+
+
+def test_durable_rates_are_judged_with_a_data_directory_against_memory_and_a_saving_peer() -> None:
+    def acked(value: float) -> list[Measurement]:
+        return [Measurement(acked_per_s=value, lost=0)]
+
+    brokers = {"penstock": acked(100), "penstock-fsync": acked(60), "mosquitto-saving": acked(20)}
+    [row] = make_rows([SCENARIOS["durable"]], {"durable": brokers})
+    assert [(verdict.reached, verdict.is_met) for verdict in row.verdicts] == [(0.6, True), (3.0, False)]
+    assert row.summaries["penstock"].ratio == 5.0
 
 
 # Notes and tables
@@ -199,6 +219,24 @@ def test_markdown_has_value_ratio_goal_verdict_and_flag_in_one_line() -> None:
     assert "uvloop 0.21" in text
 
 
+def test_each_contest_has_a_table_with_its_own_brokers() -> None:
+    runs = {
+        "one2one": {"penstock": rates(200), "mosquitto": rates(100)},
+        "durable_one": {"penstock-fsync": [Measurement(acked_per_s=50)], "mosquitto-saving": []},
+        "restart": {"penstock": [Measurement(start_s=0.5, size="7 messages")]},
+    }
+    rows = make_rows([SCENARIOS[name] for name in runs], runs)
+    versions = dict.fromkeys(("penstock", "mosquitto", "penstock-fsync", "mosquitto-saving"), "1.0")
+    text = render_markdown(
+        msgspec.structs.replace(result_of(rows[0], {}), versions=versions, rows=rows, runs=runs)
+    )
+    assert "| scenario | figure | penstock | mosquitto | goal | reached |" in text
+    assert "| scenario | figure | penstock-fsync | mosquitto-saving | goal | reached |" in text
+    assert "| scenario | figure | penstock | goal | reached |" in text
+    assert "- restart: with 7 messages" in text
+    assert "data on some disk" in text
+
+
 def test_raw_result_survives_a_round_trip_through_json() -> None:
     runs = {"penstock": rates(10, 20), "mosquitto": [Measurement(error="gone")]}
     result = result_of(only_row("mixed", **runs), runs)
@@ -211,12 +249,14 @@ def test_raw_result_survives_a_round_trip_through_json() -> None:
 # Options
 
 
-def test_scenarios_that_need_fresh_brokers_come_last() -> None:
-    assert [scenario.name for scenario in choose("disconnects,mixed,idle,fanout,mixed")] == [
+def test_scenarios_that_need_fresh_brokers_or_a_disk_come_last() -> None:
+    assert [scenario.name for scenario in choose("restart,durable,disconnects,mixed,idle,fanout,mixed")] == [
         "mixed",
         "fanout",
         "disconnects",
         "idle",
+        "durable",
+        "restart",
     ]
 
 

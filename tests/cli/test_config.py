@@ -76,6 +76,16 @@ def test_show_tells_every_origin(
     assert sum("  # " in line for line in lines) == len(known_keys())
 
 
+def test_show_tells_what_a_data_directory_changes(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_DATA_DIR", "data")
+    assert run("config", "show", "--origin") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert 'data_dir: "data"  # environment PENSTOCK_DATA_DIR' in lines
+    assert '  capture: ["#","$penstock/#"]  # default with data_dir' in lines
+
+
 def test_show_as_json_is_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("config", "show", "-o", "json") == 0
     assert msgspec.json.decode(capsys.readouterr().out, type=Settings) == Settings()

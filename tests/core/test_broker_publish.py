@@ -1,19 +1,16 @@
 """Publishing: stamps, one write per subscriber and turn, topic rules, and what is refused."""
 
-import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from penstock.core.access import FileAccess
-from penstock.core.ports import Ticket
 from penstock.core.ring import RUN_BYTES
 from penstock.core.settings import CoreSettings, LogSettings, OutboxSettings, TopicLimits, TopicRule
 from penstock.errors import InvalidTopic, NotAuthorized, PenstockError, QuotaExceeded, StorageUnavailable
 from penstock.model import NEVER, Policy, Run
-from penstock.storage.memory import MemoryLog
-from penstock.testing import PlainForm, Stage, make_run, payloads_of
+from penstock.testing import Disk, PlainForm, Stage, make_run, payloads_of
 
 
 class CountedForm(PlainForm, frozen=True, kw_only=True, dict=True):
@@ -342,14 +339,14 @@ def test_there_may_be_only_so_many_topics() -> None:
 # Topic rules
 
 
-def test_a_rule_gives_its_topics_a_ring_of_their_own_size() -> None:
+async def test_a_rule_gives_its_topics_a_ring_of_their_own_size() -> None:
     stage = stage_with(TopicRule(filter="small/#", ring_messages=2))
     sender = stage.client("s")
     for payload in (b"1", b"2", b"3"):
         sender.publish("small/a", payload)
         sender.publish("other", payload)
-    assert [run.payload() for run in stage.broker.history.last("small/a", 9)] == [b"2", b"3"]
-    assert [run.payload() for run in stage.broker.history.last("other", 9)] == [b"1", b"2", b"3"]
+    assert [run.payload() for run in await stage.broker.history.last("small/a", 9)] == [b"2", b"3"]
+    assert [run.payload() for run in await stage.broker.history.last("other", 9)] == [b"1", b"2", b"3"]
 
 
 def test_a_rule_gives_a_lifetime_to_messages_that_bring_none() -> None:
@@ -369,11 +366,11 @@ def test_the_first_rule_that_sets_a_value_wins() -> None:
     assert (traits.ring_messages, traits.ttl) == (1, 1.0)
 
 
-def test_the_lifetime_of_a_long_run_holds_for_what_a_small_ring_keeps_of_it() -> None:
+async def test_the_lifetime_of_a_long_run_holds_for_what_a_small_ring_keeps_of_it() -> None:
     stage = stage_with(TopicRule(filter="a", ttl_ms=1_000, ring_bytes=RUN_BYTES + 2))
     stage.client("s").publish("a", b"1", b"2", b"3", b"4")
     stage.clock.advance(2.0)
-    chunk = stage.broker.history.since_sequence("a", 0)
+    chunk = await stage.broker.history.since_sequence("a", 0)
     assert chunk.runs == ()
     assert [(m.first, m.last, str(m.reason)) for m in chunk.statement.missing] == [
         (1, 2, "evicted"),
@@ -478,27 +475,22 @@ def test_a_publish_is_settled_after_the_flush_of_its_turn() -> None:
 
 
 def test_a_kept_publish_has_a_ticket_of_the_log() -> None:
-    stage = Stage(CoreSettings(log=LogSettings(capture=("kept/#",))))
+    stage = Stage(CoreSettings(log=LogSettings(capture=("kept/#",))), disk=Disk())
     sender = stage.client("s")
     assert sender.publish("other", b"x").ticket is None
     ticket = sender.publish("kept/a", b"1", b"2").ticket
     assert ticket is not None
-    assert ticket.offset == 3
-    assert [payloads_of(run) for run in stage.log.read(0, 1000).runs] == [[b"1", b"2"]]
+    assert not stage.log.is_committed(ticket)
+    stage.settle()
+    assert stage.log.is_committed(ticket)
+    assert [payloads_of(run) for run in stage.log.load((2, 3)).values()] == [[b"1"], [b"2"]]
 
 
-class FailingLog(MemoryLog):
-    """A log whose commits fail."""
-
-    def committed(self, ticket: Ticket) -> "asyncio.Future[None]":
-        commit: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        commit.set_exception(StorageUnavailable("disk full"))
-        return commit
-
-
-async def test_a_publish_whose_commit_failed_is_told_so_and_not_acknowledged() -> None:
-    stage = Stage(CoreSettings(log=LogSettings(capture=("#",))), log=FailingLog(1_000_000))
-    told: list[BaseException | None] = []
+def test_a_publish_whose_commit_failed_is_told_so_and_not_acknowledged() -> None:
+    disk = Disk()
+    stage = Stage(CoreSettings(log=LogSettings(capture=("#",))), disk=disk)
+    told: list[Exception | None] = []
+    disk.is_full = True
     stage.broker.when_settled(stage.client("s").publish("a", b"x", qos=1).ticket, told.append)
-    await asyncio.sleep(0)
+    stage.settle()
     assert [type(failure) for failure in told] == [StorageUnavailable]

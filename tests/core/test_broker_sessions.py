@@ -5,11 +5,11 @@ from time import perf_counter
 import pytest
 
 from penstock.core.broker import DROPS_TOPIC
-from penstock.core.node import SessionRecord
+from penstock.core.records import SessionRecord
 from penstock.core.settings import CoreSettings, OutboxSettings, SessionSettings
 from penstock.errors import QuotaExceeded, ShuttingDown
 from penstock.model import Policy
-from penstock.testing import Client, Stage, as_tagged
+from penstock.testing import Client, Disk, Stage, as_tagged
 
 
 def numbers(first: int, last: int) -> list[bytes]:
@@ -117,7 +117,7 @@ def test_a_session_without_expiry_ends_with_its_connection() -> None:
 
 
 def test_a_session_expires_after_its_time() -> None:
-    stage = Stage()
+    stage = Stage(disk=Disk())
     stage.client("r", expiry=60.0).drop()
     stage.advance(59.0)
     assert "r" in stage.broker.sessions
@@ -186,7 +186,7 @@ def test_there_may_be_only_so_many_sessions() -> None:
 
 
 def test_the_state_store_knows_persistent_sessions_and_forgets_the_others() -> None:
-    stage = Stage()
+    stage = Stage(disk=Disk())
     client = stage.client("r", expiry=60.0)
     client.subscribe("a", 1)
     stage.client("s").subscribe("b")
@@ -195,6 +195,7 @@ def test_the_state_store_knows_persistent_sessions_and_forgets_the_others() -> N
     assert isinstance(record, SessionRecord)
     assert (key, list(record.subscriptions)) == ("r", ["a"])
     client.disconnect(expiry=0.0)
+    stage.settle()
     assert list(stage.state.scan("sessions")) == []
 
 

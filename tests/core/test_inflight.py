@@ -102,3 +102,24 @@ def test_only_what_came_at_qos_1_through_a_shared_group_is_taken_for_others_in_o
     assert [(run.sequence, form.group) for run, form in inflight.take_shared()] == [(1, group), (5, group)]
     assert list(inflight.entries) == [2, 3, 4]
     assert inflight.take_shared() == []
+
+
+def test_what_has_not_left_is_taken_back_with_everything_behind_it() -> None:
+    inflight = Inflight(10, moves := [])
+    for sequence in range(1, 6):
+        add(inflight, pending(sequence, level=2))
+    inflight.release(5)
+    steps = len(moves)
+    assert [each.run.sequence for each in inflight.take_from(3)] == [3, 4]
+    assert list(inflight.entries) == [1, 2, 5]
+    assert len(moves) == steps + 2
+    assert inflight.take_from(3) == []
+    assert add(inflight, pending(6)) == 6
+
+
+def test_the_first_number_is_told_and_none_if_nothing_left() -> None:
+    inflight = Inflight(10)
+    frames = [(b"", b"", make_run("a", b"x", qos=1)) for _ in range(3)]
+    assert inflight.add_all([], FORM, 1, []) == 0
+    assert inflight.add_all(frames, FORM, 1, parts := [b"before"]) == 1
+    assert inflight.add_all(frames, FORM, 1, parts) == 4

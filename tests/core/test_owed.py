@@ -1,38 +1,155 @@
-"""What an absent session still gets: a queue nobody can be held or closed for."""
+"""What an absent session still gets: a queue nobody can be held or closed for, of runs or of offsets."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from penstock.core.owed import Owed
+from penstock.core.owed import Owed, StoredOwed
 from penstock.core.policy import Decision, Limits
 from penstock.model import Policy
 from penstock.testing import PlainForm, make_run
 
 FORM = PlainForm(qos=1)
+VALUE = PlainForm(qos=1, is_retained=True)
+WIDE = Limits(1_000, 1_000_000)
 
 
-def owe(policy: Policy, count: int) -> tuple[list[int], list[int], list[Decision]]:
+def owe(kind: type[Owed], policy: Policy, count: int) -> tuple[list[int], list[int], list[Decision]]:
     """Owe single messages to a session that may be owed three; answer what was kept and what dropped."""
-    owed = Owed(Limits(3, 100))
+    owed = kind(Limits(3, 100))
     decisions, dropped = [], []
-    for sequence in range(1, count + 1):
-        decision, lost = owed.add(make_run("a", b"x", qos=1, sequence=sequence), FORM, policy)
+    for offset in range(1, count + 1):
+        decision, lost = owed.add(make_run("a", b"x", qos=1, offset=offset), FORM, policy)
         decisions.append(decision)
-        dropped += [run.sequence for run in lost]
-    return [run.sequence for run, _ in owed.take(100)], dropped, decisions
+        dropped += [run.offset for run in lost]
+    if isinstance(owed, StoredOwed):
+        return list(owed.peek(100)), dropped + owed.evicted, decisions
+    return [run.offset for run, _ in owed.take(100)], dropped, decisions
 
 
+@pytest.mark.parametrize("kind", [Owed, StoredOwed])
 @pytest.mark.parametrize("policy", [Policy.DROP_NEWEST, Policy.BLOCK, Policy.DISCONNECT])
-def test_the_newest_is_dropped_under_every_policy_that_does_not_ask_for_the_oldest(policy: Policy) -> None:
-    kept, dropped, _ = owe(policy, 5)
+def test_the_newest_is_dropped_under_every_policy_that_does_not_ask_for_the_oldest(
+    kind: type[Owed], policy: Policy
+) -> None:
+    kept, dropped, _ = owe(kind, policy, 5)
     assert (kept, dropped) == ([1, 2, 3], [4, 5])
 
 
-def test_the_oldest_is_dropped_where_the_policy_says_so() -> None:
-    kept, dropped, _ = owe(Policy.DROP_OLDEST, 5)
+@pytest.mark.parametrize("kind", [Owed, StoredOwed])
+def test_the_oldest_is_dropped_where_the_policy_says_so(kind: type[Owed]) -> None:
+    kept, dropped, _ = owe(kind, Policy.DROP_OLDEST, 5)
     assert (kept, dropped) == ([3, 4, 5], [1, 2])
 
 
+@pytest.mark.parametrize("kind", [Owed, StoredOwed])
 @pytest.mark.parametrize("policy", Policy)
-def test_nobody_is_held_and_nothing_closed_for_someone_who_is_not_there(policy: Policy) -> None:
-    _, _, decisions = owe(policy, 5)
+def test_nobody_is_held_and_nothing_closed_for_someone_who_is_not_there(
+    kind: type[Owed], policy: Policy
+) -> None:
+    _, _, decisions = owe(kind, policy, 5)
     assert not any(decision.hold or decision.close for decision in decisions)
+
+
+def stored(*offsets: int, limits: Limits = WIDE) -> StoredOwed:
+    """A list of offsets, each of a message of ten bytes."""
+    owed = StoredOwed(limits)
+    for offset in offsets:
+        owed.add(make_run("a", b"0123456789", qos=1, offset=offset), FORM, Policy.DROP_NEWEST)
+    return owed
+
+
+def test_a_run_is_as_many_offsets_as_it_has_messages() -> None:
+    owed = StoredOwed(WIDE)
+    owed.add(make_run("a", b"1", b"2", b"3", qos=1, offset=7), FORM, Policy.DROP_NEWEST)
+    assert (list(owed.peek(10)), owed.stored, len(owed), owed.first_offset) == ([7, 8, 9], 3, 3, 7)
+
+
+def test_of_a_run_that_has_no_room_the_rest_is_dropped() -> None:
+    owed = stored(1, 2, limits=Limits(4, 1_000))
+    run = make_run("a", b"1", b"2", b"3", qos=1, offset=3)
+    _, (lost,) = owed.add(run, FORM, Policy.DROP_NEWEST)
+    assert (list(owed.peek(10)), lost.offset, lost.count) == ([1, 2, 3, 4], 5, 1)
+
+
+def test_bytes_are_limited_too_and_free_again_when_messages_were_taken() -> None:
+    owed = stored(1, 2, 3, limits=Limits(100, 25))
+    assert list(owed.peek(10)) == [1, 2]
+    owed.discard(2)
+    owed.add(make_run("a", b"0123456789", qos=1, offset=4), FORM, Policy.DROP_NEWEST)
+    assert list(owed.peek(10)) == [4]
+
+
+def test_nothing_is_owed_when_all_was_taken() -> None:
+    owed = stored(1, 2)
+    assert list(owed.discard(5)) == [1, 2]
+    assert (bool(owed), owed.stored, owed.mean_bytes) == (False, 0, 0)
+    assert list(owed.discard(1)) == []
+
+
+def test_offsets_are_taken_up_to_one_whether_it_is_there_or_not() -> None:
+    owed = stored(2, 4, 6, 8)
+    assert list(owed.discard_through(5)) == [2, 4]
+    assert list(owed.discard_through(5)) == []
+    assert list(owed.discard_through(6)) == [6]
+    assert list(owed.peek(10)) == [8]
+
+
+def test_offsets_are_taken_from_the_end_too() -> None:
+    owed = stored(2, 4, 6, 8)
+    owed.discard(1)
+    assert list(owed.discard_after(5)) == [6, 8]
+    assert list(owed.discard_after(5)) == []
+    assert (list(owed.peek(10)), owed.mean_bytes) == ([4], 10)
+
+
+def test_what_was_fetched_is_owed_again_as_offsets_before_the_rest() -> None:
+    owed = stored(5, 6)
+    owed.put_back([(make_run("a", b"1", b"2", qos=1, offset=3), FORM)])
+    assert (list(owed.peek(10)), owed.messages) == ([3, 4, 5, 6], 0)
+
+
+def test_a_retained_value_is_owed_as_it_is_because_its_offset_does_not_say_that_it_was_a_value() -> None:
+    owed = stored(5)
+    values = [make_run(name, b"1", qos=1, offset=1) for name in ("a", "b")]
+    owed.put_back([(values[0], VALUE), (make_run("c", b"1", qos=1, offset=4), FORM), (values[1], VALUE)])
+    assert [run for run, _ in owed.entries()] == values
+    assert list(owed.peek(10)) == [4, 5]
+    assert len(owed) == 4
+
+
+def test_a_message_is_taken_to_weigh_what_messages_weigh_on_average() -> None:
+    owed = stored(1, 2)
+    owed.add(make_run("a", bytes(40), qos=1, offset=3), FORM, Policy.DROP_NEWEST)
+    assert owed.mean_bytes == 20
+    owed.discard(1)
+    assert owed.mean_bytes == 20
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(("add", "discard", "through", "after", "back")), st.integers(0, 40)))
+)
+def test_offsets_behave_like_a_sorted_list(steps: list[tuple[str, int]]) -> None:
+    owed, model, last = stored(), list[int](), 5_000
+    for action, amount in steps * 20:
+        if action == "add":
+            for _ in range(amount):
+                last += 1
+                owed.add(make_run("a", b"x", qos=1, offset=last), FORM, Policy.DROP_OLDEST)
+                model = [*model, last][-1_000:]
+        elif action == "discard":
+            assert list(owed.discard(amount)) == model[:amount]
+            model = model[amount:]
+        elif action == "back" and model and model[0] > amount:
+            first = model[0] - 1
+            owed.put_back([(make_run("a", b"x", qos=1, offset=first), FORM)])
+            model.insert(0, first)
+        elif model:
+            pivot = model[len(model) // 2]
+            if action == "through":
+                assert list(owed.discard_through(pivot)) == [offset for offset in model if offset <= pivot]
+                model = [offset for offset in model if offset > pivot]
+            elif action == "after":
+                assert list(owed.discard_after(pivot)) == [offset for offset in model if offset > pivot]
+                model = [offset for offset in model if offset <= pivot]
+        assert (list(owed.peek(2_000)), len(owed)) == (model, len(model))

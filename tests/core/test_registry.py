@@ -90,8 +90,15 @@ def test_a_topic_is_plain_while_its_messages_need_nothing_but_ring_and_audience(
     assert registry_of(rule).make("a").traits.is_plain == is_plain
 
 
-def test_a_topic_that_the_log_keeps_is_not_plain() -> None:
-    assert not registry_of(log=LogSettings(capture=("#",))).make("a").traits.is_plain
+def test_the_filters_of_the_log_say_which_topics_it_keeps() -> None:
+    topics = registry_of(log=LogSettings(capture=("kept/#",)))
+    assert topics.make("kept/a").traits.is_kept
+    assert not topics.make("other").traits.is_kept
+
+
+def test_a_topic_goes_on_after_the_last_sequence_that_the_log_ever_had() -> None:
+    topics = Registry(CoreSettings(), lambda name: 7)
+    assert topics.make("a").sequence == 7
 
 
 def test_a_ring_is_made_within_the_limits_of_its_topic() -> None:

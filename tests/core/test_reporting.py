@@ -4,8 +4,8 @@ import pytest
 
 from penstock.core.counters import Counters
 from penstock.core.reporting import PREFIX, Reporting
-from penstock.core.settings import CoreSettings, RetainedSettings, TopicLimits
-from penstock.testing import Stage
+from penstock.core.settings import CoreSettings, LogSettings, RetainedSettings, TopicLimits
+from penstock.testing import Disk, Stage
 
 NAMES = (
     "version",
@@ -31,8 +31,8 @@ NAMES = (
 class Told:
     """A broker that reports, and who reads it."""
 
-    def __init__(self, settings: CoreSettings | None = None) -> None:
-        self.stage = Stage(settings)
+    def __init__(self, settings: CoreSettings | None = None, disk: Disk | None = None) -> None:
+        self.stage = Stage(settings, disk=disk)
         self.counters = self.stage.broker.counters
         self.reporting = Reporting(self.stage.broker, self.stage.clock, "1.2.3")
 
@@ -55,6 +55,20 @@ def told() -> Told:
 
 def test_every_name_has_a_value_and_there_is_no_other(told: Told) -> None:
     assert sorted(told.read()) == sorted(NAMES)
+
+
+def test_a_log_that_outlives_the_server_tells_how_it_is() -> None:
+    disk = Disk()
+    told = Told(CoreSettings(log=LogSettings(capture=("#",))), disk)
+    told.stage.client("s").publish("a", b"1", b"2", qos=1)
+    told.stage.settle()
+    values = told.read()
+    assert (values["log/state"], values["log/first_offset"]) == ("ok", "1")
+    assert int(values["log/last_offset"]) >= 2
+    disk.is_full = True
+    told.stage.client("s").publish("a", b"3", qos=1)
+    told.stage.settle()
+    assert told.read()["log/state"] == "failing: the disk is full"
 
 
 def test_an_idle_server_counts_nothing_not_even_its_own_values(told: Told) -> None:

@@ -355,3 +355,13 @@ def test_a_match_costs_the_same_beside_a_hundred_thousand_filters_that_do_not() 
     assert {group.filter for group in few.match(topic)} == {group.filter for group in many.match(topic)}
     looks = count_looks(few, topic)
     assert 0 < count_looks(many, topic) <= looks + 2
+
+
+def test_an_audience_is_found_for_a_topic_that_nobody_has_used_without_making_it(board: Switchboard) -> None:
+    board.subscribe("p", "a/#")
+    found = board.router.find_audience("a/new")
+    assert board.topics.get("a/new") is None
+    assert found is board.audience("a/new")
+    board.subscribe("q", "+/new")
+    assert board.router.find_audience("a/new") is board.audience("a/new") is not found
+    assert board.router.find_audience("nobody") is NOBODY

@@ -4,12 +4,13 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.core.audience import Audience
+from penstock.core.audience import Audience, Group
 from penstock.core.registry import Registry, Topic
+from penstock.core.sessions import Options, Subscription
 from penstock.core.settings import CoreSettings, TopicRule
 from penstock.core.tick import Stretch, Tick
-from penstock.model import Run
-from penstock.testing import ManualClock, ManualScheduler, make_run
+from penstock.model import Policy, Run
+from penstock.testing import ManualClock, ManualScheduler, PlainForm, make_run, make_session
 
 RULES = (
     TopicRule(filter="batched/#", batch_size=3, batch_timeout_ms=20),
@@ -24,7 +25,8 @@ class Turns:
         self.clock = ManualClock()
         self.scheduler = ManualScheduler(self.clock)
         self.topics = Registry(CoreSettings(topics=RULES))
-        self.tick = Tick(self.clock, self.scheduler, self)
+        self.tick = Tick(self.clock, self.scheduler)
+        self.tick.on_flush = self.deliver
         self.flushes: list[list[Stretch]] = []
         self.on_deliver: Callable[[], None] = lambda: None
 
@@ -254,3 +256,80 @@ def test_chunks_that_come_close_together_share_a_flush(turns: Turns) -> None:
     turns.publish(turns.topic("a"), b"2")
     turns.scheduler.settle()
     assert len(turns.flushes) == 1
+
+
+# A durable log
+
+
+def wanting(qos: int) -> Audience:
+    """An audience of one who wants messages at this QoS."""
+    group = Group("x")
+    group.join(make_session("r"), Subscription("x", Options(qos), PlainForm(qos=qos), Policy.DROP_NEWEST))
+    return Audience((group,), ())
+
+
+def test_with_a_durable_log_nothing_is_gathered_that_is_stored(turns: Turns) -> None:
+    turns.tick.is_durable = True
+    topic = turns.topic("batched/a")
+    turns.publish(topic, b"0")
+    turns.scheduler.turn()
+    assert turns.payloads() == []
+    turns.publish(topic, b"1", qos=1)
+    turns.publish(topic, b"2")
+    turns.scheduler.turn()
+    assert turns.payloads() == [[[b"0"], [b"1"]]]  # what was gathered before is not overtaken
+    turns.scheduler.advance(0.02)
+    assert turns.payloads()[1:] == [[[b"2"]]]
+
+
+def test_a_turn_ends_after_its_deliveries_and_whoever_waited_for_them(turns: Turns) -> None:
+    events: list[str] = []
+    turns.on_deliver = lambda: events.append("delivered")
+    turns.tick.on_end = lambda: events.append("ended")
+    turns.publish(turns.topic("a"), b"1")
+    turns.tick.after(lambda: events.append("called"))
+    turns.scheduler.turn()
+    assert events == ["delivered", "called", "ended"]
+
+
+def test_what_is_done_while_a_turn_ends_belongs_to_it(turns: Turns) -> None:
+    seen: list[bool] = []
+    turns.on_deliver = lambda: seen.append(turns.tick.is_ending)
+    turns.tick.on_end = lambda: seen.append(turns.tick.is_ending)
+    turns.publish(turns.topic("a"), b"1")
+    turns.tick.after(lambda: seen.append(turns.tick.is_ending))
+    turns.scheduler.turn()
+    assert seen == [True, True, False]
+
+
+@pytest.mark.parametrize("where", ["delivering", "calling back"])
+def test_a_turn_ends_whatever_goes_wrong_in_it(turns: Turns, where: str) -> None:
+    ended: list[bool] = []
+
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    if where == "delivering":
+        turns.on_deliver = fail
+    else:
+        turns.tick.after(fail)
+    turns.tick.on_end = lambda: ended.append(turns.tick.is_ending)
+    turns.publish(turns.topic("a"), b"1")
+    with pytest.raises(ZeroDivisionError):
+        turns.scheduler.turn()
+    assert ended == [False]
+
+
+def test_what_had_to_be_stored_and_could_not_be_is_not_delivered(turns: Turns) -> None:
+    stored, other = turns.topic("a", wanting(1)), turns.topic("b", wanting(0))
+    called: list[str] = []
+    turns.publish(stored, b"0")
+    turns.publish(stored, b"1", qos=1)
+    turns.publish(other, b"2", qos=1)
+    turns.tick.after(lambda: called.append("after"))
+    turns.tick.take_back()
+    assert called == ["after"]
+    turns.publish(other, b"3", qos=1)
+    turns.scheduler.turn()
+    assert turns.payloads() == [[[b"0"], [b"2"], [b"3"]]]
+    assert called == ["after"]

@@ -17,6 +17,9 @@ STOP_TIMEOUT_S = 20.0
 COMPLAINT = re.compile(r"Traceback|^\S+ (error|critical) ", re.MULTILINE)
 """What a healthy server never writes: a traceback, or an event as severe as that."""
 
+ON_DISK = "TEST_ON_DISK"
+"""Set in the environment, it gives every server of the tests a data directory."""
+
 Settings = Mapping[str, Any]
 
 
@@ -101,6 +104,8 @@ def start(
 ) -> RunningServer:
     """Start a server whose settings file and output are in a folder."""
     mqtt = {"port": 0, **settings.get("mqtt", {})}
+    if is_on_disk():
+        settings = {"data_dir": str(folder / "data"), **settings}
     file = folder / "penstock.yaml"
     file.write_text(yaml.safe_dump({**settings, "mqtt": mqtt}), encoding="utf-8")
     words = [sys.executable, "-m", "penstock", "serve", "--config", str(file), *flags]
@@ -114,6 +119,11 @@ def start(
         process.kill()
         process.wait()
         raise
+
+
+def is_on_disk() -> bool:
+    """Servers have a data directory, whatever their settings say."""
+    return bool(os.environ.get(ON_DISK))
 
 
 def bare_environment() -> dict[str, str]:

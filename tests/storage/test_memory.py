@@ -1,14 +1,20 @@
-"""What the log in memory owes beside its contract: it gives its memory back at once."""
+"""What the log in memory owes beside its contract: it gives its memory back at once, and says what left."""
 
 import pytest
 
+from penstock.core.ports import Gap
 from penstock.core.ring import RUN_BYTES
+from penstock.model import Reason
 from penstock.storage.memory import MemoryLog
 from penstock.testing import make_run
 
 
 def append(log: MemoryLog, offset: int, size: int) -> None:
     log.append(make_run("a", bytes(size), sequence=offset, offset=offset))
+
+
+async def offsets_in(log: MemoryLog, after: int = 0) -> list[int]:
+    return [run.offset for run in (await log.read(after, 1 << 30)).runs]
 
 
 def test_runs_that_left_hold_no_memory_though_their_places_are_removed_in_steps() -> None:
@@ -18,22 +24,55 @@ def test_runs_that_left_hold_no_memory_though_their_places_are_removed_in_steps(
         assert sum(len(run.slab) for run in log._runs) <= 100_000
 
 
-def test_the_places_of_runs_that_left_are_removed_too() -> None:
+async def test_the_places_of_runs_that_left_are_removed_too() -> None:
     log = MemoryLog(10 * (RUN_BYTES + 10))
     for offset in range(1, 10_000):
         append(log, offset, 10)
     assert len(log._runs) < 3_000
-    assert [run.offset for run in log.read(0, 10_000).runs] == list(range(9_990, 10_000))
+    assert await offsets_in(log) == list(range(9_990, 10_000))
+    assert list(log.load([9_989, 9_990, 9_999])) == [9_990, 9_999]
 
 
 @pytest.mark.parametrize("limit_bytes", [0, 1, RUN_BYTES])
-def test_a_log_without_room_keeps_nothing_and_says_so(limit_bytes: int) -> None:
+async def test_a_log_without_room_keeps_nothing_and_says_so(limit_bytes: int) -> None:
     log = MemoryLog(limit_bytes)
     append(log, 5, 1)
-    assert log.read(0, 1_000).runs == ()
-    assert log.first_offset == 6
+    span = await log.read(0, 1_000)
+    assert (span.runs, span.until, span.gaps) == ((), 5, (Gap(1, 5, Reason.RETENTION),))
+    assert (log.first_offset, log.last_offset) == (6, 5)
+
+
+async def test_the_oldest_leave_first_and_a_reader_is_told_how_far() -> None:
+    log = MemoryLog(10 * (RUN_BYTES + 1_000))
+    for offset in range(1, 31):
+        append(log, offset, 1_000)
+    assert log.first_offset == 21
+    assert await offsets_in(log) == await offsets_in(log, 20) == list(range(21, 31))
+    assert (await log.read(5, 1_000)).gaps == (Gap(6, 20, Reason.RETENTION),)
+    assert (await log.read(20, 1_000)).gaps == ()
+
+
+async def test_a_chunk_of_messages_without_payload_has_an_end_too() -> None:
+    log = MemoryLog(1 << 20)
+    for offset in range(1, 501):
+        append(log, offset, 0)
+    assert 0 < len((await log.read(0, 1_000)).runs) < 100
 
 
 def test_everything_is_committed_at_once() -> None:
     log = MemoryLog(1_000)
-    assert log.committed(log.append(make_run("a", b"x", offset=1))) is None
+    log.append(make_run("a", b"x", offset=1))
+    assert (log.is_durable, log.failure, log.uncommitted(0)) == (False, None, [])
+    assert log.is_committed(log.ticket)
+    told: list[Exception | None] = []
+    log.when_committed(log.ticket, told.append)
+    assert told == [None]
+
+
+def test_a_clock_that_was_set_back_hides_nothing_from_who_reads_by_time() -> None:
+    log = MemoryLog(100_000)
+    for offset, published_at in enumerate((100, 200, 300, 150, 250), start=1):
+        run = make_run("a", b"x", sequence=offset, offset=offset)
+        run.published_at = published_at
+        log.append(run)
+    assert [log.offset_at(at) for at in (0, 100, 101, 250, 300, 301)] == [0, 0, 1, 2, 2, 5]

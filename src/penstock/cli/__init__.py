@@ -23,6 +23,7 @@ COMMANDS = {
     "sub": "penstock.cli.sub:sub",
     "config": "penstock.cli.config:app",
     "passwd": "penstock.cli.passwd:passwd",
+    "log": "penstock.cli.log:app",
     "bench": "penstock.cli.bench:bench",
 }
 """Where each sub-command lives: a function, or an app with sub-commands of its own."""

@@ -81,7 +81,7 @@ def run(target: Target, work: Callable[[Target], Coroutine[Any, Any, None]]) -> 
     except KeyboardInterrupt:
         raise typer.Exit(0) from None
     except BrokenPipeError:
-        _forget_stdout()
+        forget_stdout()
         raise typer.Exit(0) from None
     except PenstockError as error:
         typer.echo(f"error: {explain(error, target)}", err=True)
@@ -102,6 +102,6 @@ def explain(error: PenstockError, target: Target) -> str:
     return f"the server refused the connection: {error}."
 
 
-def _forget_stdout() -> None:
+def forget_stdout() -> None:
     """Whoever read our output has gone: let the last flush at exit go nowhere."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -12,6 +12,7 @@ import typer
 
 from penstock import __version__
 from penstock.config import PRESETS, load
+from penstock.config.keys import UNSET_WORDS
 from penstock.errors import InvalidConfig
 
 if TYPE_CHECKING:
@@ -33,6 +34,10 @@ def serve(
     node_id: Annotated[str | None, typer.Option(help="Name of this node.")] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.")] = None,
     log_format: Annotated[str | None, typer.Option(help="text or json.")] = None,
+    data_dir: Annotated[
+        str | None, typer.Option(help="Folder of log and state; off keeps them in memory.")
+    ] = None,
+    durability: Annotated[str | None, typer.Option(help="fsync, os or memory.")] = None,
     preset: Annotated[str | None, typer.Option(help=f"Sizes to start from: {', '.join(PRESETS)}.")] = None,
     message_buffer_size: Annotated[
         str | None, typer.Option(help="Messages in each topic's ring.", rich_help_panel="NexusD's names")
@@ -42,6 +47,13 @@ def serve(
     ] = None,
     buffer_partitions: Annotated[
         str | None, typer.Option(help="Partitions of the rings.", rich_help_panel="NexusD's names")
+    ] = None,
+    buffer_backend: Annotated[
+        str | None, typer.Option(help="memory or rocksdb.", rich_help_panel="NexusD's names")
+    ] = None,
+    rocksdb_path: Annotated[
+        str | None,
+        typer.Option(help="With rocksdb: the same as --data-dir.", rich_help_panel="NexusD's names"),
     ] = None,
     subscriber_queue_limit: Annotated[
         str | None, typer.Option(help="Messages in each outbox.", rich_help_panel="NexusD's names")
@@ -70,6 +82,8 @@ def serve(
         "node_id": node_id,
         "logging.level": log_level,
         "logging.format": log_format,
+        "data_dir": choose_data_dir(data_dir, buffer_backend, rocksdb_path),
+        "durability": durability,
         "ring.messages": message_buffer_size,
         "ring.total_bytes": max_buffer_memory,
         "ring.partitions": buffer_partitions,
@@ -81,6 +95,27 @@ def serve(
     given: dict[str, Any] = {key: value for key, value in flags.items() if value is not None}
     settings = load(config, os.environ, given, preset).settings
     run(settings)
+
+
+def choose_data_dir(data_dir: str | None, backend: str | None, path: str | None) -> str | None:
+    """The data directory that the flags name, by our name or NexusD's: None is no word about it, off is none.
+
+    Raises:
+        InvalidConfig: the flags contradict one another, or a part is missing.
+    """
+    if backend is None and path is None:
+        return data_dir
+    if data_dir is not None:
+        raise InvalidConfig("--data-dir: replaces --buffer-backend and --rocksdb-path; give one or the other")
+    if backend == "rocksdb":
+        if not path or path.lower() in UNSET_WORDS:
+            raise InvalidConfig("--buffer-backend rocksdb: needs --rocksdb-path with the folder to use")
+        return path
+    if backend is None or (backend == "memory" and path is not None):
+        raise InvalidConfig("--rocksdb-path: needs --buffer-backend rocksdb")
+    if backend != "memory":
+        raise InvalidConfig(f"--buffer-backend: expected one of memory, rocksdb, got {backend!r}")
+    return "off"
 
 
 def run(settings: "Settings") -> None:
@@ -120,10 +155,15 @@ def banner(server: "Server") -> str:
         [
             f"Penstock {__version__} - node {server.node_id}",
             *doors,
+            *_storage(server.settings),
             *_examples(server.mqtt.port),
             "Ctrl-C stops it.",
         ]
     )
+
+
+def _storage(settings: "Settings") -> list[str]:
+    return [] if settings.data_dir is None else [f"  {'log':<8} {settings.data_dir} ({settings.durability})"]
 
 
 def _examples(port: int | None) -> list[str]:

@@ -169,10 +169,10 @@ def printable(data: bytes) -> bytes:
 
 def as_json(message: "Publish") -> bytes:
     """One object with everything that is known of a message."""
-    properties = {name: _plain(value) for name, value in msgspec.structs.asdict(message.properties).items()}
+    properties = {name: plain(value) for name, value in msgspec.structs.asdict(message.properties).items()}
     content = {
         "topic": message.topic,
-        "payload": _plain(message.payload),
+        "payload": plain(message.payload),
         "qos": message.qos,
         "retain": message.retain,
         "properties": {name: value for name, value in properties.items() if value not in (None, ())},
@@ -181,7 +181,7 @@ def as_json(message: "Publish") -> bytes:
     return msgspec.json.encode(content)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Bytes as text, or in base64 where they are not."""
     if not isinstance(value, bytes):
         return value

@@ -13,6 +13,9 @@ from penstock.config.sources import from_environment, from_file, from_flags, fro
 from penstock.core.topics import check_filter, split_share
 from penstock.errors import InvalidConfig, InvalidFilter
 
+CAPTURED_ON_DISK = ("#", "$penstock/#")
+"""What the log keeps when there is a data directory and nobody said what it should keep: everything."""
+
 
 class Loaded(Struct, frozen=True):
     """The settings in effect, and for every dotted key the place its value came from."""
@@ -54,6 +57,9 @@ def load(
         for given in source:
             values[given.key] = given.value
             origins[given.key] = given.origin
+    if values.get("data_dir") is not None and "log.capture" not in values:
+        values["log.capture"] = CAPTURED_ON_DISK
+        origins["log.capture"] = "default with data_dir"
     settings: Settings = _assemble(Settings, "", values)
     _check_filters(settings)
     return Loaded(settings, origins)

@@ -27,6 +27,13 @@ class Settings(CoreSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """The name of this server among others; empty means a random one at each start."""
     host: Annotated[str, Meta(min_length=1)] = "127.0.0.1"
     """The address that doors listen on."""
+    data_dir: Annotated[str, Meta(min_length=1)] | None = None
+    """Folder where the log and the state are kept; unset keeps them in memory."""
+    durability: Literal["fsync", "os", "memory"] = "fsync"
+    """When what goes into the data directory is acknowledged. `fsync`: once it is on stable storage, so it
+    survives a loss of power. `os`: once the operating system has it, so it survives `kill -9` of the server,
+    but not a loss of power. `memory`: at once, and written in the background, so a kill may lose the last
+    moments."""
     shutdown_timeout_s: Annotated[float, Meta(ge=0)] = 10.0
     """How long connections may take to drain when the server stops."""
     sys_interval_s: Annotated[float, Meta(ge=0)] = 10.0

@@ -7,13 +7,21 @@ from msgspec import Struct
 
 from penstock.core.access import Identity
 from penstock.core.away import AwayForm
-from penstock.core.node import Node, SessionRecord
-from penstock.core.ports import Form, Sink
+from penstock.core.moves import FORGOTTEN, RECEIVED, step
+from penstock.core.node import Node
+from penstock.core.ports import Form, Sink, Ticket
 from penstock.core.publishing import Publishing
+from penstock.core.records import SessionRecord
 from penstock.core.sessions import FOREVER, Ending, Session, Subscription, Will
 from penstock.core.subscribing import Subscribing
 from penstock.core.topics import check_topic
-from penstock.errors import NotAuthorized, PenstockError, QuotaExceeded, ShuttingDown
+from penstock.errors import (
+    NotAuthorized,
+    PenstockError,
+    QuotaExceeded,
+    ShuttingDown,
+    StorageUnavailable,
+)
 from penstock.model import Door, Reason, Run, bare_shape
 
 STALE_DEADLINES = 1_000
@@ -52,9 +60,11 @@ class Attendance:
         Raises:
             QuotaExceeded: there are too many sessions.
             ShuttingDown: the server is about to stop.
+            StorageUnavailable: the session could not be stored now.
         """
         if self._publishing.is_stopping:
             raise ShuttingDown("the server is about to stop")
+        self._check_storage(arrival)
         client_id = arrival.identity.client_id
         session = self._node.sessions.get(client_id)
         if session is not None:
@@ -62,34 +72,44 @@ class Attendance:
             if session.sink is not None:
                 self._take_over(session)
             if arrival.clean or is_foreign or not session.is_persistent:
-                self._end(session)
+                self.end(session)
                 session = None
         is_known = session is not None
         if session is None:
             if len(self._node.sessions) >= self._node.settings.sessions.max_sessions:
                 raise QuotaExceeded(f"there are {len(self._node.sessions)} sessions already")
             session = self._node.sessions[client_id] = Session(arrival.identity, arrival.door)
+            session.born = self._node.recording.next_move
         session.identity = arrival.identity
         session.expiry = min(arrival.expiry, self._node.settings.sessions.max_expiry_s)
-        session.expires_at = FOREVER
+        session.expires_at, session.left_at = FOREVER, None
+        self._node.recording.begin(session)
         if session.will is not None:
             self._settle_old_will(session)
         session.will, session.will_due = arrival.will, FOREVER
         session.window_limit = arrival.window_limit
         if session.inflight is not None:
             session.inflight.limit = arrival.window_limit
-        session.sink = sink
+        session.sink, session.is_coming = sink, True
         for group in session.groups or ():
             group.arrive(session)
         if is_known and session.wire != arrival.wire:
             self._reform(session, reform)
         session.wire = arrival.wire
         self._node.counters.connections += 1
-        self._node.save(session)
+        if session.is_persistent or session.will is not None or is_known:
+            self._node.recording.save(session)
         return session, is_known
+
+    def _check_storage(self, arrival: Arrival) -> None:
+        """Let no one in whose session is stored while nothing can be: what it had may not be safe yet."""
+        is_stored = self._node.recording.is_on and (arrival.expiry > 0 or not arrival.clean)
+        if is_stored and self._node.log.failure is not None:
+            raise StorageUnavailable(str(self._node.log.failure))
 
     def resume(self, session: Session) -> None:
         """What is on its way has been sent again: go on with what is owed, then with live messages."""
+        session.is_coming = False
         if session.is_waiting:
             self._node.lagging.wake(session)
         else:
@@ -109,11 +129,12 @@ class Attendance:
         self._detach(session)
         now = self._node.clock.monotonic()
         if not session.is_persistent:
-            self._end(session)
+            self.end(session)
             return
-        self._await_return(session, now)
+        session.left_at = self._node.clock.wall_us()
+        self._await_return(session, now, now)
         self._publish_due_will(session, now)
-        self._node.save(session)
+        self._node.recording.save(session)
 
     def end_unknown(self) -> None:
         """Who may come in has changed: end the sessions of those who could not come in any more.
@@ -129,25 +150,35 @@ class Attendance:
                 self.disconnect(session, sink, is_graceful=False)
                 sink.close(Ending.UNKNOWN)
             if not is_known and self._node.sessions.get(session.client_id) is session:
-                self._end(session)
+                self.end(session)
 
-    def restore(self, client_id: str, record: SessionRecord) -> None:
-        """At start: a session that outlived the server. It is away, and owed from now on."""
+    def restore(self, client_id: str, record: SessionRecord) -> Session:
+        """At start: a session that outlived the server. It is away, since it left or since now."""
         session = Session(Identity(record.user, client_id, record.is_certified), record.door)
-        session.expiry, session.will = record.expiry, record.will
+        session.expiry, session.will, session.born = record.expiry, record.will, record.born
+        session.is_recorded = True
         self._node.sessions[client_id] = session
-        for filter, (options, policy) in record.subscriptions.items():
-            subscription = Subscription(filter, options, AwayForm(options), policy)
+        for filter, wanted in record.subscriptions.items():
+            form = AwayForm((wanted.options,))
+            subscription = Subscription(filter, wanted.options, form, wanted.policy, wanted.since)
             session.subscriptions[filter] = subscription
             self._node.counters.subscriptions_added += 1
             self._node.router.open_group(filter).join(session, subscription)
-        self._await_return(session, self._node.clock.monotonic())
+        now, wall_us = self._node.clock.monotonic(), self._node.clock.wall_us()
+        away_s = 0.0 if record.left_at is None else max(wall_us - record.left_at, 0) / 1_000_000
+        session.left_at = wall_us if record.left_at is None else record.left_at
+        self._await_return(session, now, now - away_s)
+        self._node.recording.begin(session)
+        if record.left_at is None:
+            self._node.recording.save(session)  # its time goes on, however often the server starts
+        return session
 
-    def _await_return(self, session: Session, now: float) -> None:
-        session.expires_at = now + session.expiry
+    def _await_return(self, session: Session, now: float, left: float) -> None:
+        """Wait for a session that left a while ago; what it has left of its time begins now at the latest."""
+        session.expires_at = max(left + session.expiry, now)
         self._set_deadline(session.expires_at, session)
         if session.will is not None:
-            session.will_due = now + min(session.will.delay, session.expiry)
+            session.will_due = max(left + min(session.will.delay, session.expiry), now)
             self._set_deadline(session.will_due, session)
 
     def pause(self, session: Session) -> None:
@@ -165,9 +196,39 @@ class Attendance:
         inflight = session.inflight
         if inflight is None or not inflight.complete(number):
             return False
+        self._node.recording.touch(session)
         if not session.is_flowing:
             self._node.lagging.wake(session)
+        elif session.groups:
+            self._node.delivery.serve_groups(session)
         return True
+
+    def receive(self, session: Session, number: int) -> bool:
+        """A delivery at QoS 2 has arrived: its message is done, its number is not. False if unknown."""
+        is_known = session.inflight is not None and session.inflight.release(number)
+        if is_known:
+            self._node.recording.touch(session, is_urgent=True)
+        return is_known
+
+    def take_in(self, session: Session, number: int, ticket: Ticket | None) -> None:
+        """A client's message at QoS 2 was published; it may send it again until it says that it will not."""
+        if session.received is None:
+            session.received = {}
+        session.received[number] = ticket
+        self._note_step(session, step(number, RECEIVED))
+
+    def let_go(self, session: Session, number: int) -> bool:
+        """A client will not send its message at QoS 2 again. False if its number is not known."""
+        if session.received is None or number not in session.received:
+            return False
+        del session.received[number]
+        self._note_step(session, step(number, FORGOTTEN))
+        return True
+
+    def _note_step(self, session: Session, word: int) -> None:
+        if session.moves is not None:
+            session.moves.append(word)
+            self._node.recording.touch(session, is_urgent=True)
 
     def refuse(self, session: Session, number: int) -> bool:
         """The subscriber refused a delivery: it is over, and recorded. False if its number is not known."""
@@ -191,26 +252,26 @@ class Attendance:
         for group in self._node.lagging.detach(session):
             self._node.delivery.serve_group(group)  # what it had not acknowledged goes to the others
 
-    def _end(self, session: Session) -> None:
+    def end(self, session: Session) -> None:
         """Forget a session and everything it still wanted."""
         for filter in list(session.subscriptions):
             self._subscribing.leave(session, filter)
-        self._node.lagging.end(session)
+        self._node.keeping.end(session)
         if self._node.sessions.get(session.client_id) is session:
             del self._node.sessions[session.client_id]
-            self._node.state.delete("sessions", session.client_id)
+            self._node.recording.forget(session)
         if session.will is not None:
             self._publish_will(session)
 
     def _reform(self, session: Session, reform: Callable[[Form], Form]) -> None:
         """The client came back on another wire: remake every form it had."""
         for filter, old in list(session.subscriptions.items()):
-            new = Subscription(filter, old.options, reform(old.form), old.policy)
+            new = Subscription(filter, old.options, reform(old.form), old.policy, old.since)
             group = self._node.router.open_group(filter)
             group.leave(session, old)
             session.subscriptions[filter] = new
             group.join(session, new)
-        self._node.lagging.reform(session, reform)
+        self._node.keeping.reform(session, reform)
 
     # Wills
 
@@ -226,6 +287,7 @@ class Attendance:
     def _publish_will(self, session: Session) -> None:
         will, session.will = session.will, None
         assert will is not None
+        self._node.recording.save(session)
         shape = bare_shape(session.door, will.qos, will.retain)
         run = Run(will.topic, will.payload, 0, len(will.payload), 1, shape, will.properties, will.ttl)
         try:
@@ -251,7 +313,7 @@ class Attendance:
                 self._publish_due_will(session, now)
                 if session.expires_at <= now:
                     self._node.counters.sessions_expired += 1
-                    self._end(session)
+                    self.end(session)
 
     def _set_deadline(self, when: float, session: Session) -> None:
         self._deadline_number += 1

@@ -100,6 +100,11 @@ class Audience:
             self._version = version
         return self._table
 
+    @property
+    def wants_storing(self) -> bool:
+        """Someone is to get messages at QoS 1 or 2 even if they have to wait for it."""
+        return any(form.qos for form, _ in self.classes()) or any(group.wants_owed for group in self.shared)
+
     def _build(self) -> list[tuple[Form, Members]]:
         overlapping = self._find_overlapping()
         if not overlapping:

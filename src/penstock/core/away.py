@@ -16,17 +16,19 @@ from penstock.model import Run
 class AwayForm(Struct, frozen=True):
     """Stands for a form until its subscriber is there; nothing is ever encoded for who is away."""
 
-    options: Options
+    wishes: tuple[Options, ...]
+    """What was asked for; several where filters overlap."""
+    is_retained: bool = False
 
     limit_bytes = 0
 
     @property
     def qos(self) -> int:
-        return self.options.qos
+        return max(options.qos for options in self.wishes)
 
     @property
     def no_local(self) -> bool:
-        return self.options.no_local
+        return all(options.no_local for options in self.wishes)
 
     def encode(self, runs: Sequence[Run], now: float) -> bytes:
         raise AssertionError("nobody is there to encode for")
@@ -38,7 +40,8 @@ class AwayForm(Struct, frozen=True):
         return []
 
     def merge(self, other: Form) -> Form:
-        return self if self.qos >= other.qos else other
+        assert isinstance(other, AwayForm)
+        return AwayForm(self.wishes + other.wishes)
 
     def as_retained(self) -> Form:
-        return self
+        return AwayForm(self.wishes, is_retained=True)

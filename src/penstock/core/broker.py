@@ -11,14 +11,14 @@ from msgspec import json
 from penstock.core.access import Access
 from penstock.core.attendance import Arrival, Attendance
 from penstock.core.clock import Clock, Scheduler
-from penstock.core.node import Node, SessionRecord
+from penstock.core.node import Node
 from penstock.core.ports import Log, StateStore
 from penstock.core.publishing import Publishing, Receipt
+from penstock.core.restoring import Restoring
 from penstock.core.rights import Rights
 from penstock.core.sessions import Ending
 from penstock.core.settings import CoreSettings
 from penstock.core.subscribing import Subscribing
-from penstock.core.value import Value
 from penstock.errors import PenstockError
 
 __all__ = ["DROPS_TOPIC", "Arrival", "Broker", "Receipt"]
@@ -52,14 +52,18 @@ class Broker:
         self.retained = node.retained
         self.history = node.history
         self.router = node.router
+        self.keeping = node.keeping
         self.lagging = node.lagging
         self.tick = node.tick
+        self.log = node.log
         # What a door may ask for:
         self._publishing = publishing = Publishing(node)
         self.publish = publishing.publish
         self.publish_all = publishing.publish_all
         self.publish_server = publishing.publish_server
         self.when_settled = publishing.when_settled
+        self.when_stored = publishing.when_stored
+        self.when_remembered = publishing.when_remembered
         subscribing = Subscribing(node)
         self.subscribe = subscribing.subscribe
         self.unsubscribe = subscribing.unsubscribe
@@ -74,27 +78,23 @@ class Broker:
         self.unpause = attendance.unpause
         self.acknowledge = attendance.acknowledge
         self.refuse = attendance.refuse
+        self.receive = attendance.receive
+        self.take_in = attendance.take_in
+        self.let_go = attendance.let_go
         self._restore()
 
     def _restore(self) -> None:
-        """Bring back from the state store what outlived the last broker on it."""
-        for client_id, record in self._node.state.scan("sessions"):
-            assert isinstance(record, SessionRecord)
-            self._attendance.restore(client_id, record)
-        for name, value in self._node.state.scan("retained"):
-            assert isinstance(value, Value)
-            topic = self.topics.make(name)
-            topic.sequence = value.sequence
-            self.history.head = max(self.history.head, value.offset)
-            self.retained.restore(topic, value)
-        self.forget_rights()  # the rules may be others than when these sessions were saved
+        """Bring back what outlived the last broker on these stores."""
+        if self._node.recording.is_on:
+            Restoring(self._node, self._attendance).restore()
+            self.forget_rights()  # the rules may be others than when these sessions were saved
 
     def reap(self) -> None:
         """Once a second: sessions, wills, retained values and waiting messages whose time has come."""
         now = self._node.clock.monotonic()
         self._attendance.reap(now)
         for topic in self.retained.reap(now):
-            self._node.state.delete("retained", topic.name)
+            self._node.recording.forget_value(topic.name)
         if self.topics.is_nearly_full:
             self._forget_topics()
         self.lagging.reap(now)
@@ -119,6 +119,15 @@ class Broker:
         self._publishing.forget_topics(self.sessions.values())  # every publish is decided anew, and refused
         self.tick.close()
 
+    def commit_soon(self) -> None:
+        """Something was put into the state store from outside: it is committed with this turn."""
+        self._node.recording.hurry()
+
+    @property
+    def owed_from(self) -> int | None:
+        """The oldest offset that someone is still to get; None if nobody is owed anything."""
+        return self._node.recording.owed_from()
+
     @property
     def is_drained(self) -> bool:
         """Nothing waits for anyone who is connected."""
@@ -134,4 +143,6 @@ class Broker:
             if sink is not None:
                 self.counters.disconnections += 1
                 self.lagging.detach(session)
+                session.left_at = self._node.clock.wall_us()
+                self._node.recording.save(session)
                 sink.close(Ending.SHUTTING_DOWN)

@@ -10,9 +10,12 @@ from operator import attrgetter
 from penstock.core.audience import Members, Others
 from penstock.core.clock import Clock
 from penstock.core.counters import Counters
+from penstock.core.keeping import Keeping
 from penstock.core.lagging import CHUNK_BYTES, Lagging
+from penstock.core.leaving import Leaving
 from penstock.core.ledger import Ledger
 from penstock.core.ports import Form, Frame
+from penstock.core.recording import Recording
 from penstock.core.sessions import Session
 from penstock.core.shared import SharedGroup
 from penstock.core.tick import Stretch
@@ -24,11 +27,23 @@ _count_of = attrgetter("count")
 class Delivery:
     """Gets a turn's stretches to everyone who keeps up."""
 
-    def __init__(self, clock: Clock, ledger: Ledger, counters: Counters, lagging: Lagging) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        ledger: Ledger,
+        counters: Counters,
+        keeping: Keeping,
+        lagging: Lagging,
+        leaving: Leaving,
+        recording: Recording,
+    ) -> None:
         self._clock = clock
         self._ledger = ledger
         self._counters = counters
+        self._keeping = keeping
         self._lagging = lagging
+        self._leaving = leaving
+        self._recording = recording
         lagging.on_caught_up = self.serve_groups
 
     def deliver(self, stretches: list[Stretch]) -> None:
@@ -36,8 +51,8 @@ class Delivery:
         now = self._clock.monotonic()
         dirty: list[Session] = []
         failure: Exception | None = None
-        if self._lagging.outcomes:
-            self._lagging.outcomes = {}
+        if self._keeping.outcomes:
+            self._keeping.outcomes = {}
         for stretch in stretches:
             runs, qos = stretch.runs, stretch.shape.qos
             for form, members in stretch.audience.classes():
@@ -66,11 +81,16 @@ class Delivery:
     def _write(self, dirty: list[Session]) -> None:
         for session in dirty:
             parts = session.parts
-            if session.sink is not None:
-                session.sink.write(parts[0] if len(parts) == 1 else b"".join(parts))
+            if not parts:
+                continue  # all of it was too large, or it is written already
+            data = parts[0] if len(parts) == 1 else b"".join(parts)
             parts.clear()
-        if self._lagging.too_slow:
-            self._lagging.close_slow()
+            if session.gate:
+                self._leaving.write(session, data)
+            elif session.sink is not None:
+                session.sink.write(data)
+        if self._keeping.too_slow:
+            self._keeping.close_slow()
 
     def _deliver_shared_bytes(
         self, form: Form, members: Members, runs: list[Run], now: float, dirty: list[Session]
@@ -87,7 +107,7 @@ class Delivery:
                 parts.append(data)
                 flowing += 1
             else:
-                self._lagging.hold_all(session, runs, form, members[session])
+                self._keeping.hold_all(session, runs, form, members[session])
         if flowing:
             self._counters.delivered += flowing * (runs[0].count if len(runs) == 1 else _count(runs))
         if form.limit_bytes:
@@ -97,6 +117,7 @@ class Delivery:
         self, form: Form, members: Members, runs: list[Run], now: float, dirty: list[Session]
     ) -> None:
         frames: list[Frame] | None = None
+        is_stored = self._recording.is_on
         level = min(runs[0].shape.qos, form.qos)
         for session in members:
             was_flowing = session.is_flowing
@@ -109,10 +130,12 @@ class Delivery:
                 parts = session.parts
                 if not parts:
                     dirty.append(session)
-                inflight.add_all(frames, form, level, parts)
+                first = inflight.add_all(frames, form, level, parts)
                 self._counters.delivered += len(frames)
+                if is_stored:
+                    self._leaving.note(session, first, level)
             else:
-                self._lagging.hold_all(session, runs, form, members[session])
+                self._keeping.hold_all(session, runs, form, members[session])
                 if was_flowing:  # its window is too small for all of this at once
                     self._lagging.wake(session)
         if form.limit_bytes:
@@ -132,11 +155,11 @@ class Delivery:
                 deliver(form, {session: subscription}, others, now, dirty)
 
     def _deliver_to_one(self, group: SharedGroup, run: Run, now: float, dirty: list[Session]) -> None:
-        """A shared group: each message to one member, behind what the group is owed."""
+        """A shared group: each message to one member that can take it, behind what the group is owed."""
         for index in range(run.count):
             session = None if group.owed else group.choose()
             if session is None:
-                self._lagging.owe_group(group, run.part(index, run.count - index))
+                self._keeping.owe_group(group, run.part(index, run.count - index))
                 return
             self._give(group, session, run.part(index, 1), now, dirty)
 
@@ -178,18 +201,22 @@ class Delivery:
             size += len(run.slab)
             if NEVER < run.expires_at <= now:
                 self._ledger.add(run, group.filter, Reason.EXPIRED)
-                continue
-            given = self._hand_out(group, run, now, dirty)
+                given = run.count
+            else:
+                given = self._hand_out(group, run, now, dirty)
             if given < run.count:
                 group.owed.add_first(run.part(given, run.count - given), form)
                 is_stuck = True
+            else:
+                group.again.pop(run.offset, None)
+        self._recording.touch_group(group)
         self._write(dirty)
         return not is_stuck
 
     def _hand_out(self, group: SharedGroup, run: Run, now: float, dirty: list[Session]) -> int:
         """Give the messages of a run to members that keep up; answer how many were given."""
         for index in range(run.count):
-            session = group.choose_flowing()
+            session = group.choose()
             if session is None:
                 return index
             self._give(group, session, run.part(index, 1), now, dirty)

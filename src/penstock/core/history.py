@@ -1,221 +1,205 @@
-"""Reading back: a cursor over rings and log, in bounded chunks, each ending with a statement.
+"""Reading back: by cursor, by time, by sequence; in bounded chunks, each ending with a statement.
 
-A topic that the log keeps is read from the log, any other from its ring. Replays over filters look at
-each known topic once, in slices, so that a million topics do not stop the loop; a replay that has
-reached the head may join its audience in the same turn, and the seam is one offset.
+A topic that the log keeps is read from the log, any other from its ring. A reader that has reached the head
+may join its audience in the same turn, and the seam is one offset.
 """
 
-from collections.abc import Container, Iterable, Iterator, Sequence
-from heapq import merge
-from itertools import islice
-from operator import attrgetter
+from collections.abc import Sequence
+from functools import reduce
+from sys import maxsize
 
-from msgspec import Struct
+from msgspec.structs import replace
 
 from penstock.core.clock import Clock
 from penstock.core.cursor import Cursor
-from penstock.core.ports import Log, Position
-from penstock.core.registry import Registry, Topic
-from penstock.core.statement import Missing, Statement
-from penstock.core.topics import matches
+from penstock.core.ports import Gap, Log, Position
+from penstock.core.registry import Registry
+from penstock.core.replay import Replay
+from penstock.core.sources import weight_of
+from penstock.core.statement import Chunk, Missing, Statement
 from penstock.errors import InvalidCursor
-from penstock.model import NEVER, Reason, Run
+from penstock.model import Reason, Run
 
-TOPICS_A_SLICE = 2_000
-_offset_of = attrgetter("offset")
-
-
-class Chunk(Struct, frozen=True):
-    """Runs in the order of their offsets, and what can be said of them."""
-
-    runs: tuple[Run, ...]
-    statement: Statement
+ALL = maxsize
+READ_BYTES = 4 << 20
+"""How much of one topic is given at once, unless someone asks for less."""
 
 
 class History:
     """Everything that can still be read of the past."""
 
     def __init__(self, topics: Registry, log: Log, clock: Clock) -> None:
-        self._topics = topics
-        self._log = log
-        self._clock = clock
+        self.topics = topics
+        self.log = log
+        self.clock = clock
         self.head = 0  # the offset of the newest message
 
     def cursor(self, offset: int | None = None) -> Cursor:
         """The cursor of an offset; without one, of now."""
         at = self.head if offset is None else offset
-        return Cursor((Position(self._log.log_id, self._log.epoch, at),))
+        return Cursor((Position(self.log.log_id, self.log.epoch, at),))
 
-    def last(self, name: str, count: int) -> tuple[Run, ...]:
-        """The last messages of one topic that are still there, oldest first."""
-        topic = self._topics.get(name)
-        runs = self._stored(topic, 0) if topic is not None else []
-        kept: list[Run] = []
-        for run in reversed(runs):
-            if count <= 0:
-                break
-            take = min(count, run.count)
-            kept.append(run.part(run.count - take, take))
-            count -= take
-        return tuple(reversed(kept))
+    def at_time(self, wall_us: int) -> Cursor:
+        """The cursor from which on everything since a time can be read; a little more may come first."""
+        return self.cursor(min(self.log.offset_at(wall_us), self.head))
 
-    def since_sequence(self, name: str, sequence: int) -> Chunk:
-        """Everything of one topic after a sequence, and exactly what of it is gone."""
-        topic = self._topics.get(name)
-        after = self.cursor(0)
-        if topic is None:
-            return Chunk((), Statement(after, self.cursor(), 0))
-        runs = [run for run in self._stored(topic, 0) if run.sequence + run.count - 1 > sequence]
-        if runs and runs[0].sequence <= sequence:
-            skip = sequence + 1 - runs[0].sequence
-            runs[0] = runs[0].part(skip, runs[0].count - skip)
-        alive, missing = self._sift(runs)
-        if (oldest := runs[0].sequence if runs else topic.sequence + 1) > sequence + 1:
-            missing.insert(0, Missing(name, sequence + 1, oldest - 1, self._reason(topic)))
-        return self._chunk(after, self.head, alive, missing, is_at_head=True)
-
-    def replay(self, filters: Sequence[str], after: Cursor) -> "Replay":
+    def replay(self, filters: Sequence[str], after: Cursor) -> Replay:
         """Begin to read everything that filters match, from a cursor on.
+
+        A cursor beyond what its epoch has committed is cut back, and the first statement says so.
 
         Raises:
             InvalidCursor: it is of another log, or names a position that does not exist yet.
         """
-        position = after.position_in(self._log.log_id)
+        position = after.position_in(self.log.log_id)
         if position is None:
             raise InvalidCursor(f"{Reason.EPOCH_CHANGED}: this cursor is of a log that is gone")
-        if position.offset > self.head:
+        offset = min(position.offset, self._end_of(position.epoch))
+        if position.epoch > self.log.epoch or offset > self.head:
             raise InvalidCursor("this cursor is ahead of the log")
-        return Replay(self, tuple(filters), position.offset)
+        lost = Gap(offset + 1, position.offset, Reason.LOST_UNCOMMITTED)
+        return Replay(self, tuple(filters), offset, gaps=(lost,) if offset < position.offset else ())
 
-    def _stored(self, topic: Topic, after: int) -> list[Run]:
-        """What is kept of a topic after an offset, log or ring, oldest first."""
-        if topic.traits.is_kept:
-            return list(self._log_runs(after, (topic.name,)))
-        return self._ring_runs(topic, after)
+    def _end_of(self, epoch: int) -> int:
+        """How far a position of an epoch may reach."""
+        end = self.log.end_of(epoch) if epoch < self.log.epoch else None
+        return ALL if end is None else end
 
-    def _ring_runs(self, topic: Topic, after: int) -> list[Run]:
-        if topic.ring is not None and topic.ring.last_offset <= after:
-            return []
-        runs = (run for run in topic.runs if run.offset + run.count - 1 > after)
-        return [run if run.offset > after else _beyond(run, after) for run in runs]
+    # One topic
 
-    def _log_runs(self, after: int, names: Container[str]) -> Iterator[Run]:
-        while (span := self._log.read(after, 1 << 20)).runs:
-            for run in span.runs:
-                if run.topic in names:
-                    yield run if run.offset > after else _beyond(run, after)
-            after = span.until
+    async def last(self, name: str, count: int) -> tuple[Run, ...]:
+        """The last messages of one topic that are still there, oldest first."""
+        newest, reach = self._newest(name), count
+        while True:
+            chunk = await self._read_topic(name, newest - reach + 1, ALL, ALL)
+            if chunk.statement.served >= count or reach >= newest or _is_all_there_is(chunk):
+                return _last_of(chunk.runs, count)
+            reach *= 4  # some of them are missing, so look further back
 
-    def _gone_offset(self, topic: Topic) -> int:
-        """The offset up to which messages of a topic may be in neither ring nor log any more."""
-        if topic.traits.is_kept:
-            return self._log.first_offset - 1
-        if topic.ring is not None:
-            return topic.ring.evicted_offset
-        return topic.gone_offset
-
-    def _sequence_at(self, topic: Topic, offset: int) -> int | None:
-        """The last sequence of a topic up to an offset, if its ring still remembers."""
-        known = None
-        for run in topic.runs:
-            if run.offset <= offset:
-                known = run.sequence + min(run.count - 1, offset - run.offset)
-        return known
-
-    def _reason(self, topic: Topic) -> Reason:
-        if topic.traits.is_kept:
-            return Reason.RETENTION
-        if not topic.traits.has_ring:
-            return Reason.NEVER_STORED
-        # Without a ring its only message was a retained value, which stayed until it expired.
-        return Reason.EXPIRED if topic.ring is None and topic.gone_offset else Reason.EVICTED
-
-    def _sift(self, runs: Sequence[Run]) -> tuple[list[Run], list[Missing]]:
-        """Split what is still alive from what has expired."""
-        now = self._clock.monotonic()
-        alive: list[Run] = []
-        missing: list[Missing] = []
-        for run in runs:
-            if NEVER < run.expires_at <= now:
-                missing.append(Missing(run.topic, run.sequence, run.sequence + run.count - 1, Reason.EXPIRED))
-            else:
-                alive.append(run)
-        return alive, missing
-
-    def _chunk(
-        self, after: Cursor, until: int, runs: Sequence[Run], missing: Sequence[Missing], *, is_at_head: bool
+    async def since_sequence(
+        self, name: str, sequence: int, *, epoch: int | None = None, limit_bytes: int = READ_BYTES
     ) -> Chunk:
-        served = sum(run.count for run in runs)
-        statement = Statement(after, self.cursor(until), served, tuple(missing), is_at_head)
-        return Chunk(tuple(runs), statement)
+        """Everything of one topic after a sequence, and exactly what of it is gone.
 
+        With the epoch in which the reader was given this sequence, a place beyond what that epoch has
+        committed is cut back, because the same sequences were given again. A chunk that is full does not end
+        at the head: the next one begins where it ends.
+        """
+        kept = sequence if epoch is None else await self._cut_back(name, sequence, epoch)
+        chunk = await self._read_topic(name, kept + 1, ALL, limit_bytes)
+        if kept == sequence:
+            return chunk
+        lost = Missing(name, kept + 1, sequence, Reason.LOST_UNCOMMITTED)
+        return replace(chunk, statement=replace(chunk.statement, missing=(lost, *chunk.statement.missing)))
 
-class Replay:
-    """One reader on its way from a cursor to the head."""
+    async def between(self, name: str, first: int, last: int, *, limit_bytes: int = READ_BYTES) -> Chunk:
+        """The messages of one topic with these sequences, and exactly what of them is gone.
 
-    def __init__(self, history: History, filters: tuple[str, ...], after: int) -> None:
-        self._history = history
-        self._filters = filters
-        self._after = after
-        self._looked_at = 0
-        self._topics: list[Topic] = []  # read from their rings
-        self._kept: dict[str, Topic] = {}  # read from the log, all at once
-        self._accounted: dict[str, int] = {}  # of each topic the last sequence served, or said to be missing
+        A chunk that is full ends before the last of them: the next one begins where it ends.
+        """
+        return await self._read_topic(name, first, last, limit_bytes)
 
-    def look(self) -> bool:
-        """Find the topics that are meant, one slice at a time; True while there are more."""
-        topics = self._history._topics
-        for topic in islice(topics.values(), self._looked_at, self._looked_at + TOPICS_A_SLICE):
-            self._looked_at += 1
-            if any(matches(filter, topic.name) for filter in self._filters):
-                if topic.traits.is_kept:
-                    self._kept[topic.name] = topic
-                else:
-                    self._topics.append(topic)
-        return self._looked_at < len(topics)
+    def _newest(self, name: str) -> int:
+        """The last sequence that was given to a topic."""
+        topic = self.topics.get(name)
+        return self.log.last_sequence(name) if topic is None else topic.sequence
 
-    def read(self, limit_bytes: int) -> Chunk:
-        """The next chunk. Topics made since the last look are looked at first."""
-        while self.look():
+    async def _read_topic(self, name: str, first: int, last: int, limit_bytes: int) -> Chunk:
+        first, newest = max(first, 1), self._newest(name)
+        if first > min(last, newest):
+            return Chunk((), Statement(self.cursor(), self.cursor(), 0))
+        replay = await self._begin(name, first, newest)
+        chunks: list[Chunk] = []
+        size = 0
+        while True:
+            chunk = await replay.read(limit_bytes - size)
+            chunks.append(self._clip(chunk, first, last))
+            size += sum(map(weight_of, chunks[-1].runs))
+            if chunk.statement.is_at_head or size >= limit_bytes or _reach_of(chunk)[1] >= last:
+                return reduce(_join, chunks)
+
+    async def _begin(self, name: str, first: int, newest: int) -> Replay:
+        """A replay of one topic from a sequence on."""
+        topic, end = self.topics.get(name), self.log.last_offset
+        found = await self.log.find_sequence(name, first)
+        log_after = end if found is None else found
+        has_ring_only = topic is not None and not topic.traits.is_kept
+        after = 0 if has_ring_only else log_after
+        return Replay(self, (name,), after, log_after=log_after, expected={name: (first, newest)})
+
+    def _clip(self, chunk: Chunk, first: int, last: int) -> Chunk:
+        """What of a topic's chunk is within a range of sequences. The sequences tell all, so no gaps."""
+        runs = tuple(part for run in chunk.runs if (part := _part(run, first, last)) is not None)
+        missing = tuple(
+            replace(each, first=max(each.first or first, first), last=min(each.last, last))
+            for each in chunk.statement.missing
+            if each.last >= first and (each.first or first) <= last
+        )
+        statement = replace(chunk.statement, served=sum(run.count for run in runs), missing=missing, gaps=())
+        later = next((run for run in chunk.runs if run.sequence + run.count - 1 > last), None)
+        if later is not None:
+            place = self.cursor(later.offset + max(last + 1 - later.sequence, 0) - 1)
+            statement = replace(statement, next=place, is_at_head=False)
+        return Chunk(runs, statement)
+
+    async def _cut_back(self, name: str, sequence: int, epoch: int) -> int:
+        """The last sequence up to this one that a topic still had when an epoch ended."""
+        end = self._end_of(epoch)
+        if end == ALL:
+            return sequence
+        sequence = min(sequence, self._newest(name))
+        here = await self._read_topic(name, sequence, sequence, ALL)
+        if here.runs and here.runs[0].offset <= end:
+            return sequence
+        replay = Replay(self, (name,), end)
+        while not (chunk := await replay.read(1)).statement.is_at_head and not chunk.runs:
             pass
-        history, asked = self._history, self._after
-        runs: list[Run] = []
-        size, until = 0, history.head
-        stored = {topic: history._ring_runs(topic, asked) for topic in self._topics}
-        sources: list[Iterable[Run]] = [*stored.values(), history._log_runs(asked, self._kept)]
-        for run in merge(*sources, key=_offset_of):
-            if size >= limit_bytes:
-                until = run.offset - 1
-                break
-            runs.append(run)
-            size += len(run.slab)
-        alive, missing = history._sift(runs)
-        losses = self._find_lost(stored, asked, until)
-        for run in runs:
-            self._accounted[run.topic] = run.sequence + run.count - 1
-        self._after = until
-        cursor = history.cursor(asked)
-        return history._chunk(cursor, until, alive, losses + missing, is_at_head=until == history.head)
-
-    def _find_lost(self, stored: dict[Topic, list[Run]], asked: int, until: int) -> list[Missing]:
-        """What has gone before it could be read: told once, by the chunk that passes the last of it."""
-        history = self._history
-        oldest = {topic: runs[0].sequence for topic, runs in stored.items() if runs}
-        if self._kept and asked < history._gone_offset(next(iter(self._kept.values()))):
-            for run in history._log_runs(asked, self._kept):
-                oldest.setdefault(self._kept[run.topic], run.sequence)
-        losses: list[Missing] = []
-        for topic in (*self._topics, *self._kept.values()):
-            last = oldest.get(topic, topic.sequence + 1) - 1
-            if asked < history._gone_offset(topic) <= until:
-                known = self._accounted.get(topic.name, history._sequence_at(topic, asked))
-                if last > (known or 0):
-                    first = None if known is None else known + 1
-                    losses.append(Missing(topic.name, first, last, history._reason(topic)))
-                    self._accounted[topic.name] = last
-        return losses
+        return min(sequence, _reach_of(chunk)[0] - 1)
 
 
-def _beyond(run: Run, offset: int) -> Run:
-    skip = offset + 1 - run.offset
-    return run.part(skip, run.count - skip)
+def _part(run: Run, first: int, last: int) -> Run | None:
+    """The messages of a run with these sequences, if it has any."""
+    skip = max(first - run.sequence, 0)
+    count = min(last - run.sequence + 1, run.count) - skip
+    return run.part(skip, count) if count > 0 else None
+
+
+def _is_all_there_is(chunk: Chunk) -> bool:
+    """Whether nothing older can be left of a topic, because what is missing left in the order of its age."""
+    missing = chunk.statement.missing
+    return bool(missing) and missing[0].reason in {Reason.EVICTED, Reason.RETENTION}
+
+
+def _last_of(runs: Sequence[Run], count: int) -> tuple[Run, ...]:
+    """The last messages of some runs."""
+    taken: list[Run] = []
+    for run in reversed(runs):
+        if count <= 0:
+            break
+        take = min(count, run.count)
+        taken.append(run.part(run.count - take, take))
+        count -= take
+    return tuple(reversed(taken))
+
+
+def _reach_of(chunk: Chunk) -> tuple[int, int]:
+    """The lowest and the highest sequence that a chunk of one topic has, or says to be missing."""
+    lowest = [run.sequence for run in chunk.runs]
+    highest = [run.sequence + run.count - 1 for run in chunk.runs]
+    for missing in chunk.statement.missing:
+        lowest.append(missing.first or missing.last)
+        highest.append(missing.last)
+    return min(lowest, default=ALL), max(highest, default=0)
+
+
+def _join(one: Chunk, other: Chunk) -> Chunk:
+    """Two chunks, of which the second follows the first, as one."""
+    before, after = one.statement, other.statement
+    statement = Statement(
+        before.after,
+        after.next,
+        before.served + after.served,
+        before.missing + after.missing,
+        after.is_at_head,
+    )
+    return Chunk(one.runs + other.runs, statement)

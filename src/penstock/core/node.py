@@ -3,24 +3,26 @@
 The rules are in `publishing.py`, `subscribing.py` and `attendance.py`, which share this.
 """
 
-from msgspec import Struct
-
 from penstock.core.access import Access
 from penstock.core.clock import Clock, Scheduler
 from penstock.core.counters import Counters
 from penstock.core.delivery import Delivery
+from penstock.core.fetching import Fetching
 from penstock.core.history import History
+from penstock.core.keeping import Keeping
 from penstock.core.lagging import Lagging
+from penstock.core.leaving import Leaving
 from penstock.core.ledger import Ledger
 from penstock.core.policy import Limits
 from penstock.core.ports import Log, StateStore
+from penstock.core.recording import Recording
 from penstock.core.registry import Registry
 from penstock.core.retained import Retained
 from penstock.core.router import Router
-from penstock.core.sessions import Options, Session, Will
+from penstock.core.sessions import Session
 from penstock.core.settings import CoreSettings
 from penstock.core.tick import Tick
-from penstock.model import Door, Policy
+from penstock.core.unstored import Unstored
 
 
 class Node:
@@ -42,48 +44,38 @@ class Node:
         self.clock = clock
         self.counters = Counters()
         self.ledger = Ledger(clock, settings.ledger.rows)
-        self.topics = Registry(settings)
+        self.topics = Registry(settings, log.last_sequence)
         self.sessions: dict[str, Session] = {}
         self.retained = Retained(settings.retained.max_messages)
         self.history = History(self.topics, log, clock)
+        self.history.head = log.last_offset
         limits = Limits(settings.sessions.owed_messages, settings.sessions.owed_bytes)
         self.router = Router(self.topics, limits)
-        self.lagging = Lagging(
-            settings, clock, scheduler, self.ledger, self.counters, self.topics, self.sessions
+        self.tick = Tick(clock, scheduler)
+        self.tick.is_durable = log.is_durable
+        self.recording = Recording(log, state, self.tick, self.sessions)
+        self.leaving = Leaving(log, self.recording, self.ledger)
+        self.fetching = Fetching(log, access, self.ledger, self.router)
+        self.keeping = Keeping(
+            settings, scheduler, self.ledger, self.topics, self.sessions, self.recording, self.fetching
         )
-        self.delivery = Delivery(clock, self.ledger, self.counters, self.lagging)
-        self.tick = Tick(clock, scheduler, self.delivery)
-        self._unsaved: dict[Session, None] = {}
+        self.lagging = Lagging(
+            clock,
+            scheduler,
+            self.ledger,
+            self.counters,
+            self.recording,
+            self.keeping,
+            self.leaving,
+            self.fetching,
+        )
+        self.delivery = Delivery(
+            clock, self.ledger, self.counters, self.keeping, self.lagging, self.leaving, self.recording
+        )
+        self.unstored = Unstored(log, self.tick, self.sessions, self.ledger, self.recording, self.fetching)
+        self.unstored.on_less = self.lagging.wake
+        self.tick.on_flush = self.delivery.deliver
+        self.tick.on_end = self._end_turn
 
-    def save(self, session: Session) -> None:
-        """Put into the state store what outlives the session's connection: once, at the end of this turn."""
-        if session.is_persistent:
-            if not self._unsaved:
-                self.tick.after(self._save_all)
-            self._unsaved[session] = None
-
-    def _save_all(self) -> None:
-        unsaved, self._unsaved = self._unsaved, {}
-        for session in unsaved:
-            if self.sessions.get(session.client_id) is session:
-                wanted = session.subscriptions.items()
-                record = SessionRecord(
-                    session.identity.user,
-                    session.identity.is_certified,
-                    session.door,
-                    session.expiry,
-                    {filter: (subscription.options, subscription.policy) for filter, subscription in wanted},
-                    session.will,
-                )
-                self.state.put("sessions", session.client_id, record)
-
-
-class SessionRecord(Struct, frozen=True):
-    """What the state store keeps of a session."""
-
-    user: str | None
-    is_certified: bool
-    door: Door
-    expiry: float
-    subscriptions: dict[str, tuple[Options, Policy]]
-    will: Will | None = None
+    def _end_turn(self) -> None:
+        self.recording.end_turn(self.history.head)

@@ -6,7 +6,7 @@ writes what was dropped into the ledger.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from penstock.core.policy import Decision, Limits, decide, fitting
 from penstock.core.ports import Form
@@ -78,6 +78,10 @@ class Outbox:
         self._entries.appendleft((run, form))
         self._count(run)
 
+    def add_last(self, run: Run, form: Form) -> None:
+        """Put what was fetched behind everything else, whatever the limits say."""
+        self._append(run, form)
+
     def shrink(self) -> list[Run]:
         """Drop the oldest until the limits hold."""
         dropped: list[Run] = []
@@ -88,6 +92,14 @@ class Outbox:
                 self.add_first(run.part(run.count - keep, keep), form)
             dropped.append(run.part(0, run.count - keep))
         return dropped
+
+    def entries(self) -> Iterator[Entry]:
+        """What waits, in order, to be looked at."""
+        return iter(self._entries)
+
+    def runs(self) -> Iterator[Run]:
+        """The runs that wait, in order, to be looked at."""
+        return (run for run, _ in self._entries)
 
     def take(self, limit_bytes: int) -> list[Entry]:
         """The next entries, at least one, up to about `limit_bytes`."""
@@ -110,16 +122,20 @@ class Outbox:
         return [run for run, _ in self.remove(lambda run: NEVER < run.expires_at <= now)]
 
     def remove(self, is_unwanted: Callable[[Run], bool]) -> list[Entry]:
+        """Take out runs from anywhere in the queue."""
+        return self.remove_entries(lambda entry: is_unwanted(entry[0]))
+
+    def remove_entries(self, is_unwanted: Callable[[Entry], bool]) -> list[Entry]:
         """Take out entries from anywhere in the queue."""
         removed: list[Entry] = []
         entries, self._entries = self._entries, deque()
         self.messages = self.bytes = 0
         self.next_expiry = FOREVER
-        for run, form in entries:
-            if is_unwanted(run):
-                removed.append((run, form))
+        for entry in entries:
+            if is_unwanted(entry):
+                removed.append(entry)
             else:
-                self._append(run, form)
+                self._append(*entry)
         return removed
 
     def _append(self, run: Run, form: Form) -> None:

@@ -1,12 +1,17 @@
 """What an absent session still gets.
 
-In memory mode the owed list holds references to the runs themselves, under limits of its own. Nobody
-can be made to wait for someone who is not there, and there is no connection to close: `block` and
-`disconnect` therefore drop the newest, as MQTT's own default does.
+In memory mode the owed list holds references to the runs themselves, under limits of its own. With a log on
+disk it holds offsets, eight bytes each, and the messages are fetched when the session is back. Nobody can be
+made to wait for someone who is not there, and there is no connection to close: `block` and `disconnect`
+therefore drop the newest, as MQTT's own default does.
 """
 
-from penstock.core.outbox import Outbox
-from penstock.core.policy import Decision
+from array import array
+from bisect import bisect_right
+from collections.abc import Sequence
+
+from penstock.core.outbox import Entry, Outbox
+from penstock.core.policy import Decision, Limits, decide, fitting
 from penstock.core.ports import Form
 from penstock.model import Policy, Run
 
@@ -18,5 +23,98 @@ class Owed(Outbox):
 
     def add(self, run: Run, form: Form, policy: Policy) -> tuple[Decision, list[Run]]:
         """Owe a run; answer the decision and the runs that were dropped."""
-        kept = policy if policy is Policy.DROP_OLDEST else Policy.DROP_NEWEST
-        return super().add(run, form, kept)
+        return super().add(run, form, _for_absent(policy))
+
+
+class StoredOwed(Owed):
+    """Offsets in order. Before them, as entries, what was fetched and what no offset can stand for."""
+
+    __slots__ = ("_offsets", "_start", "_stored_bytes", "evicted")
+
+    def __init__(self, limits: Limits) -> None:
+        super().__init__(limits)
+        self._offsets = array("Q")
+        self._start = 0  # offsets before this index are gone
+        self._stored_bytes = 0
+        self.evicted: list[int] = []  # dropped by the policy, and not told of yet
+
+    def __len__(self) -> int:
+        return self.messages + self.stored
+
+    @property
+    def stored(self) -> int:
+        """How many messages are still in the log alone."""
+        return len(self._offsets) - self._start
+
+    @property
+    def first_offset(self) -> int:
+        """The oldest of those."""
+        return self._offsets[self._start]
+
+    def add(self, run: Run, form: Form, policy: Policy) -> tuple[Decision, list[Run]]:
+        """Owe a run; answer the decision and the runs that were dropped. Dropped offsets are in `evicted`."""
+        size = len(run.slab) // run.count
+        limits, waiting = self._limits, self.messages + self.stored
+        fits = fitting(waiting, self.bytes + self._stored_bytes, limits, run.count, size)
+        decision = decide(_for_absent(policy), run.count, fits)
+        for offset in range(run.offset, run.offset + decision.accept):
+            self._offsets.append(offset)
+        self._stored_bytes += decision.accept * size
+        if decision.evict:
+            self._evict()
+        rest = run.count - decision.accept
+        return decision, [run.part(decision.accept, rest)] if rest else []
+
+    def _evict(self) -> None:
+        """Drop the oldest until the limits hold; of what is in the log only the mean size is known."""
+        while self.stored and (
+            len(self) > self._limits.messages or self.bytes + self._stored_bytes > self._limits.bytes
+        ):
+            self.evicted += self.discard(1)
+
+    def peek(self, count: int) -> Sequence[int]:
+        """The oldest offsets."""
+        return self._offsets[self._start : self._start + count]
+
+    def discard(self, count: int) -> Sequence[int]:
+        """Take the oldest offsets away, and answer them."""
+        taken = self.peek(count)
+        if self.stored:
+            self._stored_bytes -= self._stored_bytes * len(taken) // self.stored
+        self._start += len(taken)
+        if self._start > 1_024 and self._start * 2 > len(self._offsets):
+            del self._offsets[: self._start]
+            self._start = 0
+        return taken
+
+    def discard_through(self, offset: int) -> Sequence[int]:
+        """Take offsets up to this one away, and answer them."""
+        return self.discard(bisect_right(self._offsets, offset, lo=self._start) - self._start)
+
+    def discard_after(self, offset: int) -> Sequence[int]:
+        """Take offsets behind this one away, and answer them."""
+        first = bisect_right(self._offsets, offset, lo=self._start)
+        taken = self._offsets[first:]
+        self._stored_bytes -= self.mean_bytes * len(taken)
+        del self._offsets[first:]
+        return taken
+
+    def put_back(self, entries: Sequence[Entry]) -> None:
+        """What had been fetched or waited in the outbox is owed again, before everything else."""
+        kept = [entry for entry in entries if entry[1].is_retained]
+        stored = [run for run, form in entries if not form.is_retained]
+        for run, form in reversed(kept):  # its offset says where it was published, not what it is
+            self.add_first(run, form)
+        offsets = [offset for run in stored for offset in range(run.offset, run.offset + run.count)]
+        self._offsets = array("Q", offsets) + self._offsets[self._start :]
+        self._start = 0
+        self._stored_bytes += sum(len(run.slab) for run in stored)
+
+    @property
+    def mean_bytes(self) -> int:
+        """What a stored message weighs."""
+        return self._stored_bytes // self.stored if self.stored else 0
+
+
+def _for_absent(policy: Policy) -> Policy:
+    return policy if policy is Policy.DROP_OLDEST else Policy.DROP_NEWEST

@@ -4,13 +4,12 @@
 `StateStore` come from storage. The contract suites in `tests/contract` say what each owes.
 """
 
-from asyncio import Future
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from msgspec import Struct
 
-from penstock.model import Run
+from penstock.model import Reason, Run
 
 Frame = tuple[bytes, bytes, Run]
 """One message cut where its delivery number goes: before, after, and the run it is (of one message)."""
@@ -30,6 +29,11 @@ class Form(Protocol):
     @property
     def no_local(self) -> bool:
         """Do not send a subscriber its own messages."""
+        ...
+
+    @property
+    def is_retained(self) -> bool:
+        """For values that were published before the subscription was made."""
         ...
 
     @property
@@ -78,13 +82,11 @@ class Sink(Protocol):
         ...
 
 
-class Ticket(Protocol):
-    """A place in the log's next commit."""
+Ticket = int
+"""The number of a commit. Commits end in the order of their numbers."""
 
-    @property
-    def offset(self) -> int:
-        """The last offset the ticket covers."""
-        ...
+Settled = Callable[[Exception | None], None]
+"""Called when a commit has ended: with None if it was made, with the error if it could not be."""
 
 
 class Position(Struct, frozen=True):
@@ -95,17 +97,35 @@ class Position(Struct, frozen=True):
     offset: int
 
 
+class Gap(Struct, frozen=True):
+    """Offsets that a log should have and does not have, and why."""
+
+    first: int
+    last: int
+    reason: Reason
+
+
 class Span(Struct, frozen=True):
-    """What a log can tell of the offsets after a position: the runs it has, and how far it looked."""
+    """What a log can tell of the offsets after a position: the runs it has, and how far it looked.
+
+    Offsets between the position and `until` that are neither in `runs` nor in `gaps` were not asked for,
+    or belong to topics that are not kept.
+    """
 
     runs: tuple[Run, ...]
     until: int
+    gaps: tuple[Gap, ...] = ()
+
+
+Wanted = Callable[[str], bool]
+"""Says of a topic whether its messages are asked for. It is asked once for each topic of a read."""
 
 
 class Log(Protocol):
     """One node's ordered record of all topics. Appending is a memory operation; committing is not.
 
-    Offsets rise by one for every published message, kept or not, so the log is told of both.
+    Offsets rise by one for every published message, kept or not, so the log is told of both. What is appended
+    and put in one turn of the loop is committed together: all of it, or nothing.
     """
 
     @property
@@ -123,26 +143,115 @@ class Log(Protocol):
         """The oldest offset it may still have; everything before has left by retention."""
         ...
 
-    def append(self, run: Run) -> Ticket:
-        """Into the open batch, never waits. Runs come in the order of their offsets."""
+    @property
+    def last_offset(self) -> int:
+        """The last offset that is committed, kept or not."""
         ...
 
-    def committed(self, ticket: Ticket) -> "Future[None] | None":
-        """One future per commit, shared by its waiters; None when it is committed already."""
+    @property
+    def is_durable(self) -> bool:
+        """What is committed outlives the process, so that acknowledgements have to wait for it."""
         ...
 
-    def read(self, after: int, limit_bytes: int) -> Span:
-        """Committed runs after an offset, oldest first, about `limit_bytes` of them."""
+    @property
+    def failure(self) -> Exception | None:
+        """Why nothing can be committed at present, if that is so. It gets well by itself."""
+        ...
+
+    @property
+    def ticket(self) -> Ticket:
+        """The commit that takes what is appended and put in this turn."""
+        ...
+
+    def append(self, run: Run) -> None:
+        """Keep a run; never waits. Runs come in the order of their offsets."""
+        ...
+
+    def end_turn(self, head: int, *, is_urgent: bool) -> None:
+        """A turn of the loop is over and `head` the newest offset: commit what it left.
+
+        Someone waits for what is urgent; the rest may wait for company.
+        """
+        ...
+
+    def is_committed(self, ticket: Ticket) -> bool:
+        """Whether what has this ticket is safe."""
+        ...
+
+    def when_committed(self, ticket: Ticket, callback: Settled) -> None:
+        """Call back when a commit that has not ended yet ends; in the order of asking."""
+        ...
+
+    def uncommitted(self, after: int) -> list[Run]:
+        """Runs after an offset that are appended but not committed, oldest first."""
+        ...
+
+    async def read(self, after: int, limit_bytes: int, wanted: Wanted | None = None) -> Span:
+        """Committed runs after an offset, oldest first, about `limit_bytes` of them.
+
+        The first run may begin at or before the offset, if it also reaches beyond. A read that looked at much
+        and found little ends as well: there is more until `until` is the last committed offset.
+        """
+        ...
+
+    def fetch(self, offsets: Sequence[int], callback: Callable[[dict[int, Run]], None]) -> None:
+        """Look for single messages by offset, off the loop, and call back with those that are there."""
+        ...
+
+    def reason_of(self, offset: int) -> Reason:
+        """Why a message is not there that someone was to get."""
+        ...
+
+    def scan(self, after: int, wanted: Wanted) -> Iterator[Run]:
+        """Every committed run at QoS 1 or 2 after an offset: at start, when nobody waits for the loop."""
+        ...
+
+    def load(self, offsets: Sequence[int]) -> dict[int, Run]:
+        """The same as `fetch`, at start, when nobody waits for the loop."""
+        ...
+
+    def last_sequence(self, topic: str) -> int:
+        """The last sequence of a topic that was ever committed; 0 if there was none."""
+        ...
+
+    async def find_sequence(self, topic: str, sequence: int) -> int | None:
+        """An offset after which a topic's committed messages from this sequence on lie.
+
+        None if there are none. Others may lie after it too.
+        """
+        ...
+
+    def offset_at(self, wall_us: int) -> int:
+        """The offset after which everything from this time on lies; a little more may lie after it too."""
+        ...
+
+    def end_of(self, epoch: int) -> int | None:
+        """The last committed offset of an epoch, None if it is not known; of this one, `last_offset`."""
         ...
 
 
 class StateStore(Protocol):
-    """What must outlive a connection: records by table and key. A put replaces."""
+    """What must outlive a connection: records by table and key. A put replaces.
+
+    What is changed in one turn of the loop belongs to the log's commit of that turn.
+    """
 
     def put(self, table: str, key: str, value: Struct) -> None: ...
 
     def delete(self, table: str, key: str) -> None: ...
 
     def scan(self, table: str) -> Iterator[tuple[str, Struct]]:
-        """All records of a table, in the order of their first put."""
+        """All records of a table, in any order."""
+        ...
+
+    def append(self, table: str, value: Struct) -> int:
+        """Add a record to a table without keys, and answer its number; numbers rise."""
+        ...
+
+    def replay(self, table: str) -> Iterator[tuple[int, Struct]]:
+        """All records of a table without keys, by their numbers."""
+        ...
+
+    def cut(self, table: str, before: int) -> None:
+        """Remove the records of a table without keys whose numbers are lower."""
         ...

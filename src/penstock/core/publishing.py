@@ -8,11 +8,11 @@ from msgspec import Struct
 from penstock.core.access import Identity
 from penstock.core.audience import NOBODY, Audience
 from penstock.core.node import Node
-from penstock.core.ports import Ticket
+from penstock.core.ports import Settled, Ticket
 from penstock.core.registry import Topic
 from penstock.core.sessions import Session
 from penstock.core.topics import check_topic
-from penstock.errors import NotAuthorized, PenstockError, ShuttingDown
+from penstock.errors import NotAuthorized, PenstockError, ShuttingDown, StorageUnavailable
 from penstock.model import Door, Reason, Run, bare_shape
 
 
@@ -34,6 +34,8 @@ class Publishing:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._tick, self._history, self._router = node.tick, node.history, node.router
+        self._log = node.log
+        self._unstored = node.unstored
         self._topics = node.topics
         self._counters = node.counters
         self._server = Session(Identity(None, ""), Door.SERVER)
@@ -56,12 +58,12 @@ class Publishing:
         This is the path of every message, so it looks up once what all runs share and stamps each run
         where it stands. A run that may not be published is handed to `refuse`, and the rest goes on.
         """
-        tick, history, router = self._tick, self._history, self._router
+        tick, history, router, log = self._tick, self._history, self._router, self._log
         if not tick.is_open:
             tick.open()
         find_topic, client_id, wall_us = sender.topics.get, sender.client_id, tick.wall_us
         version, last, offset = router.version, tick.last, history.head + 1
-        ticket: Ticket | None = None
+        append, is_durable, failure, is_kept = log.append, log.is_durable, log.failure, False
         try:
             for run in runs:
                 topic = find_topic(run.topic)
@@ -71,24 +73,32 @@ class Publishing:
                     except PenstockError as error:
                         refuse(run, error)
                         continue
-                shape, count = run.shape, run.count
+                shape, count, traits = run.shape, run.count, topic.traits
+                if failure is not None and shape.qos:
+                    refuse(run, StorageUnavailable(str(failure)))
+                    continue
                 run.client_id = client_id
                 run.published_at = wall_us
                 run.offset = offset
                 offset += count
                 run.sequence = sequence = topic.sequence + 1
                 topic.sequence = sequence + count - 1
-                if not (shape.is_plain and topic.traits.is_plain):
-                    ticket = self._publish_special(run, topic) or ticket
-                    if topic.traits.batch_size:
+                if topic.version != version:
+                    router.refresh(topic)
+                audience = topic.audience
+                if not (shape.is_plain and traits.is_plain):
+                    self._publish_special(run, topic)
+                    if traits.batch_size:
                         last = None  # it is gathered, not joined to what leaves with this turn
+                if traits.is_kept or (is_durable and shape.qos and audience.wants_storing):
+                    append(run)
+                    is_kept = True
+                elif is_durable and shape.retain:
+                    is_kept = True  # its value is
                 if topic.ring is not None:
                     topic.ring.append(run)  # with all its stamps
                 else:
                     self._topics.begin_ring(topic, run)
-                if topic.version != version:
-                    router.refresh(topic)
-                audience = topic.audience
                 if last is not None and last.audience is audience and last.shape is shape:
                     last.runs.append(run)  # the same stretch goes on
                 elif audience is not NOBODY:
@@ -97,33 +107,55 @@ class Publishing:
             if sender is not self._server:
                 self._counters.published += offset - 1 - history.head
             history.head = offset - 1
-        return ticket
+        return self._unstored.watch() if is_kept else None
 
-    def _publish_special(self, run: Run, topic: Topic) -> Ticket | None:
-        """What only some messages need: expiry, retained value, log."""
+    def _publish_special(self, run: Run, topic: Topic) -> None:
+        """What only some messages need: expiry, retained value."""
         traits = topic.traits
         if run.ttl or traits.ttl:
-            run.expires_at = self._node.clock.monotonic() + (run.ttl or traits.ttl)
+            run.ttl = run.ttl or traits.ttl
+            run.expires_at = self._node.clock.monotonic() + run.ttl
         if run.shape.retain:
             if topic.retained is not None and topic.ring is None and traits.has_ring:
                 self._topics.make_ring(topic, before=run.sequence)  # while the value is there
             self._retain(topic, run)
-        return self._node.log.append(run) if traits.is_kept else None
 
     def publish_server(self, topic: str, payload: bytes, *, retain: bool = False) -> Receipt:
         """Publish in the server's own name, also to `$` topics."""
         run = Run(topic, payload, 0, len(payload), 1, bare_shape(Door.SERVER, 0, retain))
         return self.publish(run, self._server)
 
-    def when_settled(self, ticket: Ticket | None, callback: Callable[[BaseException | None], None]) -> None:
+    def when_settled(self, ticket: Ticket | None, callback: Settled) -> None:
         """Call back when publishes may be acknowledged: after their commit, or after this turn's flush.
 
         The callback gets the error of a commit that failed: then nothing may be acknowledged.
         """
-        if ticket is not None and (commit := self._node.log.committed(ticket)) is not None:
-            commit.add_done_callback(lambda done: callback(done.exception()))
-        else:
+        if ticket is None or self._log.is_committed(ticket):
             self._tick.after(lambda: callback(None))
+        else:
+            self._log.when_committed(ticket, callback)
+
+    def when_remembered(self, session: Session, callback: Settled) -> None:
+        """Call back when a session that has just come outlives the server, or cannot."""
+        if session.moves is None or self._log.is_committed(self._log.ticket):
+            callback(None)
+        else:
+            self._node.recording.when_stored(callback)
+
+    def when_stored(self, session: Session, callback: Callable[[], None]) -> None:
+        """Call back when what was just done for a session outlives the server; at once if it need not.
+
+        If it cannot be stored now it is tried again, and the callback comes late.
+        """
+        if session.moves is None or self._log.is_committed(self._log.ticket):
+            callback()
+        else:
+            self._wait(callback)
+
+    def _wait(self, callback: Callable[[], None]) -> None:
+        self._node.recording.when_stored(
+            lambda failure: callback() if failure is None else self._wait(callback)
+        )
 
     def _admit(self, name: str, sender: Session) -> Topic:
         """Decide once whether a sender may use a topic."""
@@ -145,13 +177,13 @@ class Publishing:
             session.topics.clear()
 
     def _retain(self, topic: Topic, run: Run) -> None:
-        retained, state = self._node.retained, self._node.state
+        retained, node = self._node.retained, self._node
         if run.shape.door is Door.SERVER:  # few, always welcome, and worth nothing after a restart
             retained.put(topic, run)
         elif not run.payload(run.count - 1):
             retained.delete(topic)
-            state.delete("retained", topic.name)
+            node.recording.forget_value(topic.name)
         elif topic.retained is None and retained.is_full:
-            self._node.ledger.add(run, run.client_id, Reason.NEVER_STORED, setting="retained.max_messages")
+            node.ledger.add(run, run.client_id, Reason.NEVER_STORED, setting="retained.max_messages")
         else:
-            state.put("retained", topic.name, retained.put(topic, run))
+            node.recording.save_value(topic.name, retained.put(topic, run), run)

@@ -4,6 +4,7 @@ A topic is made on first use and costs one object until its first message makes 
 is never given twice.
 """
 
+from collections.abc import Callable
 from typing import TypeVar
 
 from msgspec import Struct
@@ -31,7 +32,7 @@ class Traits(Struct, frozen=True):
     batch_timeout: float
     is_kept: bool
     is_plain: bool
-    """A message that carries no wishes of its own needs nothing but ring and audience."""
+    """A message that carries no wishes of its own needs nothing but ring, log and audience."""
 
     @property
     def has_ring(self) -> bool:
@@ -72,9 +73,10 @@ class Topic:
 class Registry(dict[str, Topic]):
     """All topics by name, in the order of their first use."""
 
-    def __init__(self, settings: CoreSettings) -> None:
+    def __init__(self, settings: CoreSettings, last_sequence: Callable[[str], int] = lambda name: 0) -> None:
         super().__init__()
         self._settings = settings
+        self._last_sequence = last_sequence  # that the log has ever had of a topic
         self._rings = Rings(settings.ring)
         self._traits: dict[tuple[int, ...], Traits] = {}
         self._floor = 0  # no forgotten topic had a higher sequence
@@ -110,7 +112,7 @@ class Registry(dict[str, Topic]):
             if len(self) >= self._settings.topic.max_topics:
                 raise QuotaExceeded(f"there are {len(self)} topics already")
             topic = self[name] = Topic(name, self._find_traits(name))
-            topic.sequence = self._floor
+            topic.sequence = max(self._floor, self._last_sequence(name))
         return topic
 
     def begin_ring(self, topic: Topic, run: Run) -> None:
@@ -158,5 +160,5 @@ class Registry(dict[str, Topic]):
             batch_size,
             first("batch_timeout_ms", 0) / 1000,
             is_kept,
-            not (ttl or batch_size or is_kept),
+            not (ttl or batch_size),
         )

@@ -53,4 +53,16 @@ class Reporting:
             "errors/auth": counters.authentications_failed,
             "errors/authz": counters.actions_forbidden,
             "errors/packet": counters.malformed_packets,
+            **self._values_of_log(),
+        }
+
+    def _values_of_log(self) -> dict[str, str | int]:
+        """How the log is, if it outlives the server."""
+        log = self._broker.log
+        if not log.is_durable:
+            return {}
+        return {
+            "log/state": "ok" if log.failure is None else f"failing: {log.failure}",
+            "log/first_offset": log.first_offset,
+            "log/last_offset": log.last_offset,
         }

@@ -47,11 +47,12 @@ class Rights:
             # Who is connected has got it; it is asked for again when it has to be sent again.
             for pending in session.inflight.remove(is_forbidden):
                 self._node.ledger.add(pending.run, session.client_id, Reason.NOT_AUTHORIZED)
+            self._node.recording.touch(session)
         withdrawn: list[Entry] = []
         for queue in (session.outbox, session.owed):
             if queue:
                 withdrawn += queue.remove(is_forbidden)
-        for run, _ in self._node.lagging.offer_again(withdrawn):
+        for run, _ in self._node.keeping.offer_again(withdrawn):
             self._node.ledger.add(run, session.client_id, Reason.NOT_AUTHORIZED)
         for filter in list(session.subscriptions):
             if not self._node.access.may_subscribe(session.identity, split_share(filter)[1]):

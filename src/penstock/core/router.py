@@ -111,6 +111,15 @@ class Router:
             path.pop()
             del path[-1].children[levels.pop()]
 
+    def find_audience(self, name: str) -> Audience:
+        """Whom a topic reaches, whether anyone knows the topic or not."""
+        topic = self._topics.get(name)
+        if topic is None:
+            return self._intern(self.match(name))
+        if topic.version != self.version:
+            self.refresh(topic)
+        return topic.audience
+
     def refresh(self, topic: Topic) -> None:
         """Bring a topic's audience up to date."""
         if topic.version == STALE or not self._is_untouched(topic):

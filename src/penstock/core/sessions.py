@@ -12,9 +12,10 @@ from msgspec import Struct
 from penstock.core.access import Identity
 from penstock.core.backlog import Backlog
 from penstock.core.inflight import Inflight
+from penstock.core.moves import Step
 from penstock.core.outbox import Outbox
 from penstock.core.owed import Owed
-from penstock.core.ports import Form, Sink
+from penstock.core.ports import Form, Sink, Ticket
 from penstock.core.registry import Topic
 from penstock.core.shared import SharedGroup
 from penstock.model import NEVER, Door, Policy, Properties
@@ -28,6 +29,8 @@ class Ending(StrEnum):
 
     TAKEN_OVER = "taken-over"
     SLOW = "slow"
+    UNSTORED = "unstored"
+    """What it was about to get could not be stored."""
     UNKNOWN = "unknown"
     """The files no longer know who it is."""
     SHUTTING_DOWN = "shutting-down"
@@ -51,6 +54,8 @@ class Subscription(Struct, frozen=True, gc=False):
     options: Options
     form: Form
     policy: Policy
+    since: int = 0
+    """The newest offset when it was made; replacing it changes nothing."""
 
 
 class Will(Struct, frozen=True):
@@ -70,19 +75,27 @@ class Session:
 
     __slots__ = (
         "backlog",
+        "born",
         "client_id",
         "door",
         "expires_at",
         "expiry",
+        "gate",
         "groups",
         "held_by",
         "identity",
         "inflight",
+        "is_coming",
+        "is_fetching",
         "is_flowing",
         "is_paused",
+        "is_recorded",
+        "left_at",
+        "moves",
         "outbox",
         "owed",
         "parts",
+        "position",
         "received",
         "sink",
         "subscriptions",
@@ -105,17 +118,26 @@ class Session:
         self.inflight: Inflight | None = None
         self.owed: Owed | None = None
         self.backlog: dict[str, Backlog] | None = None  # by filter: retained values still to be sent
-        self.received: set[int] | None = None  # QoS 2 numbers that came in and are not released yet
+        self.received: dict[int, Ticket | None] | None = None  # at QoS 2, and not released yet; the commit
         self.will: Will | None = None
         self.will_due = FOREVER
         self.window_limit = 1  # deliveries that may wait for their acknowledgement
         self.wire: object = None  # what its forms were made for; a door compares it on return
+        # Of what is stored; nothing is while `moves` is None:
+        self.moves: list[Step] | None = None  # what happened to `inflight` and `received` in this turn
+        self.position: int | None = None  # it is owed what it wants after this offset; None if nothing
+        self.left_at: int | None = None  # when it went away, in wall time
+        self.born = 0  # its first step
+        self.is_recorded = False  # the state store knows of it
         # Of the connection:
         self.sink: Sink | None = None
         self.topics: dict[str, Topic] = {}  # those it may publish to, decided once
         self.outbox: Outbox | None = None
+        self.is_coming = False  # it is not told yet that it is connected, and gets nothing before
         self.is_paused = False
         self.is_flowing = False
+        self.is_fetching = False  # what it is owed is being read
+        self.gate = 0  # the first delivery that waits for its commit, and holds back what is behind it
         self.held_by: set[Session] | None = None  # slow subscribers that make it wait under `block`
         # Of the tick:
         self.parts: list[bytes] = []
@@ -124,6 +146,13 @@ class Session:
     def is_waiting(self) -> bool:
         """Something waits that must leave before anything new."""
         return bool(self.outbox) or bool(self.owed) or bool(self.backlog)
+
+    @property
+    def can_take(self) -> bool:
+        """Something that waits may leave now."""
+        return self.sink is not None and not (
+            self.is_paused or self.gate or self.is_fetching or self.is_coming
+        )
 
     @property
     def is_persistent(self) -> bool:

@@ -92,6 +92,14 @@ class LogSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Filters of the topics that are kept."""
     memory_bytes: CountOrZero = 64 * MIB
     """Most bytes kept while the log is in memory; 0 keeps none."""
+    retention_s: Seconds = 7 * 24 * 3600.0
+    """How long messages are kept on disk; 0 sets no limit."""
+    retention_bytes: CountOrZero = 10 * 1024 * MIB
+    """Most bytes kept on disk, as stored; the oldest go first, 0 sets no limit."""
+    owed_bytes: CountOrZero = 1024 * MIB
+    """Most bytes kept beyond retention because absent sessions are still owed them."""
+    max_holds: Count = 1_000
+    """Most holds, by which readers keep what they have not read yet."""
 
 
 class AccessSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,9 +1,8 @@
 """Shared subscriptions: of a group's members, one gets each message.
 
-Only connected members are chosen, those that keep up before those that lag. While nobody is connected
-the group itself is owed the messages; what a leaving member had not acknowledged at QoS 1 is offered
-again, first and in order. What the group is owed goes only to members that keep up. However many members
-are away, a choice looks at none of them.
+Only connected members that can take a message now are chosen; while there is none, the group itself is owed
+the messages, and whoever catches up first gets them. What a leaving member had not acknowledged at QoS 1 is
+offered again, first and in order. However many members are away, a choice looks at none of them.
 """
 
 from collections import OrderedDict
@@ -19,13 +18,14 @@ from penstock.core.ports import Form, Frame
 from penstock.model import Run
 
 if TYPE_CHECKING:
+    from penstock.core.records import GroupRecord
     from penstock.core.sessions import Session, Subscription
 
 
 class SharedGroup:
     """The members of one `$share/name/filter`."""
 
-    __slots__ = ("_wanting", "filter", "inner", "members", "owed", "present")
+    __slots__ = ("_wanting", "again", "filter", "inner", "is_kept", "members", "owed", "present", "stored")
 
     def __init__(self, filter: str, inner: str, limits: Limits) -> None:
         self.filter = filter
@@ -34,6 +34,9 @@ class SharedGroup:
         self.present: OrderedDict[Session, None] = OrderedDict()  # connected; whose turn is next comes first
         self._wanting: OrderedDict[Session, None] = OrderedDict()  # those at QoS 1 or 2
         self.owed = Owed(limits)
+        self.again: dict[int, None] = {}  # offsets of what is offered again, before the rest of `owed`
+        self.is_kept = False  # a member has come back for messages, or will
+        self.stored: GroupRecord | None = None  # what the state store says of it
 
     def __bool__(self) -> bool:
         return bool(self.members)
@@ -43,6 +46,7 @@ class SharedGroup:
         self.members[session] = replace(subscription, form=SharedForm(subscription.form, self))
         if subscription.form.qos:
             self._wanting[session] = None
+            self.is_kept = self.is_kept or session.is_persistent
         else:
             self._wanting.pop(session, None)
         if session.groups is None:
@@ -68,20 +72,12 @@ class SharedGroup:
         self.present.pop(session, None)
 
     def choose(self) -> "Session | None":
-        """Whose turn it is, of those that lag only if nobody keeps up; None while nobody is connected."""
-        session = self.choose_flowing()
-        if session is None and self.present:
-            session = next(iter(self.present))
-            self.present.move_to_end(session)  # laggards take turns too
-        return session
-
-    def choose_flowing(self) -> "Session | None":
-        """Whose turn it is of those that keep up; None while nobody does."""
+        """Whose turn it is of those that can take one more; None while nobody can."""
         present = self.present
         for _ in range(len(present)):
             session = next(iter(present))
             present.move_to_end(session)
-            if session.is_flowing:
+            if session.is_flowing and (session.inflight is None or session.inflight.room):
                 return session
         return None
 
@@ -103,6 +99,7 @@ class SharedForm(Struct, frozen=True, eq=False):
     group: SharedGroup
 
     no_local = False
+    is_retained = False
 
     @property
     def qos(self) -> int:

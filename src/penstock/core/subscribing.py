@@ -6,7 +6,7 @@ from penstock.core.ports import Form
 from penstock.core.sessions import Options, Session, Subscription
 from penstock.core.shared import SharedGroup
 from penstock.core.topics import check_filter, split_share
-from penstock.errors import InvalidFilter, NotAuthorized, QuotaExceeded
+from penstock.errors import InvalidFilter, NotAuthorized, QuotaExceeded, StorageUnavailable
 from penstock.model import Policy, Reason
 
 
@@ -42,21 +42,27 @@ class Subscribing:
         old = session.subscriptions.get(filter)
         if old is None and len(session.subscriptions) >= self._node.settings.sessions.max_subscriptions:
             raise QuotaExceeded(f"{len(session.subscriptions)} subscriptions already")
+        if session.moves is not None and self._node.log.failure is not None:
+            raise StorageUnavailable(str(self._node.log.failure))
         self._node.tick.settle()
-        subscription = Subscription(filter, options, form, policy)
+        is_new = old is None or not old.options.qos  # at QoS 0 nothing is owed
+        since = self._node.history.head if old is None or is_new else old.since
+        subscription = Subscription(filter, options, form, policy, since)
         group = self._node.router.open_group(filter)
         if old is not None:
             group.leave(session, old)
         group.join(session, subscription)
         session.subscriptions[filter] = subscription
         self._node.counters.subscriptions_added += old is None
-        self._node.save(session)
+        self._node.recording.save(session)
         if share is None and retained and (old is None or retained_if_known) and self._may_have_value(inner):
             self._send_retained(session, inner, form.as_retained())
         elif session.backlog and filter in session.backlog:
             session.backlog[filter].form = form.as_retained()  # MQTT-3.8.4-4: replacing it loses nothing
-        if isinstance(group, SharedGroup) and session.sink is not None:
-            self._node.delivery.serve_group(group)
+        if isinstance(group, SharedGroup):
+            self._node.recording.begin_with(group)
+            if session.sink is not None:
+                self._node.delivery.serve_group(group)
 
     def unsubscribe(self, session: Session, filter: str, *, is_forced: bool = False) -> bool:
         """Remove a filter from a session; False if it had none such.
@@ -67,7 +73,7 @@ class Subscribing:
         if filter not in session.subscriptions:
             return False
         self.leave(session, filter, keeps=not is_forced)
-        self._node.save(session)
+        self._node.recording.save(session)
         return True
 
     def is_filter(self, text: str) -> bool:
@@ -89,11 +95,12 @@ class Subscribing:
         assert group is not None
         group.leave(session, subscription)
         if isinstance(group, SharedGroup) and keeps:
-            self._node.lagging.leave(session, group)
+            self._node.keeping.leave(session, group)
         if not group:
             self._node.router.close_group(filter)
             if isinstance(group, SharedGroup):
                 self._note_unserved(group)
+                self._node.recording.forget_group(group)
 
     def _note_unserved(self, group: SharedGroup) -> None:
         for run, _ in group.owed.take(group.owed.bytes + 1):

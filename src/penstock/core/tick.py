@@ -2,11 +2,11 @@
 
 An idle server flushes at once, a busy one batches by itself. Consecutive runs with the same audience
 and shape make a stretch, which is encoded once for each class of subscribers. A topic with a batch
-size or time of its own is gathered here until that is reached.
+size or time of its own is gathered here until that is reached; with a durable log only at QoS 0, because
+what is stored must be known to be on its way in the same turn.
 """
 
 from collections.abc import Callable
-from typing import Protocol
 
 from msgspec import Struct
 
@@ -24,12 +24,6 @@ class Stretch(Struct):
     runs: list[Run]
 
 
-class Deliverer(Protocol):
-    """Who takes the stretches of a turn."""
-
-    def deliver(self, stretches: list[Stretch]) -> None: ...
-
-
 class Batch:
     """What is gathered for a topic that wants larger batches."""
 
@@ -44,17 +38,20 @@ class Batch:
 class Tick:
     """The present turn of the loop."""
 
-    def __init__(self, clock: Clock, scheduler: Scheduler, deliverer: Deliverer) -> None:
+    def __init__(self, clock: Clock, scheduler: Scheduler) -> None:
         self._clock = clock
         self._scheduler = scheduler
-        self._deliverer = deliverer
+        self.on_flush: Callable[[list[Stretch]], None] = lambda stretches: None  # takes them to everyone
         self._stretches: list[Stretch] = []
         self.last: Stretch | None = None  # the stretch that a run may still join
         self._after: list[Callable[[], None]] = []
         self._batches: dict[Topic, Batch] = {}
         self._last_chunk_at = 0.0
         self.is_open = False
+        self.is_durable = False  # then nothing is gathered that a crash must not lose
+        self.is_ending = False  # what is done now still belongs to the turn
         self.wall_us = 0  # the time of everything published in this turn
+        self.on_end: Callable[[], None] = lambda: None  # what was left by the turn can be committed
 
     def open(self) -> None:
         """Begin a turn: take the time and ask for the flush."""
@@ -77,9 +74,11 @@ class Tick:
 
     def add(self, topic: Topic, run: Run) -> Stretch | None:
         """Begin a stretch with a run that cannot join the last; answer the one that the next run may join."""
-        if topic.traits.batch_size:
+        if topic.traits.batch_size and not (run.shape.qos and self.is_durable):
             self._gather(topic, run)
         else:
+            if topic in self._batches:
+                self._release(topic)
             self.last = Stretch(topic.audience, run.shape, [run])
             self._stretches.append(self.last)
         return self.last
@@ -120,15 +119,37 @@ class Tick:
         self._after.append(callback)
 
     def flush(self) -> None:
-        """Deliver everything, then call who waits for that."""
+        """Deliver everything, call who waits for that, and end the turn."""
         self.is_open = False
+        self.is_ending = True
         self.last = None
         stretches, self._stretches = self._stretches, []
-        if stretches:
-            self._deliverer.deliver(stretches)
+        try:
+            if stretches:
+                self.on_flush(stretches)
+        finally:
+            try:
+                self._call_back()
+            finally:
+                self.is_ending = False
+                self.on_end()
+
+    def _call_back(self) -> None:
         callbacks, self._after = self._after, []
         for callback in callbacks:
             callback()
+
+    def take_back(self) -> None:
+        """Deliver nothing of this turn that had to be stored.
+
+        Whoever waits for the flush is called now, before those who are told that the commit has failed.
+        """
+        self._call_back()
+        self.last = None
+        stretches, self._stretches = self._stretches, []
+        for stretch in stretches:
+            if not (stretch.shape.qos and stretch.audience.wants_storing):
+                self._stretches.append(stretch)
 
     def settle(self) -> None:
         """Someone comes or goes: what was published before leaves now, to those who were there then."""

@@ -43,6 +43,10 @@ class Value(Struct, frozen=True, gc=False):
         return int(_STAMPS.unpack_from(self.data)[1])
 
     @property
+    def published_at(self) -> int:
+        return int(_STAMPS.unpack_from(self.data)[2])
+
+    @property
     def expires_at(self) -> float:
         return NEVER if self.extras is None else self.extras.expires_at
 

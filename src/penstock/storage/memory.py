@@ -4,67 +4,134 @@ Everything is committed the moment it is appended and gone when the process ends
 new id at each start.
 """
 
-from asyncio import Future
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count, islice
 from operator import attrgetter
 from secrets import token_hex
 
 from msgspec import Struct
 
-from penstock.core.ports import Span, Ticket
+from penstock.core.ports import Gap, Settled, Span, Ticket, Wanted
 from penstock.core.ring import RUN_BYTES
-from penstock.model import Door, Run, Shape
+from penstock.core.sources import last_of, weight_of
+from penstock.model import Door, Reason, Run, Shape
 
 _offset_of = attrgetter("offset")
 _GONE = Run("", b"", 0, 0, 0, Shape("", Door.SERVER, 0, False, True))
 """Stands where a run was, so that its memory is free before its place is."""
 
 
-class MemoryTicket(Struct, frozen=True, gc=False):
-    """The end of what was appended; committed at once."""
-
-    offset: int
-
-
 class MemoryLog:
     """The kept runs, bounded by bytes; the oldest leave first."""
+
+    is_durable = False
+    failure: Exception | None = None
+    ticket: Ticket = 0
 
     def __init__(self, limit_bytes: int) -> None:
         self.log_id = token_hex(8)
         self.epoch = 1
         self.first_offset = 1
+        self.last_offset = 0
         self._limit_bytes = limit_bytes
         self._runs: list[Run] = []
         self._start = 0  # runs before this index are gone; their places are removed in steps
         self._size = 0
 
-    def append(self, run: Run) -> MemoryTicket:
+    def append(self, run: Run) -> None:
         """Keep a run."""
         self._runs.append(run)
+        self.last_offset = run.offset + run.count - 1
         self._size += len(run.slab) + RUN_BYTES
         if self._size > self._limit_bytes:
             self._trim()
-        return MemoryTicket(run.offset + run.count - 1)
 
-    def committed(self, ticket: Ticket) -> "Future[None] | None":
-        """Nothing in memory waits for a commit."""
-        return None
+    # Nothing in memory waits for a commit
 
-    def read(self, after: int, limit_bytes: int) -> Span:
+    def end_turn(self, head: int, *, is_urgent: bool) -> None:
+        """Everything is committed already."""
+
+    def is_committed(self, ticket: Ticket) -> bool:
+        """Everything is."""
+        return True
+
+    def when_committed(self, ticket: Ticket, callback: Settled) -> None:
+        """Call back at once."""
+        callback(None)
+
+    def uncommitted(self, after: int) -> list[Run]:
+        """Nothing is."""
+        return []
+
+    # Reading
+
+    async def read(self, after: int, limit_bytes: int, wanted: Wanted | None = None) -> Span:
         """Runs after an offset, oldest first."""
         runs: list[Run] = []
-        size, until = 0, after
-        index = bisect_right(self._runs, after, lo=self._start, key=_offset_of)
-        if index > self._start and (last := self._runs[index - 1]).offset + last.count - 1 > after:
-            index -= 1
-        while index < len(self._runs) and (size < limit_bytes or not runs):
+        known: dict[str, bool] = {}
+        until = self.last_offset
+        for index in range(self._index_after(after), len(self._runs)):
             run = self._runs[index]
-            index += 1
-            runs.append(run)
-            size += len(run.slab)
-            until = run.offset + run.count - 1
-        return Span(tuple(runs), until)
+            if wanted is not None and run.topic not in known:
+                known[run.topic] = wanted(run.topic)
+            if known.get(run.topic, True):
+                if limit_bytes <= 0:
+                    until = run.offset - 1
+                    break
+                runs.append(run)
+                limit_bytes -= weight_of(run)
+        gaps = (Gap(after + 1, self.first_offset - 1, Reason.RETENTION),)
+        return Span(tuple(runs), max(until, after), gaps if after + 1 < self.first_offset else ())
+
+    def fetch(self, offsets: Sequence[int], callback: Callable[[dict[int, Run]], None]) -> None:
+        """Single messages by offset, at once."""
+        callback(self.load(offsets))
+
+    def load(self, offsets: Sequence[int]) -> dict[int, Run]:
+        """Single messages by offset; those that are not there are left out."""
+        found: dict[int, Run] = {}
+        for offset in offsets:
+            index = self._index_after(offset - 1)
+            run = self._runs[index] if index < len(self._runs) else _GONE
+            if run.offset <= offset < run.offset + run.count:
+                found[offset] = run.part(offset - run.offset, 1)
+        return found
+
+    def reason_of(self, offset: int) -> Reason:
+        return Reason.RETENTION
+
+    def scan(self, after: int, wanted: Wanted) -> Iterator[Run]:
+        """Every run at QoS 1 or 2 after an offset."""
+        runs = islice(self._runs, self._index_after(after), None)
+        return (run for run in runs if run.shape.qos and wanted(run.topic))
+
+    def last_sequence(self, topic: str) -> int:
+        """Nothing was committed before this process."""
+        return 0
+
+    async def find_sequence(self, topic: str, sequence: int) -> int | None:
+        """The offset before the first message of a topic that has this sequence or a higher one."""
+        for run in islice(self._runs, self._start, None):
+            if run.topic == topic and run.sequence + run.count > sequence:
+                return run.offset - 1
+        return None
+
+    def offset_at(self, wall_us: int) -> int:
+        """The offset before the first message that was published then or later."""
+        for run in islice(self._runs, self._start, None):  # one by one, for the clock may have been set back
+            if run.published_at >= wall_us:
+                return run.offset - 1
+        return self.last_offset
+
+    def end_of(self, epoch: int) -> int | None:
+        """There is one epoch, and it goes on."""
+        return self.last_offset if epoch == self.epoch else None
+
+    def _index_after(self, offset: int) -> int:
+        """Where the first run is that has something after an offset."""
+        index = bisect_right(self._runs, offset, lo=self._start, key=_offset_of)
+        return index - 1 if index > self._start and last_of(self._runs[index - 1]) > offset else index
 
     def _trim(self) -> None:
         while self._size > self._limit_bytes and self._start < len(self._runs):
@@ -79,10 +146,12 @@ class MemoryLog:
 
 
 class MemoryStateStore:
-    """Records by table and key."""
+    """Records by table and key, or by table and number."""
 
     def __init__(self) -> None:
         self._tables: dict[str, dict[str, Struct]] = {}
+        self._lists: dict[str, dict[int, Struct]] = {}
+        self._numbers = count()
 
     def put(self, table: str, key: str, value: Struct) -> None:
         self._tables.setdefault(table, {})[key] = value
@@ -92,3 +161,16 @@ class MemoryStateStore:
 
     def scan(self, table: str) -> Iterator[tuple[str, Struct]]:
         yield from list(self._tables.get(table, {}).items())
+
+    def append(self, table: str, value: Struct) -> int:
+        number = next(self._numbers)
+        self._lists.setdefault(table, {})[number] = value
+        return number
+
+    def replay(self, table: str) -> Iterator[tuple[int, Struct]]:
+        yield from list(self._lists.get(table, {}).items())
+
+    def cut(self, table: str, before: int) -> None:
+        records = self._lists.get(table, {})
+        for number in [number for number in records if number < before]:
+            del records[number]

@@ -10,13 +10,14 @@ from msgspec.structs import replace
 
 from penstock.core.access import Access, Identity, OpenAccess
 from penstock.core.broker import Arrival, Broker, Receipt
-from penstock.core.ports import Form, Log
+from penstock.core.ports import Form, Log, StateStore
 from penstock.core.sessions import Options, Session, Will
 from penstock.core.settings import CoreSettings
 from penstock.model import NEVER, Door, Policy
 from penstock.storage.memory import MemoryLog, MemoryStateStore
 from penstock.testing.clock import ManualClock, ManualScheduler
-from penstock.testing.forms import Delivered, PlainForm
+from penstock.testing.disk import Disk
+from penstock.testing.forms import Delivered, PlainForm, as_plain
 from penstock.testing.samples import make_run
 from penstock.testing.sink import MemorySink
 
@@ -33,13 +34,18 @@ class Stage:
         *,
         access: Access | None = None,
         log: Log | None = None,
-        state: MemoryStateStore | None = None,
+        disk: Disk | None = None,
+        clock: ManualClock | None = None,
     ) -> None:
+        """Set the stage. A disk that was used before brings back what was committed to it."""
         self.settings = settings or CoreSettings()
-        self.clock = ManualClock()
+        self.clock = clock or ManualClock()
         self.scheduler = ManualScheduler(self.clock)
-        self.state = state or MemoryStateStore()
-        self.log = log or MemoryLog(self.settings.log.memory_bytes)
+        self.log: Log = log or MemoryLog(self.settings.log.memory_bytes)
+        self.state: StateStore = MemoryStateStore()
+        if disk is not None:
+            mounted = disk.mount(self.scheduler, self.clock)
+            self.log, self.state = mounted, mounted.state
         self.broker = Broker(
             self.settings, access or OpenAccess(), self.log, self.state, self.clock, self.scheduler
         )
@@ -53,13 +59,13 @@ class Stage:
         expiry: float = 0.0,
         window: int = WIDE,
         will: Will | None = None,
-        wire: object = None,
+        wire: object = "plain",
         reform: Callable[[Form], Form] | None = None,
         room_bytes: int | None = None,
     ) -> "Client":
         """A client that has just connected. `room_bytes` is what its socket takes until it is read."""
         arrival = Arrival(Identity(user, client_id), Door.MQTT, clean, expiry, window, will, wire)
-        return Client(self, arrival, reform or (lambda form: form), room_bytes)
+        return Client(self, arrival, reform or as_plain, room_bytes)
 
     def settle(self) -> None:
         """Turn the loop until nothing is left to do now."""
@@ -157,8 +163,7 @@ class Client:
 
     def receive(self, number: int) -> bool:
         """Take over a QoS 2 delivery: its message is done, its number is not."""
-        inflight = self.session.inflight
-        return inflight is not None and inflight.release(number)
+        return self._broker.receive(self.session, number)
 
     def pause(self) -> None:
         """Stop reading: the socket is full."""

@@ -6,11 +6,13 @@ ends read back unchanged.
 
 import re
 from collections.abc import Sequence
+from functools import reduce
 from math import ceil
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from penstock.core.away import AwayForm
 from penstock.core.ports import Form, Frame
 from penstock.model import NEVER, Run
 
@@ -130,3 +132,17 @@ class PlainForm(Struct, frozen=True, kw_only=True):
     def _fits(self, before: bytes, after: bytes) -> bool:
         number = NUMBER_BYTES if before.endswith(b"number=") else 0
         return not self.limit_bytes or len(before) + number + len(after) <= self.limit_bytes
+
+
+def as_plain(form: Form) -> Form:
+    """What a door makes of a form when its client is back; after a start only what was asked for is known."""
+    if not isinstance(form, AwayForm):
+        return form
+    made: list[Form] = [
+        PlainForm(
+            qos=each.qos, no_local=each.no_local, identifiers=(each.identifier,) * bool(each.identifier)
+        )
+        for each in form.wishes
+    ]
+    merged = reduce(lambda one, other: one.merge(other), made)
+    return merged.as_retained() if form.is_retained else merged

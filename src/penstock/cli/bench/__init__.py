@@ -22,7 +22,7 @@ class OutputFormat(StrEnum):
 def bench(
     *,
     scenario: Annotated[
-        str, typer.Option(help="Comma list of scenarios, `quick` or `all` (about five minutes).")
+        str, typer.Option(help="Comma list of scenarios, `quick` or `all` (about ten minutes).")
     ] = "quick",
     peers: Annotated[
         str, typer.Option(help="Comma list of mosquitto, nats, redis; or `none`.")
@@ -30,6 +30,10 @@ def bench(
     repeat: Annotated[int, typer.Option(min=1, help="Rounds over all brokers; figures are medians.")] = 3,
     duration: Annotated[float, typer.Option(min=0.05, help="Measured seconds of each run.")] = 1.5,
     warm: Annotated[float, typer.Option(min=0.0, help="Unmeasured seconds before them.")] = 0.4,
+    scale: Annotated[
+        float,
+        typer.Option(min=0.001, max=1.0, help="Share of the full counts in scenarios about the log."),
+    ] = 1.0,
     target: Annotated[
         list[str] | None,
         typer.Option(
@@ -61,6 +65,7 @@ def bench(
         repeat=repeat,
         duration_s=duration,
         warm_s=warm,
+        scale=scale,
         targets=tuple(target or ()),
         with_penstock=penstock,
         out=out,

@@ -5,7 +5,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
@@ -13,16 +13,22 @@ from types import FrameType
 import msgspec
 from rich.console import Console
 
+from penstock.cli.bench.crew import Crew
 from penstock.cli.bench.load import LoadGenerator, build_generator
 from penstock.cli.bench.machine import describe_machine
 from penstock.cli.bench.measurement import Measurement
-from penstock.cli.bench.peers import PENSTOCK, Contender, Standing, choose_peers, make_broker
-from penstock.cli.bench.problems import BenchError, WrongOption
+from penstock.cli.bench.peers import PENSTOCK, choose_peers
+from penstock.cli.bench.problems import BenchError
 from penstock.cli.bench.report import Result, make_rows
-from penstock.cli.bench.rounds import Measurements, raise_file_limit, run_rounds
-from penstock.cli.bench.scenarios import BASELINE, Scenario, choose
+from penstock.cli.bench.rounds import Measurements, raise_file_limit, run_rounds, run_trials
+from penstock.cli.bench.scenarios import PEERS, SAVING, STORED, Scenario, choose
 from penstock.cli.bench.tables import number_text, print_result, render_markdown
-from penstock.cli.bench.targets import Target, parse_target
+from penstock.cli.bench.targets import parse_target
+from penstock.cli.bench.trials.site import Site
+from penstock.errors import InvalidConfig
+from penstock.storage.extra import require_extra
+
+MEMORY_ONLY = ("tmpfs", "ramfs")
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,6 +39,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     repeat: int
     duration_s: float
     warm_s: float
+    scale: float
     targets: tuple[str, ...]
     with_penstock: bool
     out: Path | None
@@ -45,11 +52,16 @@ def run(plan: Plan) -> bool:
     if not sys.platform.startswith("linux"):
         raise BenchError("the bench pins processes and reads /proc: it runs on Linux only")
     scenarios = choose(plan.scenarios)
+    if any(scenario.contest is not PEERS for scenario in scenarios):
+        _require_extra()
+    out = plan.out or _default_out()
+    out.parent.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         stack.enter_context(_orderly_end())
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-bench-")))
-        result = _measure(plan, scenarios, folder, stack)
-    _write(result, plan)
+        # Beside the results and not in a folder for temporary files, which may have no disk below it.
+        folder = tempfile.TemporaryDirectory(prefix=".bench-", dir=out.parent.resolve())
+        result = _measure(plan, scenarios, Path(stack.enter_context(folder)), stack)
+    _write(result, out, plan.markdown)
     if plan.as_json:
         sys.stdout.write(_as_json(result).decode() + "\n")
     else:
@@ -57,24 +69,54 @@ def run(plan: Plan) -> bool:
     return result.failed_runs == 0
 
 
+def _require_extra() -> None:
+    try:
+        require_extra("scenarios with a data directory")
+    except InvalidConfig as error:
+        raise BenchError(str(error)) from error
+
+
 def _measure(plan: Plan, scenarios: list[Scenario], folder: Path, stack: ExitStack) -> Result:
-    broker_cpu, load_cpu = _cores()
-    machine = describe_machine()  # before the brokers run: its load average is other people's
-    contenders = _contenders(plan, folder, broker_cpu, stack)
-    program = build_generator(_say)
-    generator = LoadGenerator(program, cpu=load_cpu, duration_s=plan.duration_s, warm_s=plan.warm_s)
+    cores = _cores()
+    machine = describe_machine(folder)  # before the brokers run: its load average is other people's
+    if machine.file_system in MEMORY_ONLY and any(scenario.contest is not PEERS for scenario in scenarios):
+        _say(f"the results lie on {machine.file_system}: what is saved there reaches no disk, see --out")
+    raise_file_limit()
+    crew = Crew(
+        [PENSTOCK] if plan.with_penstock else [],
+        choose_peers(plan.peers),
+        [parse_target(text) for text in plan.targets],
+        folder,
+        cores[0],
+        _say,
+    )
+    stack.callback(crew.dismiss)
+    versions: dict[str, str] = {}
+    runs: Measurements = {}
 
     def on_measured(scenario: Scenario, number: int, name: str, found: Measurement) -> None:
         figure = scenario.figures[0]
         value = found.failure or f"{number_text(getattr(found, figure.metric))} {figure.label}"
         _say(f"  {scenario.name} {number + 1}/{plan.repeat} {name}: {value}")
 
-    runs: Measurements = run_rounds(scenarios, contenders, generator, plan.repeat, on_measured)
+    for contest, choose_contenders in ((PEERS, crew.peers), (SAVING, crew.savers)):
+        chosen = [scenario for scenario in scenarios if scenario.contest is contest]
+        if chosen:
+            contenders = choose_contenders()
+            versions |= {contender.target.name: contender.version for contender in contenders}
+            program = build_generator(_say)
+            generator = LoadGenerator(program, cpu=cores[1], duration_s=plan.duration_s, warm_s=plan.warm_s)
+            runs |= run_rounds(chosen, contenders, generator, plan.repeat, on_measured)
+    trials = [scenario for scenario in scenarios if scenario.contest is STORED]
+    if trials:
+        crew.dismiss()
+        versions |= {PENSTOCK.name: PENSTOCK.version(PENSTOCK.program)}
+        site = Site(folder, cores[0], cores[0] if cores[1] is None else cores[1], plan.scale, _say)
+        runs |= run_trials(trials, PENSTOCK.name, site, plan.repeat, on_measured)
     return Result(
         when=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         machine=machine,
-        versions={contender.target.name: contender.version for contender in contenders},
-        baseline=BASELINE,
+        versions=versions,
         repeat=plan.repeat,
         duration_s=plan.duration_s,
         warm_s=plan.warm_s,
@@ -91,33 +133,6 @@ def _cores() -> tuple[int, int | None]:
     return first, others[0] if others else None
 
 
-def _contenders(plan: Plan, folder: Path, cpu: int, stack: ExitStack) -> list[Contender]:
-    """All brokers, those of ours started and sure to be stopped."""
-    targets = [parse_target(text) for text in plan.targets]
-    recipes = [PENSTOCK] if plan.with_penstock else []
-    recipes += choose_peers(plan.peers)
-    _refuse_twins([recipe.name for recipe in recipes], targets)
-    raise_file_limit()
-    contenders: list[Contender] = []
-    for recipe in recipes:
-        broker = make_broker(recipe, folder, cpu, _say)
-        stack.callback(broker.stop)
-        broker.start()
-        contenders.append(broker)
-    contenders += [Standing(target) for target in targets]
-    if not contenders:
-        raise WrongOption("nothing to measure: no Penstock, no peers, no target")
-    return contenders
-
-
-def _refuse_twins(names: list[str], targets: Sequence[Target]) -> None:
-    for target in targets:
-        if target.name in names:
-            hint = "; add --no-penstock" if target.name == PENSTOCK.name else ""
-            raise WrongOption(f"two brokers are called {target.name}{hint}")
-        names.append(target.name)
-
-
 @contextmanager
 def _orderly_end() -> Iterator[None]:
     """Turn SIGTERM into an ordinary exit, so that no broker outlives the bench."""
@@ -132,13 +147,11 @@ def _orderly_end() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _write(result: Result, plan: Plan) -> None:
-    out = plan.out or _default_out()
-    out.parent.mkdir(parents=True, exist_ok=True)
+def _write(result: Result, out: Path, markdown: Path | None) -> None:
     out.write_bytes(_as_json(result) + b"\n")
     _say(f"raw results: {out}")
-    if plan.markdown is not None:
-        plan.markdown.write_text(render_markdown(result))
+    if markdown is not None:
+        markdown.write_text(render_markdown(result))
 
 
 def _default_out() -> Path:

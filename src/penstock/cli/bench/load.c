@@ -3,7 +3,8 @@
  *
  * It must never be the bottleneck, so publishers send slices of a pre-encoded blob of many packets, and
  * subscribers recv() into one large buffer and count packets by their known, fixed length. Flow control
- * is a window over *delivered* messages, so a broker is never pushed into dropping.
+ * is a window over *delivered* messages, so a broker is never pushed into dropping. Without subscribers
+ * (--subs 0, QoS 1 only) what counts is acknowledgements.
  *
  * Speaks mqtt (3.1.1, QoS 0 and 1), nats and redis (PUBLISH/SUBSCRIBE).
  * Modes: throughput (default), latency (--rate), idle connections (--idle).
@@ -44,7 +45,7 @@ enum { MQTT, NATS, REDIS };
 #define CONNECTING 64            /* handshakes under way at once in idle mode */
 
 static struct {
-    int proto, qos, pubs, subs, topics, payload, port, cpu, idle, hold;
+    int proto, qos, pubs, subs, topics, payload, port, cpu, idle, hold, stay, pairs;
     const char *host;
     double duration, warm, rate;
     uint64_t window; /* 0: as deep as 8 MiB of deliveries, at most 10,000 */
@@ -56,7 +57,8 @@ typedef struct {
     char *blob;          /* pre-encoded packets, sent over and over */
     size_t blob_len, off;
     uint64_t sent_bytes, acked;
-    size_t ack_part;
+    char ack[4];         /* the start of a PUBACK that a recv() cut */
+    size_t ack_len;
     /* subscriber */
     uint64_t got, rx_bytes;
     char *part;          /* the start of a packet that a recv() cut */
@@ -70,7 +72,8 @@ typedef struct {
 static size_t plen;       /* length of a publish */
 static size_t dlen, dpay; /* length of a delivery, offset of the payload in it */
 static uint32_t blob_msgs;
-static uint64_t delivered, order_errors, format_errors;
+static uint64_t delivered, acked, order_errors, format_errors;
+static uint64_t copies;   /* how often each message is delivered */
 static uint64_t *latencies;
 static size_t latency_count, latency_cap;
 static uint32_t run_id;   /* keeps topics and client names of two runs apart */
@@ -122,11 +125,11 @@ static void topic_of(char *out, int number) {
     localise(out);
 }
 
-static int is_wildcard(void) { return opt.pubs > 1 || opt.topics > 1; }
+static int is_wildcard(void) { return !opt.pairs && (opt.pubs > 1 || opt.topics > 1); }
 
-static void filter_of(char *out) {
+static void filter_of(char *out, int subscriber) {
     if (!is_wildcard()) {
-        topic_of(out, 0);
+        topic_of(out, opt.pairs ? subscriber : 0);
         return;
     }
     sprintf(out, "bench/%08x/#", run_id);
@@ -152,10 +155,11 @@ static size_t put_text(char *p, const char *text) {
     return n + 2;
 }
 
-static size_t mqtt_connect(char *p, const char *id) {
+static size_t mqtt_connect(char *p, const char *id, int stays) {
     size_t i = 1 + put_len(p + 1, 10 + 2 + strlen(id));
     p[0] = 0x10;
     memcpy(p + i, "\0\4MQTT\4\2\x0e\x10", 10); /* clean session, keep alive one hour */
+    if (stays) p[i + 7] = 0;
     i += 10;
     return i + put_text(p + i, id);
 }
@@ -197,7 +201,7 @@ static void plan_lengths(void) {
     char topic[128], filter[128], head[HEADER_ROOM];
     char *packet = room(opt.payload + HEADER_ROOM), *pay = room(opt.payload);
     topic_of(topic, 0);
-    filter_of(filter);
+    filter_of(filter, 0);
     plen = put_publish(packet, topic, pay, 1);
     if (opt.proto == MQTT) {
         dlen = plen;
@@ -212,10 +216,11 @@ static void plan_lengths(void) {
     free(packet);
     free(pay);
     if (!opt.window) {
-        opt.window = (8u << 20) / dlen / opt.subs;
+        opt.window = (8u << 20) / dlen / (opt.subs ? opt.subs : 1);
         if (opt.window > 10000) opt.window = 10000;
         if (opt.window < 64) opt.window = 64;
     }
+    copies = opt.pairs ? 1 : opt.subs;
 }
 
 /* ---- set-up ---- */
@@ -286,7 +291,7 @@ static void handshake(conn *c, const char *filter) {
     char b[1024], id[64];
     if (opt.proto == MQTT) {
         sprintf(id, "b%08x%c%d", run_id, c->is_pub ? 'p' : 's', c->idx);
-        write_all(c->fd, b, mqtt_connect(b, id));
+        write_all(c->fd, b, mqtt_connect(b, id, opt.stay && !c->is_pub));
         expect_packet(c->fd, 2);
         if (c->is_pub) return;
         write_all(c->fd, b, mqtt_subscribe(b, filter, opt.qos));
@@ -325,15 +330,15 @@ static conn *open_all(void) { /* publishers first, then subscribers; subscribed 
     int total = opt.pubs + opt.subs;
     conn *all = room(total * sizeof(conn));
     char filter[128];
-    filter_of(filter);
     blob_msgs = (opt.pubs > 1 ? 65536 : 1 << 20) / plen;
     if (blob_msgs < 16) blob_msgs = 16;
-    if (opt.qos) blob_msgs = 65535; /* so that packet ids run through all their values */
+    if (opt.qos) blob_msgs = opt.pubs > 1 ? 4095 : 65535; /* one runs through all packet ids, many need memory */
     for (int i = total - 1; i >= 0; i--) {
         conn *c = &all[i];
         c->is_pub = i < opt.pubs;
         c->idx = c->is_pub ? i : i - opt.pubs;
         c->fd = open_tcp(i, 0);
+        filter_of(filter, c->idx);
         handshake(c, filter);
         if (c->is_pub) fill_blob(c);
         else {
@@ -440,14 +445,24 @@ static void sub_read(conn *c, int timed) {
     }
 }
 
+static void on_ack(conn *c) { /* acknowledgements come in the order of the publishes: MQTT-4.6.0-2 */
+    uint16_t expected = c->acked % blob_msgs % 65535 + 1;
+    if (c->ack[0] != 0x40 || c->ack[1] != 2) die("a publisher got something else than a PUBACK");
+    if ((unsigned char)c->ack[2] << 8 != (expected & 0xff00) || (unsigned char)c->ack[3] != (expected & 255)) order_errors++;
+    c->ack_len = 0;
+    c->acked++;
+    acked++;
+}
+
 static void pub_read(conn *c) {
     ssize_t k = recv(c->fd, rbuf, READ_BYTES, MSG_DONTWAIT);
     if (k == 0) die("broker closed a publisher");
     if (k < 0) return;
     if (opt.qos) {
-        c->ack_part += k;
-        c->acked += c->ack_part / 4;
-        c->ack_part %= 4;
+        for (ssize_t i = 0; i < k; i++) {
+            c->ack[c->ack_len++] = rbuf[i];
+            if (c->ack_len == sizeof c->ack) on_ack(c);
+        }
     } else if (opt.proto == NATS && memmem(rbuf, k, "PING\r\n", 6) && c->sent_bytes % plen == 0) {
         send(c->fd, "PONG\r\n", 6, MSG_DONTWAIT | MSG_NOSIGNAL);
     }
@@ -531,7 +546,7 @@ static size_t send_some(conn *c, uint64_t allow) { /* up to `allow` messages, th
 }
 
 static void measure_throughput(conn *all) { /* closed loop */
-    struct { double t, cpu; uint64_t sent, delivered; } begin = {0}, end = {0};
+    struct { double t, cpu; uint64_t sent, delivered, acked; } begin = {0}, end = {0};
     enum { WARMING, MEASURING, DRAINING } phase = WARMING;
     double t_begin = now() + opt.warm, t_end = t_begin + opt.duration, last_progress = now();
     struct epoll_event ev[EVENTS];
@@ -541,13 +556,13 @@ static void measure_throughput(conn *all) { /* closed loop */
         sent = sent_by(all);
         if (phase == WARMING && t >= t_begin) {
             phase = MEASURING;
-            begin.t = t, begin.cpu = cpu_used(), begin.sent = sent, begin.delivered = delivered;
+            begin.t = t, begin.cpu = cpu_used(), begin.sent = sent, begin.delivered = delivered, begin.acked = acked;
         } else if (phase == MEASURING && t >= t_end) {
             phase = DRAINING;
-            end.t = t, end.cpu = cpu_used(), end.sent = sent, end.delivered = delivered;
+            end.t = t, end.cpu = cpu_used(), end.sent = sent, end.delivered = delivered, end.acked = acked;
         }
         int blocked = 1;
-        uint64_t out = sent - delivered / opt.subs; /* messages in flight */
+        uint64_t out = sent - (copies ? delivered / copies : acked); /* messages in flight */
         for (int j = 0; j < opt.pubs; j++) {
             conn *c = &all[(turn + j) % opt.pubs];
             size_t k = send_some(c, phase == DRAINING ? 0 : allowance(c, out));
@@ -556,10 +571,10 @@ static void measure_throughput(conn *all) { /* closed loop */
         }
         if (phase == DRAINING) {
             sent = sent_by(all);
-            if (delivered >= sent * opt.subs || t - last_progress > DRAIN_SECONDS) break;
+            if ((delivered >= sent * copies && acked >= sent * opt.qos) || t - last_progress > DRAIN_SECONDS) break;
         }
         int n = epoll_wait(ep, ev, EVENTS, blocked ? 100 : 0);
-        uint64_t before = delivered;
+        uint64_t before = delivered + acked;
         for (int i = 0; i < n; i++) {
             conn *c = ev[i].data.ptr;
             if (!c->is_pub) sub_read(c, 0);
@@ -569,14 +584,16 @@ static void measure_throughput(conn *all) { /* closed loop */
                 if (ev[i].events & (EPOLLHUP | EPOLLERR)) die("publisher connection lost");
             }
         }
-        if (delivered != before) last_progress = now();
+        if (delivered + acked != before) last_progress = now();
         else if (now() - last_progress > STALL_SECONDS) die("no delivery for %d s after %llu", STALL_SECONDS, (unsigned long long)delivered);
     }
     double dt = end.t - begin.t;
-    printf("{\"mode\": \"throughput\", \"window\": %llu, \"seconds\": %.3f, \"published_per_s\": %.1f, \"delivered_per_s\": %.1f, \"sent\": %llu, "
-           "\"delivered\": %llu, \"lost\": %lld, \"order_errors\": %llu, \"format_errors\": %llu, \"load_cpu\": %.3f}\n",
-           (unsigned long long)opt.window, dt, (end.sent - begin.sent) / dt, (end.delivered - begin.delivered) / dt, (unsigned long long)sent,
-           (unsigned long long)delivered, (long long)(sent * opt.subs - delivered), (unsigned long long)order_errors,
+    uint64_t missing = sent * copies - delivered;
+    if (opt.qos) missing += sent - acked; /* what was not acknowledged is not known to be taken */
+    printf("{\"mode\": \"throughput\", \"window\": %llu, \"seconds\": %.3f, \"published_per_s\": %.1f, \"delivered_per_s\": %.1f, "
+           "\"acked_per_s\": %.1f, \"sent\": %llu, \"delivered\": %llu, \"lost\": %lld, \"order_errors\": %llu, \"format_errors\": %llu, \"load_cpu\": %.3f}\n",
+           (unsigned long long)opt.window, dt, (end.sent - begin.sent) / dt, (end.delivered - begin.delivered) / dt, (end.acked - begin.acked) / dt, (unsigned long long)sent,
+           (unsigned long long)delivered, (long long)missing, (unsigned long long)order_errors,
            (unsigned long long)format_errors, (end.cpu - begin.cpu) / dt);
 }
 
@@ -596,7 +613,7 @@ static int go_on_connecting(conn *c) { /* true when connected and subscribed */
         getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &err, &len);
         if (err) die("connection %d: %s", c->idx, strerror(err));
         sprintf(text, "i%08x%d", run_id, c->idx);
-        write_all(c->fd, b, mqtt_connect(b, text));
+        write_all(c->fd, b, mqtt_connect(b, text, 0));
         struct epoll_event e = {.events = EPOLLIN, .data.ptr = c};
         epoll_ctl(ep, EPOLL_CTL_MOD, c->fd, &e);
         c->state = CONNACK;
@@ -658,12 +675,15 @@ static void read_options(int argc, char **argv) {
         else if (!strcmp(o, "--rate")) opt.rate = atof(v);
         else if (!strcmp(o, "--idle")) opt.idle = atoi(v);
         else if (!strcmp(o, "--hold")) opt.hold = atoi(v);
+        else if (!strcmp(o, "--pairs")) opt.pairs = atoi(v);
+        else if (!strcmp(o, "--stay")) opt.stay = atoi(v);
         else if (!strcmp(o, "--cpu")) opt.cpu = atoi(v);
         else die("unknown option %s", o);
     }
+    if (opt.pairs) opt.subs = opt.pubs; /* each subscriber gets what one publisher sends */
     if (opt.payload < MIN_PAYLOAD || opt.payload > MAX_PAYLOAD) die("payload must be %d to %d bytes", MIN_PAYLOAD, MAX_PAYLOAD);
-    if (opt.pubs < 1 || opt.subs < 1 || opt.topics < 1 || opt.pubs > 9999 || opt.topics > 9999) die("counts must be 1 to 9999");
-    if (opt.rate > 0 && (opt.pubs > 1 || opt.subs > 1)) die("latency is measured with one publisher and one subscriber");
+    if (opt.pubs < 1 || opt.subs < !opt.qos || opt.topics < 1 || opt.pubs > 9999 || opt.topics > 9999) die("counts must be 1 to 9999; without subscribers there have to be acknowledgements");
+    if (opt.rate > 0 && (opt.pubs != 1 || opt.subs != 1)) die("latency is measured with one publisher and one subscriber");
     if (opt.qos && opt.proto != MQTT) die("QoS 1 is MQTT only");
     if (opt.idle && opt.proto != MQTT) die("idle connections are MQTT only");
 }

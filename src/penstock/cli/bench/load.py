@@ -68,16 +68,16 @@ class LoadGenerator:
             after = meter.read()
             if found.error is not None:
                 return found
-            if scenario.is_fresh:
+            if found.connections is not None:
                 if meter.is_blind:
                     return Measurement(error="the broker's process cannot be seen from here")
                 time.sleep(SETTLE_S)
                 if scenario.is_teardown:
                     _add_teardown(found, meter, before, process)
                 else:
-                    found.bytes_per_connection = (meter.read().rss_bytes - before.rss_bytes) / (
-                        found.connections or 1
-                    )
+                    found.bytes_per_connection = (
+                        meter.read().rss_bytes - before.rss_bytes
+                    ) / found.connections
         if not meter.is_blind:
             _add_usage(found, before, after)
         return found
@@ -154,5 +154,5 @@ def _add_usage(found: Measurement, before: Reading, after: Reading) -> None:
         max(0.0, after.machine_cpu_s - before.machine_cpu_s - broker_s - load_s) / elapsed_s, 3
     )
     found.broker_rss_bytes = after.rss_bytes
-    if found.delivered:
-        found.cpu_us_per_delivery = round(broker_s * 1e6 / found.delivered, 3)
+    if counted := found.delivered or found.sent:
+        found.cpu_us_per_delivery = round(broker_s * 1e6 / counted, 3)

@@ -17,10 +17,12 @@ class Machine(Struct, frozen=True):
     python: str
     uvloop: str
     load_average: float
+    file_system: str = ""
+    """Where data directories lay."""
 
 
-def describe_machine() -> Machine:
-    """Look at the machine we run on."""
+def describe_machine(folder: Path) -> Machine:
+    """Look at the machine we run on, and at the file system of a folder."""
     return Machine(
         cpu_model=_cpu_model(),
         cpus=len(os.sched_getaffinity(0)),
@@ -28,6 +30,7 @@ def describe_machine() -> Machine:
         python=f"{platform.python_implementation()} {platform.python_version()}",
         uvloop=_uvloop_version(),
         load_average=round(os.getloadavg()[0], 2),
+        file_system=_file_system(folder),
     )
 
 
@@ -37,6 +40,13 @@ def _cpu_model() -> str:
         if name.strip() == "model name":
             return value.strip()
     return platform.machine()
+
+
+def _file_system(folder: Path) -> str:
+    mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
+    kinds = {Path(place): kind for _, place, kind, *_ in mounts}
+    above = folder.resolve()
+    return next((kinds[place] for place in (above, *above.parents) if place in kinds), "unknown")
 
 
 def _uvloop_version() -> str:

@@ -4,7 +4,20 @@ from typing import Literal
 
 from msgspec import Struct
 
-Metric = Literal["delivered_per_s", "p50_us", "bytes_per_connection", "connects_per_s", "disconnect_cpu_s"]
+Metric = Literal[
+    "acked_per_s",
+    "bytes_per_connection",
+    "bytes_per_owed",
+    "connects_per_s",
+    "delivered_per_s",
+    "disconnect_cpu_s",
+    "p50_us",
+    "return_s",
+    "rows_per_s",
+    "start_s",
+    "tail_ms",
+    "tail_rows_per_s",
+]
 """The fields of a measurement that can be a headline."""
 
 
@@ -15,6 +28,7 @@ class Measurement(Struct, kw_only=True, omit_defaults=True):
     seconds: float | None = None
     window: int | None = None
     published_per_s: float | None = None
+    acked_per_s: float | None = None
     delivered_per_s: float | None = None
     sent: int | None = None
     delivered: int | None = None
@@ -36,9 +50,22 @@ class Measurement(Struct, kw_only=True, omit_defaults=True):
     others_cpu: float | None = None
     """Cores used by neither: what the machine was busy with besides."""
     cpu_us_per_delivery: float | None = None
+    """Per acknowledged publish where there are no deliveries."""
     broker_rss_bytes: int | None = None
     bytes_per_connection: float | None = None
     disconnect_cpu_s: float | None = None
+
+    size: str | None = None
+    """How much it was about, in words, where that can be chosen."""
+    rows_per_s: float | None = None
+    tail_rows_per_s: float | None = None
+    """Both per second of CPU."""
+    start_s: float | None = None
+    start_cpu_s: float | None = None
+    """What of it was work of the server's, whatever else the machine had to do."""
+    tail_ms: float | None = None
+    bytes_per_owed: float | None = None
+    return_s: float | None = None
 
     @property
     def failure(self) -> str | None:

@@ -22,7 +22,7 @@ class Reading(Struct, frozen=True):
 
 
 class Meter:
-    """Reads the processes that listen on a port; who they are is settled once."""
+    """Reads the processes that listen on a port, which are settled once, and those they have started."""
 
     def __init__(self, port: int) -> None:
         self._processes = [Path("/proc", str(pid)) for pid in listeners(port)]
@@ -34,9 +34,10 @@ class Meter:
 
     def read(self) -> Reading:
         """Take one reading; a process that has ended counts as nothing."""
+        family = [*self._processes, *(child for process in self._processes for child in _children(process))]
         return Reading(
             at_s=time.monotonic(),
-            cpu_s=sum(map(_cpu_s, self._processes)),
+            cpu_s=sum(map(_cpu_s, family)),
             machine_cpu_s=_machine_cpu_s(),
             rss_bytes=sum(map(_rss_bytes, self._processes)),
             open_files=sum(map(_open_files, self._processes)),
@@ -70,6 +71,14 @@ def _holds(process: Path, sockets: set[str]) -> bool:
         return any(str(entry.readlink()) in sockets for entry in (process / "fd").iterdir())
     except OSError:  # ended meanwhile, or not ours to look at
         return False
+
+
+def _children(process: Path) -> list[Path]:
+    try:
+        lists = [task.joinpath("children").read_text() for task in (process / "task").iterdir()]
+    except OSError:  # ended meanwhile, or a kernel that does not tell
+        return []
+    return [Path("/proc", child) for children in lists for child in children.split()]
 
 
 def _cpu_s(process: Path) -> float:

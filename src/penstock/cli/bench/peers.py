@@ -1,36 +1,37 @@
-"""The brokers a bench starts and stops: Penstock itself and its peers.
+"""The kinds of brokers a bench starts: Penstock itself and its peers, each with and without a disk.
 
-Each listens on a free loopback port, keeps nothing on disk and is pinned to one core, so the figures
-are per core whatever a broker could do with more.
+Each listens on a free loopback port and is pinned to one core, so the figures are per core whatever a broker
+could do with more. They keep nothing on disk, except those that are there to show what that costs.
 """
 
-import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
 
 from msgspec import Struct
 
 from penstock import __version__
-from penstock.cli.bench.packages import require
-from penstock.cli.bench.problems import BenchError, WrongOption
-from penstock.cli.bench.targets import LOOPBACK, Target, accepts, free_port
-
-START_TIMEOUT_S = 15.0
-STOP_TIMEOUT_S = 10.0
+from penstock.cli.bench.problems import WrongOption
 
 MOSQUITTO_CONFIG = """\
 listener {port} 127.0.0.1
 allow_anonymous true
-persistence false
 set_tcp_nodelay true
 max_queued_messages 0
 max_inflight_messages 100
 log_type error
+"""
+
+MOSQUITTO_SAVES_NOTHING = "persistence false\n"
+
+# Started by root, mosquitto would become a user who may not write where its data is to lie.
+MOSQUITTO_SAVES_ALL = """\
+user root
+persistence true
+persistence_location {data}/
+autosave_on_changes true
+autosave_interval 1
 """
 
 NATS_CONFIG = """\
@@ -60,7 +61,13 @@ class Recipe(Struct, frozen=True):
     program: str
     packages: tuple[str, ...] = ()
     config: str = ""
+    """With places for the port and for a folder for data, which lies beside the configuration file."""
     environment: tuple[tuple[str, str], ...] = ()
+
+
+def data_folder(config: Path) -> Path:
+    """Where a broker with this configuration file keeps its data, if it keeps any."""
+    return config.with_suffix(".data")
 
 
 def _first_line(*arguments: str) -> Callable[[str], str]:
@@ -72,24 +79,47 @@ def _first_line(*arguments: str) -> Callable[[str], str]:
     return ask
 
 
+def penstock_command(program: str, port: int) -> list[str]:
+    """What starts a Penstock without a data directory."""
+    return [program, "-m", "penstock", "serve", "--mqtt-port", str(port)]
+
+
+def _penstock(name: str, durability: str) -> Recipe:
+    def command(program: str, port: int, config: Path) -> list[str]:
+        flags = ["--data-dir", str(data_folder(config)), "--durability", durability]
+        return [*penstock_command(program, port), *flags]
+
+    return Recipe(
+        name=name,
+        scheme="mqtt",
+        program=sys.executable,
+        command=command,
+        version=lambda _: f"penstock {__version__}, durability {durability}",
+    )
+
+
+def _mosquitto(name: str, persistence: str) -> Recipe:
+    return Recipe(
+        name=name,
+        scheme="mqtt",
+        program="mosquitto",
+        packages=("mosquitto",),
+        config=MOSQUITTO_CONFIG + persistence,
+        command=lambda program, _, config: [program, "-c", str(config)],
+        version=_first_line("-h"),
+    )
+
+
 PENSTOCK = Recipe(
     name="penstock",
     scheme="mqtt",
     program=sys.executable,
-    command=lambda program, port, _: [program, "-m", "penstock", "serve", "--mqtt-port", str(port)],
+    command=lambda program, port, _: penstock_command(program, port),
     version=lambda _: f"penstock {__version__}",
 )
 
 PEERS: dict[str, Recipe] = {
-    "mosquitto": Recipe(
-        name="mosquitto",
-        scheme="mqtt",
-        program="mosquitto",
-        packages=("mosquitto",),
-        config=MOSQUITTO_CONFIG,
-        command=lambda program, _, config: [program, "-c", str(config)],
-        version=_first_line("-h"),
-    ),
+    "mosquitto": _mosquitto("mosquitto", MOSQUITTO_SAVES_NOTHING),
     "nats": Recipe(
         name="nats",
         scheme="nats",
@@ -111,98 +141,11 @@ PEERS: dict[str, Recipe] = {
     ),
 }
 
+SAVING_PENSTOCKS = (_penstock("penstock-fsync", "fsync"), _penstock("penstock-os", "os"))
+"""With a data directory; the first with the default durability."""
 
-class Contender(Protocol):
-    """A broker in the bench, whoever started it."""
-
-    @property
-    def target(self) -> Target: ...
-    @property
-    def version(self) -> str: ...
-    def restart(self) -> None: ...  # does nothing for a broker that is not ours
-
-
-class Standing:
-    """A broker that was already running, given by --target."""
-
-    version = "given by --target"
-
-    def __init__(self, target: Target) -> None:
-        self.target = target
-
-    def restart(self) -> None:
-        """Leave it alone: it is not ours."""
-
-
-class Broker:
-    """A broker process of ours; `target` changes its port with every start."""
-
-    def __init__(self, recipe: Recipe, program: str, folder: Path, cpu: int) -> None:
-        self.target = Target(recipe.name, recipe.scheme, LOOPBACK, 0)
-        self.version = recipe.version(program)
-        self._recipe = recipe
-        self._program = program
-        self._folder = folder
-        self._cpu = cpu
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        """Start on a free port and come back when it accepts connections."""
-        port = free_port()
-        recipe = self._recipe
-        config, log = self._folder / f"{recipe.name}.conf", self._folder / f"{recipe.name}.log"
-        config.write_text(recipe.config.format(port=port))
-        command = recipe.command(self._program, port, config)
-        with log.open("wb") as output, pinned_to(self._cpu):
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=os.environ | dict(recipe.environment),
-                start_new_session=True,  # an interrupt is for the bench, which then stops its brokers
-            )
-        self._await_port(self._process, port, log)
-        self.target = Target(recipe.name, recipe.scheme, LOOPBACK, port)
-
-    def _await_port(self, process: subprocess.Popen[bytes], port: int, log: Path) -> None:
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while not accepts(LOOPBACK, port):
-            if process.poll() is not None or time.monotonic() > deadline:
-                self.stop()
-                said = log.read_text(errors="replace").strip()[-1000:]
-                raise BenchError(
-                    f"{self._recipe.name} did not start (exit status {process.returncode}): {said}"
-                )
-            time.sleep(0.02)
-
-    def stop(self) -> None:
-        """End the process, politely first."""
-        if self._process is None:
-            return
-        self._process.terminate()
-        try:
-            self._process.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._process = None
-
-    def restart(self) -> None:
-        """A new process that has done nothing yet."""
-        self.stop()
-        self.start()
-
-
-@contextmanager
-def pinned_to(cpu: int) -> Iterator[None]:
-    """Start children on one core only: a new process and all its threads inherit ours."""
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {cpu})
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
+SAVING_PEERS: dict[str, Recipe] = {"mosquitto": _mosquitto("mosquitto-saving", MOSQUITTO_SAVES_ALL)}
+"""The same peers, told to save on every change, where they can be."""
 
 
 def choose_peers(names: str) -> list[Recipe]:
@@ -214,8 +157,3 @@ def choose_peers(names: str) -> list[Recipe]:
     if unknown:
         raise WrongOption(f"unknown peer {', '.join(unknown)}; known are {', '.join(PEERS)}, none")
     return [PEERS[name] for name in dict.fromkeys(wanted)]
-
-
-def make_broker(recipe: Recipe, folder: Path, cpu: int, say: Callable[[str], None]) -> Broker:
-    """A broker that is ready to start, its program installed where that is possible."""
-    return Broker(recipe, require(recipe.program, recipe.packages, say), folder, cpu)

@@ -11,9 +11,8 @@ from msgspec import Struct
 
 from penstock.cli.bench.machine import Machine
 from penstock.cli.bench.measurement import Measurement
-from penstock.cli.bench.scenarios import BASELINE, Figure, Goal, Scenario
+from penstock.cli.bench.scenarios import Contest, Figure, Goal, Scenario
 
-SUBJECT = "penstock"
 NOISY_SPREAD = 0.30
 GENERATOR_LIMIT = 0.90
 BUSY_ELSEWHERE = 0.30
@@ -46,6 +45,7 @@ class Verdict(Struct, frozen=True):
 class Row(Struct, frozen=True):
     """One figure of one scenario, for all brokers."""
 
+    contest: Contest
     scenario: str
     figure: str
     metric: str
@@ -60,7 +60,6 @@ class Result(Struct, frozen=True, kw_only=True):
     when: str
     machine: Machine
     versions: dict[str, str]
-    baseline: str
     repeat: int
     duration_s: float
     warm_s: float
@@ -90,11 +89,14 @@ def make_rows(
 
 
 def _make_row(scenario: Scenario, figure: Figure, runs: Mapping[str, Sequence[Measurement]]) -> Row:
-    base = _median(figure.metric, _counting(runs.get(BASELINE, ())))
+    contest = scenario.contest
+    base = _median(figure.metric, _counting(runs.get(contest.baseline or "", ())))
     summaries = {name: _summarise(figure, of_one, base) for name, of_one in runs.items()}
-    verdicts = tuple(_judge(goal, summaries) for goal in figure.goals)
-    notes = tuple(note for name, summary in summaries.items() for note in _notes(scenario, name, summary))
-    return Row(scenario.name, figure.label, figure.metric, summaries, verdicts, notes)
+    verdicts = tuple(_judge(goal, contest.subject, summaries) for goal in figure.goals)
+    notes = [note for name, summary in summaries.items() for note in _notes(scenario, name, summary)]
+    if figure is scenario.figures[0]:
+        notes += dict.fromkeys(f"with {run.size}" for of_one in runs.values() for run in of_one if run.size)
+    return Row(contest, scenario.name, figure.label, figure.metric, summaries, verdicts, tuple(notes))
 
 
 def _counting(runs: Sequence[Measurement]) -> list[Measurement]:
@@ -133,8 +135,8 @@ def _divide(value: float | None, by: float | None) -> float | None:
     return None if value is None or not by else value / by
 
 
-def _judge(goal: Goal, summaries: Mapping[str, Summary]) -> Verdict:
-    ours = summaries.get(SUBJECT)
+def _judge(goal: Goal, subject: str, summaries: Mapping[str, Summary]) -> Verdict:
+    ours = summaries.get(subject)
     if ours is None:
         return Verdict(goal, None, None)
     reached = ours.value

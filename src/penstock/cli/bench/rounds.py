@@ -1,13 +1,18 @@
 """The order of measurements: all brokers in turn, so that a ratio compares runs made seconds apart."""
 
 import resource
+import shutil
 import time
 from collections.abc import Callable, Sequence
 
+from msgspec.structs import replace
+
+from penstock.cli.bench.brokers import Contender
 from penstock.cli.bench.load import LoadGenerator
 from penstock.cli.bench.measurement import Measurement
-from penstock.cli.bench.peers import Contender
-from penstock.cli.bench.scenarios import CONNECTIONS, Scenario
+from penstock.cli.bench.problems import BenchError
+from penstock.cli.bench.scenarios import CONNECTIONS, SAVING, Scenario
+from penstock.cli.bench.trials.site import Site
 
 Measurements = dict[str, dict[str, list[Measurement]]]
 """By scenario, then by broker, in the order they were made."""
@@ -55,7 +60,35 @@ def _measure(scenario: Scenario, contender: Contender, generator: LoadGenerator)
         if allowed < FILES_NEEDED:
             return Measurement(error=f"needs ulimit -n {FILES_NEEDED}, has {allowed}")
         contender.restart()
-    return generator.measure(scenario, contender.target)
+    try:
+        return generator.measure(scenario, contender.target)
+    finally:
+        if scenario.contest is SAVING:  # who tidies up its disk afterwards would disturb the next
+            contender.stop()
+
+
+def run_trials(
+    scenarios: Sequence[Scenario], name: str, site: Site, repeat: int, on_measured: OnMeasured
+) -> Measurements:
+    """Do what needs no load generator, each in a folder of its own."""
+    from penstock.cli.bench.trials.table import TRIALS  # noqa: PLC0415 - needs the extra `log`
+
+    measurements: Measurements = {}
+    for scenario in scenarios:
+        runs = measurements[scenario.name] = {name: []}
+        folder = site.folder / scenario.name
+        folder.mkdir()
+        trial = TRIALS[scenario.name](replace(site, folder=folder), repeat)
+        try:
+            for number, found in enumerate(trial):
+                runs[name].append(found)
+                on_measured(scenario, number, name, found)
+        except BenchError as error:
+            runs[name].append(Measurement(error=str(error)))
+            on_measured(scenario, len(runs[name]) - 1, name, runs[name][-1])
+        finally:
+            shutil.rmtree(folder)
+    return measurements
 
 
 def raise_file_limit() -> None:

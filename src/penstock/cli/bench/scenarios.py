@@ -1,7 +1,8 @@
-"""What is measured: the loads, the figures each one yields, and the goals of the first release.
+"""What is measured: the loads, the figures each one yields, and their goals.
 
 Payloads are 64 bytes, topics 27 and QoS is 0 unless said. All but `latency`, `idle` and `disconnects`
 are closed loops: the generator keeps a window of undelivered messages, so nothing has to be dropped.
+Those without a load are not about traffic; the folder `trials` does them.
 """
 
 import operator
@@ -14,6 +15,7 @@ from penstock.cli.bench.measurement import Metric
 from penstock.cli.bench.problems import WrongOption
 
 BASELINE = "mosquitto"
+SAVING_BASELINE = "mosquitto-saving"
 CONNECTIONS = 10_000
 
 Sign = Literal[">=", "<=", "<"]
@@ -24,8 +26,26 @@ ANY = frozenset({"mqtt", "nats", "redis"})
 MQTT_ONLY = frozenset({"mqtt"})
 
 
+class Contest(Struct, frozen=True):
+    """What some scenarios have in common: who is judged, beside whom."""
+
+    title: str
+    subject: str
+    baseline: str | None = None
+
+
+PEERS = Contest(f"Penstock and its peers (in brackets: ratio to {BASELINE})", "penstock", BASELINE)
+SAVING = Contest(
+    f"With a data directory (in brackets: ratio to {SAVING_BASELINE}; penstock: in memory)",
+    "penstock-fsync",
+    SAVING_BASELINE,
+)
+STORED = Contest("The log and what waits in it", "penstock")
+CONTESTS = (PEERS, SAVING, STORED)
+
+
 class Goal(Struct, frozen=True):
-    """A bound on Penstock's figure: on its ratio to another broker's, or on the figure itself."""
+    """A bound on the subject's figure: on its ratio to another broker's, or on the figure itself."""
 
     sign: Sign
     limit: float
@@ -51,6 +71,7 @@ class Scenario(Struct, frozen=True):
     summary: str
     load: tuple[str, ...]
     figures: tuple[Figure, ...]
+    contest: Contest = PEERS
     schemes: frozenset[str] = ANY
     is_fresh: bool = False
     """Needs a broker process that has done nothing yet."""
@@ -62,7 +83,17 @@ class Scenario(Struct, frozen=True):
 
 def _rate(name: str, summary: str, load: str, *goals: Goal, schemes: frozenset[str] = ANY) -> Scenario:
     figure = Figure("delivered_per_s", "deliveries/s", goals)
-    return Scenario(name, summary, tuple(load.split()), (figure,), schemes)
+    return Scenario(name, summary, tuple(load.split()), (figure,), schemes=schemes)
+
+
+def _saving(name: str, summary: str, load: str, *goals: Goal) -> Scenario:
+    figure = Figure("acked_per_s", "acknowledged/s", goals)
+    load = f"--qos 1 --stay 1 {load}"
+    return Scenario(name, summary, tuple(load.split()), (figure,), SAVING, MQTT_ONLY, is_fresh=True)
+
+
+def _trial(name: str, summary: str, *figures: Figure) -> Scenario:
+    return Scenario(name, summary, (), figures, STORED)
 
 
 _TABLE = (
@@ -116,6 +147,43 @@ _TABLE = (
         is_fresh=True,
         is_teardown=True,
     ),
+    _saving(
+        "durable",
+        "50 publishers, QoS 1, 100 in flight each, each with a subscriber whose session stays",
+        "--pubs 50 --window 5000 --pairs 1",
+        Goal(">=", 0.5, "penstock"),
+        Goal(">=", 5, SAVING_BASELINE),
+    ),
+    _saving(
+        "durable_alone",
+        "the same publishers and no subscribers, so that mosquitto has nothing to save",
+        "--pubs 50 --window 5000 --subs 0",
+        Goal(">=", 0.5, "penstock"),
+    ),
+    _saving("durable_one", "one publisher, 100 in flight, one such subscriber", "--window 100"),
+    _trial(
+        "log_read",
+        "the log as Arrow IPC streams, 100-byte payloads, 100 topics",
+        Figure("rows_per_s", "rows/s per core", (Goal(">=", 1_000_000, None),)),
+        Figure("tail_rows_per_s", "rows/s per core, not sealed"),
+    ),
+    _trial(
+        "log_start",
+        "a server with 10,000,000 messages in its log, and a first read of the last 1,000",
+        Figure("start_s", "s to the first CONNACK", (Goal("<", 3, None),)),
+        Figure("tail_ms", "ms to read the tail", (Goal("<", 50, None),)),
+    ),
+    _trial(
+        "owed",
+        "100,000 absent sessions are owed 100 messages each; a tenth of them come back at once",
+        Figure("bytes_per_owed", "bytes/delivery", (Goal("<=", 16, None),)),
+        Figure("return_s", "s until they have everything", (Goal("<=", 15, None),)),
+    ),
+    _trial(
+        "restart",
+        "kill -9 of a server in which 100,000 messages wait for an absent session",
+        Figure("start_s", "s to the first CONNACK", (Goal("<", 1, None),)),
+    ),
 )
 
 SCENARIOS: dict[str, Scenario] = {scenario.name: scenario for scenario in _TABLE}
@@ -125,7 +193,7 @@ QUICK = ("mixed", "qos1", "pingpong", "fanout_w1", "fanout", "latency")
 
 
 def choose(names: str) -> list[Scenario]:
-    """The scenarios of a comma list, `all` or `quick`; those that need fresh brokers come last."""
+    """The scenarios of a comma list, `all` or `quick`; those that need fresh brokers or a disk come last."""
     wanted = [name.strip() for name in names.split(",") if name.strip()]
     if wanted == ["all"]:
         wanted = list(SCENARIOS)
@@ -138,4 +206,4 @@ def choose(names: str) -> list[Scenario]:
             f"unknown scenario {', '.join(unknown) or repr(names)}; known are all, quick, {known}"
         )
     chosen = [SCENARIOS[name] for name in dict.fromkeys(wanted)]
-    return sorted(chosen, key=lambda scenario: scenario.is_fresh)
+    return sorted(chosen, key=lambda scenario: (CONTESTS.index(scenario.contest), scenario.is_fresh))

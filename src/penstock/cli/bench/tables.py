@@ -5,7 +5,8 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from penstock.cli.bench.report import BUSY_ELSEWHERE, SUBJECT, Result, Row, Summary, Verdict
+from penstock.cli.bench.report import BUSY_ELSEWHERE, Result, Row, Summary, Verdict
+from penstock.cli.bench.scenarios import CONTESTS, PEERS, Contest
 
 NOTHING = "-"
 
@@ -53,30 +54,32 @@ def render_markdown(result: Result) -> str:
 def _where(result: Result) -> list[str]:
     machine = result.machine
     versions = "; ".join(f"{name}: {version}" for name, version in result.versions.items())
+    disk = f"; data on {machine.file_system}" if any(row.contest != PEERS for row in result.rows) else ""
     return [
         f"{result.when}, {machine.cpu_model}, {machine.cpus} CPUs, {machine.kernel}, "
         f"load average {machine.load_average} before",
         f"{machine.python}, uvloop {machine.uvloop}; {versions}",
         f"median of {result.repeat}, {result.duration_s:g} s each after {result.warm_s:g} s of warm-up; "
-        "loopback, each broker on one core, the generator on another",
+        f"loopback, each broker on one core, the generator on another{disk}",
     ]
 
 
 def _grids(result: Result) -> list[Grid]:
-    return [_comparison(result), _detail(result)]
+    comparisons = [_comparison(result, contest) for contest in CONTESTS]
+    return [*(grid for grid in comparisons if grid.rows), _detail(result)]
 
 
-def _comparison(result: Result) -> Grid:
-    names = list(result.versions)
+def _comparison(result: Result, contest: Contest) -> Grid:
+    compared = [row for row in result.rows if row.contest == contest]
+    names = [name for name in result.versions if any(name in row.summaries for row in compared)]
     header = ["scenario", "figure", *names, "goal", "reached"]
     rows = []
-    for row in result.rows:
-        cells = [_value_and_ratio(row, name, result.baseline) for name in names]
-        goals = "; ".join(_goal(verdict, result.baseline) for verdict in row.verdicts) or NOTHING
+    for row in compared:
+        cells = [_value_and_ratio(row, name, contest.baseline) for name in names]
+        goals = "; ".join(_goal(verdict, contest.baseline) for verdict in row.verdicts) or NOTHING
         reached = "; ".join(map(_reached, row.verdicts)) or NOTHING
         rows.append([row.scenario, row.figure, *cells, goals, reached])
-    title = f"{SUBJECT} and its peers (in brackets: ratio to {result.baseline})"
-    return Grid(title, header, rows, 2)
+    return Grid(contest.title, header, rows, 2)
 
 
 def _detail(result: Result) -> Grid:
@@ -111,7 +114,7 @@ def _detail_cells(summary: Summary) -> list[str]:
     ]
 
 
-def _value_and_ratio(row: Row, name: str, baseline: str) -> str:
+def _value_and_ratio(row: Row, name: str, baseline: str | None) -> str:
     summary = row.summaries.get(name)
     if summary is None:
         return NOTHING
@@ -121,7 +124,7 @@ def _value_and_ratio(row: Row, name: str, baseline: str) -> str:
     return f"{text} FAILED" if summary.failed else text
 
 
-def _goal(verdict: Verdict, baseline: str) -> str:
+def _goal(verdict: Verdict, baseline: str | None) -> str:
     goal = verdict.goal
     if goal.against is None:
         return f"{goal.sign} {number_text(goal.limit)}"

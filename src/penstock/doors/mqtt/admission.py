@@ -175,7 +175,18 @@ class Admission:
         if is_present:
             connack = encode_packet(replace(welcome, session_present=True), packet.version)
         aliases = min(given.topic_alias_maximum or 0, self._settings.outgoing_topic_aliases)
-        connection.accept(session, connack, self._keep_alive(packet) * KEEP_ALIVE_FACTOR, aliases)
+        keep_alive_s = self._keep_alive(packet) * KEEP_ALIVE_FACTOR
+
+        def answer(failure: Exception | None = None) -> None:
+            if connection.is_closing:
+                self._broker.disconnect(session, connection, is_graceful=False)
+            elif failure is not None and not is_present:  # it would be forgotten with the server
+                self._broker.disconnect(session, connection, is_graceful=True, expiry=0.0)
+                self.refuse(connection, ReasonCode.QUOTA_EXCEEDED, str(failure))
+            else:
+                connection.accept(session, connack, keep_alive_s, aliases)
+
+        self._broker.when_remembered(session, answer)
 
     def _welcome_packet(
         self, connection: "Connection", packet: Connect, identity: Identity, proof: bytes | None

@@ -45,12 +45,15 @@ REASONS: dict[str, ReasonCode] = {
 ENDING = frozenset({TooLarge.code, ShuttingDown.code})
 """Errors that no acknowledgement has a word for: the connection ends instead."""
 
-NOT_OF_THIS_DOOR = frozenset({"invalid-cursor", "invalid-config", "malformed"})
-"""Codes that never reach a client here: cursors and settings do not travel, wire errors have reasons."""
+NOT_OF_THIS_DOOR = frozenset(
+    {"invalid-cursor", "invalid-hold", "unknown-hold", "invalid-config", "malformed"}
+)
+"""Codes that never reach a client: cursors, holds and settings do not travel, wire errors have reasons."""
 
 ENDINGS: dict[Ending, ReasonCode] = {
     Ending.TAKEN_OVER: ReasonCode.SESSION_TAKEN_OVER,
     Ending.SLOW: ReasonCode.QUOTA_EXCEEDED,
+    Ending.UNSTORED: ReasonCode.QUOTA_EXCEEDED,
     Ending.UNKNOWN: ReasonCode.NOT_AUTHORIZED,
     Ending.SHUTTING_DOWN: ReasonCode.SERVER_SHUTTING_DOWN,
 }

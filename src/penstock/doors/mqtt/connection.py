@@ -8,7 +8,7 @@ Control packets are written at once and so never wait behind an outbox. What the
 
 import asyncio
 from collections.abc import Iterable
-from functools import partial
+from functools import partial, reduce
 from itertools import groupby
 from typing import TYPE_CHECKING, cast
 
@@ -353,7 +353,11 @@ class Connection(asyncio.BufferedProtocol):
     def reform(self, form: Form) -> Form:
         """A form of this session's last connection, or of none since the server started, for this one."""
         if isinstance(form, AwayForm):
-            return form_of(form.options, self.version, self.limit_bytes, self.door.marks)
+            made = [
+                form_of(options, self.version, self.limit_bytes, self.door.marks) for options in form.wishes
+            ]
+            merged = reduce(MqttForm.merge, made)
+            return merged.as_retained() if form.is_retained else merged
         assert isinstance(form, MqttForm)
         return form.on_wire(self.version, self.limit_bytes)
 
@@ -463,6 +467,10 @@ class Connection(asyncio.BufferedProtocol):
     def answer(self, packet: Answer) -> None:
         """Write the answer to a request."""
         self.control(self.encode(packet))
+
+    def answer_stored(self, packet: Answer, session: Session) -> None:
+        """Write the answer to a request when what was done for it outlives the server."""
+        self.door.broker.when_stored(session, lambda: self.answer(packet))
 
     def encode(self, packet: Answer) -> bytes:
         """The bytes of an answer; if the client does not take so many, the connection ends instead."""

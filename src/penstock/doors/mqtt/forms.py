@@ -23,13 +23,13 @@ class MqttForm:
     """PUBLISH packets of one version, with what the subscription asked for. Made by `mqtt_form`."""
 
     __slots__ = (
-        "_is_retained",
         "_is_transparent",
         "_layout",
         "_marks",
         "_retain_as_published",
         "_subscription_ids",
         "_version",
+        "is_retained",
         "limit_bytes",
         "no_local",
         "qos",
@@ -53,7 +53,7 @@ class MqttForm:
         self._layout = LAYOUTS[version]
         self._retain_as_published = retain_as_published
         self._subscription_ids = subscription_ids
-        self._is_retained = is_retained
+        self.is_retained = is_retained
         self._marks = marks
         # Nothing of its own has to be added: a frame of the same layout can be passed on as it came.
         is_marked = marks is not None and version is Version.V5  # 3.1.1 has nothing to carry them
@@ -100,7 +100,7 @@ class MqttForm:
         added += LARGEST_BYTES if self._marks else 0
         return run.stride + added <= self.limit_bytes
 
-    def merge(self, other: Form) -> Form:
+    def merge(self, other: Form) -> "MqttForm":
         """One copy for overlapping subscriptions: the highest QoS, all identifiers (MQTT-3.3.4-3)."""
         assert isinstance(other, MqttForm)
         return mqtt_form(
@@ -119,7 +119,7 @@ class MqttForm:
 
     def on_wire(self, version: Version, limit_bytes: int) -> "MqttForm":
         """The same for a client that came back with another version or packet size."""
-        return self._copy(version, limit_bytes, self._is_retained)
+        return self._copy(version, limit_bytes, self.is_retained)
 
     def _copy(self, version: Version, limit_bytes: int, is_retained: bool) -> "MqttForm":
         ids, as_published = self._subscription_ids, self._retain_as_published
@@ -148,7 +148,7 @@ class MqttForm:
         return frames
 
     def _make_any(self, run: Run, level: int, now: float) -> list[Frame]:
-        retain = self._is_retained or (run.shape.retain and self._retain_as_published)
+        retain = self.is_retained or (run.shape.retain and self._retain_as_published)
         parts = [run.part(index, 1) for index in range(run.count)]
         properties = self._properties(parts[0], now)
         frames: list[Frame] = []

@@ -71,18 +71,16 @@ def on_pubrec(connection: "Connection", packet: PubRec, session: Session) -> Non
         connection.door.broker.refuse(session, packet.packet_id)
         connection.on_acknowledged(session)
         return
-    is_known = session.inflight is not None and session.inflight.release(packet.packet_id)
+    is_known = connection.door.broker.receive(session, packet.packet_id)
     reason = _SUCCESS if is_known else ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
-    connection.answer(PubRel(packet.packet_id, reason))
+    connection.answer_stored(PubRel(packet.packet_id, reason), session)
 
 
 def on_pubrel(connection: "Connection", packet: PubRel, session: Session) -> None:
     """A client will not send its message at QoS 2 again."""
-    is_known = session.received is not None and packet.packet_id in session.received
-    if is_known and session.received is not None:
-        session.received.discard(packet.packet_id)
+    is_known = connection.door.broker.let_go(session, packet.packet_id)
     reason = _SUCCESS if is_known else ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
-    connection.answer(PubComp(packet.packet_id, reason))
+    connection.answer_stored(PubComp(packet.packet_id, reason), session)
 
 
 def on_pubcomp(connection: "Connection", packet: PubComp, session: Session) -> None:
@@ -114,7 +112,8 @@ def on_subscribe(connection: "Connection", packet: Subscribe, session: Session) 
             words[str(error)] = None
             reasons.append(reason_of(error) if connection.version is Version.V5 else SUBACK_FAILURE)
     answer = SubAck(packet.packet_id, tuple(reasons))
-    connection.answer(in_words(answer, "; ".join(words)) if words and connection.explains else answer)
+    answer = in_words(answer, "; ".join(words)) if words and connection.explains else answer
+    connection.answer_stored(answer, session)
 
 
 def _subscribe(connection: "Connection", request: Request, options: Options, session: Session) -> int:
@@ -146,7 +145,7 @@ def on_unsubscribe(connection: "Connection", packet: Unsubscribe, session: Sessi
             reasons.append(
                 ReasonCode.NO_SUBSCRIPTION_EXISTED if is_filter else ReasonCode.TOPIC_FILTER_INVALID
             )
-    connection.answer(UnsubAck(packet.packet_id, tuple(reasons)))
+    connection.answer_stored(UnsubAck(packet.packet_id, tuple(reasons)), session)
 
 
 def on_pingreq(connection: "Connection", packet: PingReq, session: Session) -> None:

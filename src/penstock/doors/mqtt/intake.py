@@ -1,6 +1,7 @@
 """Publishes that want an answer: taken in at QoS 1 and 2, handed to core, acknowledged when they are safe."""
 
 import sys
+from collections import deque
 from typing import TYPE_CHECKING
 
 from penstock.core.audience import NOBODY
@@ -20,18 +21,24 @@ PUBACK = b"\x40\x02"
 PUBACK_UNHEARD = b"\x40\x03"
 PUBREC = b"\x50\x02"
 UNHEARD = bytes((ReasonCode.NO_MATCHING_SUBSCRIBERS,))
+NOT_STORED = bytes((ReasonCode.QUOTA_EXCEEDED,))
+SHORT_ACK = 4
+"""Bytes of an acknowledgement that says nothing but yes."""
+SETTLED: Ticket = 0
+"""Stands for what waits for no commit."""
 
 
 class Intake:
     """What one connection has sent at QoS 1 and 2 and has no answer to yet. Made when it is first needed."""
 
-    __slots__ = ("_acks", "_connection", "_session", "_unanswered", "_window")
+    __slots__ = ("_acks", "_connection", "_ready", "_session", "_unanswered", "_window")
 
     def __init__(self, connection: "Connection", session: Session) -> None:
         self._connection = connection
         self._session = session
-        self._acks: list[bytes] = []
-        self._unanswered = 0  # of `_acks`, those that end their exchange
+        self._acks: deque[tuple[Ticket, list[bytes]]] = deque()  # each waits for its commit
+        self._ready: list[bytes] = []  # may leave, unless the client is held back
+        self._unanswered = 0  # of both, those that end their exchange
         # What the client has not released yet was sent on an earlier connection and is no part of its quota.
         self._window = connection.door.settings.receive_maximum + len(session.received or ())
 
@@ -73,7 +80,7 @@ class Intake:
         connection, session = self._connection, self._session
         packet_id, received = run.packet_id, session.received
         if received is not None and packet_id in received:
-            self._acknowledge([PUBREC + packet_id.to_bytes(2, "big")], None)  # MQTT-4.3.3-10
+            self._acknowledge([PUBREC + packet_id.to_bytes(2, "big")], received[packet_id])  # MQTT-4.3.3-10
             return
         if not self._room():
             connection.end(ReasonCode.RECEIVE_MAXIMUM_EXCEEDED)
@@ -86,9 +93,7 @@ class Intake:
             self._unanswered += 1
             self._acknowledge([self._refuse(run, PubRec, error)], None)
             return
-        if received is None:
-            received = session.received = set()
-        received.add(packet_id)
+        connection.door.broker.take_in(session, packet_id, receipt.ticket)
         self._acknowledge([PUBREC + packet_id.to_bytes(2, "big")], receipt.ticket)
 
     def _room(self) -> int:
@@ -123,21 +128,51 @@ class Intake:
         return connection.encode(in_words(answer, str(error)) if connection.explains else answer)
 
     def _acknowledge(self, acks: list[bytes], ticket: Ticket | None) -> None:
-        """Answer when what was published may be relied on."""
+        """Answer when what was published may be relied on; answers keep the order of the publishes."""
         if self._connection.is_closing:
             return
-        if not self._acks:
-            self._connection.door.broker.when_settled(ticket, self.settle)
-        self._acks += acks
-        if self._connection.is_held and len(self._acks) >= self._window:
+        last = self._acks[-1][0] if self._acks else SETTLED
+        ticket = max(ticket or SETTLED, last)
+        if self._acks and ticket == last:
+            self._acks[-1][1].extend(acks)
+        else:
+            self._acks.append((ticket, acks))
+            self._connection.door.broker.when_settled(ticket or None, self._on_settled)
+        if self._connection.is_held and self._waiting >= self._window:
             self._connection.gate.shut(Why.HELD)  # 3.1.1 has no window of its own
 
-    def settle(self, failure: BaseException | None = None) -> None:
-        """Send the answers, unless the client is held back by having none."""
+    @property
+    def _waiting(self) -> int:
+        return len(self._ready) + sum(len(acks) for _, acks in self._acks)
+
+    def _on_settled(self, failure: Exception | None) -> None:
+        """The oldest answers may leave, or have to be taken back."""
+        _, acks = self._acks.popleft()
+        if failure is not None:
+            acks = [self._take_back(ack) for ack in acks]
+            if self._connection.version is Version.V311:  # it has no word for this
+                self._connection.end(ReasonCode.QUOTA_EXCEEDED, str(failure))
+        self._ready += acks
+        self.settle()
+
+    def _take_back(self, ack: bytes) -> bytes:
+        """What could not be stored was not accepted: the answer says so, and its number is free."""
+        if len(ack) > SHORT_ACK and ack[SHORT_ACK:] != UNHEARD:
+            return ack  # it was refused before
+        if ack[0] == PUBREC[0]:
+            self._connection.door.broker.let_go(self._session, int.from_bytes(ack[2:4], "big"))
+            self._unanswered += 1
+        return bytes((ack[0], 3)) + ack[2:4] + NOT_STORED
+
+    def settle(self) -> None:
+        """Send the answers that may leave, unless the client is held back by having none."""
         connection = self._connection
-        if failure is not None:  # what could not be stored is not acknowledged
-            connection.end(ReasonCode.QUOTA_EXCEEDED, str(failure))
-        if self._acks and not connection.is_held and not connection.is_closing:
-            acks, self._acks = self._acks, []
-            self._unanswered = 0
+        if self._ready and not connection.is_held and not connection.is_closing:
+            acks, self._ready = self._ready, []
+            self._unanswered = sum(_ends(ack) for _, waiting in self._acks for ack in waiting)
             connection.control(b"".join(acks), len(acks))
+
+
+def _ends(ack: bytes) -> bool:
+    """After this answer the exchange is over; only a PUBREC that says yes has more to come."""
+    return ack[0] != PUBREC[0] or len(ack) > SHORT_ACK

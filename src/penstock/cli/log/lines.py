@@ -1,0 +1,43 @@
+"""One message as one line: for people, or as a JSON object with a key for each column."""
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.cli.connection import Output
+from penstock.cli.sub import plain, printable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Lines = Callable[["pa.RecordBatch"], Iterator[bytes]]
+
+_encode = msgspec.json.Encoder().encode
+_LINE_ENDS = str.maketrans({"\n": r"\n", "\t": r"\t"})
+
+
+def lines_for(output: Output) -> Lines:
+    """How messages are written."""
+    return as_json if output is Output.JSON else as_text
+
+
+def as_json(batch: "pa.RecordBatch") -> Iterator[bytes]:
+    """Everything that is known of each message."""
+    for row in batch.to_pylist():
+        yield _encode({name: plain(value) for name, value in row.items()}) + b"\n"
+
+
+def as_text(batch: "pa.RecordBatch") -> Iterator[bytes]:
+    """Offset, time, topic, sequence and payload of each message; whatever they hold, it is one line."""
+    columns = batch.select(["offset", "published_at", "topic", "sequence", "payload"]).to_pylist()
+    for row in columns:
+        when = row["published_at"].isoformat(timespec="microseconds").replace("+00:00", "Z")
+        topic, payload = one_line(row["topic"].encode()), one_line(row["payload"])
+        yield f"{row['offset']} {when} {topic} {row['sequence']} {payload}\n".encode()
+
+
+def one_line(data: bytes) -> str:
+    """Text without anything that could end a line, or give orders to a terminal."""
+    text: Any = printable(data).decode()
+    return str(text.translate(_LINE_ENDS))

@@ -1,0 +1,48 @@
+"""`penstock log repair`: put a damaged directory in order, with the server stopped."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli.log.endings import counted, offsets_of
+from penstock.cli.log.opened import Directory, spoken
+
+if TYPE_CHECKING:
+    from penstock.cli.log.mending import Mended
+
+
+def repair(
+    directory: Directory,
+    *,
+    copy: Annotated[
+        bool, typer.Option("--copy/--no-copy", help="Whether to keep everything as it was in a copy.")
+    ] = True,
+) -> None:
+    """Keep what can be read, make anew what is stored about it, and say what is lost.
+
+    The server has to be stopped. A directory that is in order is left as it is.
+    """
+    with spoken(directory):
+        from penstock.cli.log.mending import mend  # noqa: PLC0415 - RocksDB and Arrow take a while
+
+        _print(mend(directory, keeps_copy=copy))
+
+
+def _print(mended: "Mended") -> None:
+    if not mended.findings:
+        print("all is well: nothing to repair")
+        return
+    for finding in mended.findings:
+        print(f"damaged: {finding.text}")
+    for gap in mended.lost:
+        print(f"lost: {offsets_of(gap)}")
+    if mended.is_state_doubtful:
+        print("lost: changes of sessions, perhaps")
+    if mended.sealed:
+        print(f"sealed {counted(mended.sealed, 'message')}")
+    if mended.copy is not None:
+        print(f"as it was before: {mended.copy}")
+    if mended.has_changed:
+        print("the directory is in order" + (", but for what is lost" if mended.lost else ""))
+    else:
+        print("nothing can be done about it")

@@ -1,0 +1,237 @@
+"""One reader on its way from a cursor to the head, chunk by chunk.
+
+Messages come in the order of their offsets, whether from the log or from rings. Of each topic the replay
+knows the last sequence that it served or said to be missing, so that a hole is told once and with its reason.
+"""
+
+from asyncio import sleep
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Protocol
+
+from penstock.core.clock import Clock
+from penstock.core.cursor import Cursor
+from penstock.core.ports import Gap, Log
+from penstock.core.registry import Registry, Topic
+from penstock.core.sources import (
+    LogSource,
+    Loss,
+    RingSources,
+    beyond,
+    gone_offset,
+    last_of,
+    reason_of,
+    sequence_at,
+    weight_of,
+)
+from penstock.core.statement import Chunk, Missing, Statement
+from penstock.core.topics import matches
+from penstock.model import NEVER, Reason, Run
+
+TOPICS_A_SLICE = 500
+RINGS_A_SLICE = 100
+MATCHES_KEPT = 65_536
+
+
+class Past(Protocol):
+    """What a replay reads from."""
+
+    topics: Registry
+    log: Log
+    clock: Clock
+    head: int
+
+    def cursor(self, offset: int | None = None) -> Cursor: ...
+
+
+class Replay:
+    """Everything that filters match, from an offset on."""
+
+    def __init__(
+        self,
+        past: Past,
+        filters: Sequence[str],
+        after: int,
+        *,
+        log_after: int | None = None,
+        expected: Mapping[str, tuple[int, int]] | None = None,
+        gaps: Sequence[Gap] = (),
+    ) -> None:
+        """Begin after an offset.
+
+        Args:
+            log_after: where to begin in the log, if there is nothing to be found before.
+            expected: the first and the last sequence of topics for which these are known.
+            gaps: what the first chunk has to tell.
+        """
+        self._past = past
+        self._after = after
+        self._is_wanted = lru_cache(MATCHES_KEPT)(
+            lambda topic: any(matches(filter, topic) for filter in filters)
+        )
+        self._rings = RingSources(after)
+        self._log = LogSource(
+            past.log, after if log_after is None else log_after, self._is_wanted, lambda: past.head
+        )
+        self._gaps = list(gaps)
+        # Of each topic the last sequence served, or said to be missing, and an offset before the next:
+        self._served = {topic: (first - 1, 0) for topic, (first, _) in (expected or {}).items()}
+        self._expected = {topic: last for topic, (_, last) in (expected or {}).items()}
+        self._is_doubtful = bool(expected)  # topics may have lost messages that no later one tells of
+        self._start = after
+        self._newest: Topic | None = None  # of the topics that were looked at
+        self._unlooked: list[Topic] = []
+        self._followed: dict[str, Topic] = {}  # those whose rings are read
+
+    # Which topics
+
+    def look(self) -> bool:
+        """Find the topics that are meant, one slice at a time; True while there are more."""
+        if not self._unlooked:
+            self._unlooked = self._find_new()
+        for topic in self._unlooked[-TOPICS_A_SLICE:]:
+            if not topic.traits.is_kept and self._is_wanted(topic.name):
+                self._follow(topic)
+        del self._unlooked[-TOPICS_A_SLICE:]
+        return bool(self._unlooked)
+
+    def _find_new(self) -> list[Topic]:
+        """The topics that were made since the last look, newest first."""
+        found: list[Topic] = []
+        for topic in reversed(self._past.topics.values()):
+            if topic is self._newest:
+                break
+            found.append(topic)
+        if found:
+            self._newest = found[0]
+        return found
+
+    def _follow(self, topic: Topic) -> None:
+        known = self._followed.get(topic.name)
+        if known is not topic:
+            if known is not None:
+                self._served.pop(topic.name, None)  # it was forgotten meanwhile, and counts from elsewhere
+            self._followed[topic.name] = topic
+            self._rings.add(topic, self._after)
+
+    # Reading
+
+    async def read(self, limit_bytes: int) -> Chunk:
+        """The next chunk. If it ends at the head, its reader may join the audience in the same turn."""
+        while self.look():
+            await sleep(0)
+        await self._fill_rings()
+        await self._log.fill(limit_bytes)
+        return self._gather(limit_bytes)
+
+    async def _fill_rings(self) -> None:
+        """Look at rings that have something new, slice by slice; the last few are left to `_gather`."""
+        news = self._rings.news() if self._rings.is_swept else []
+        for start in range(0, len(news) - RINGS_A_SLICE, RINGS_A_SLICE):
+            self._rings.fill(news[start : start + RINGS_A_SLICE])
+            await sleep(0)
+
+    def _gather(self, limit_bytes: int) -> Chunk:
+        """A chunk of what is there, without a pause, so that nothing is published meanwhile."""
+        while self.look():
+            pass
+        past, asked, rings, log = self._past, self._after, self._rings, self._log
+        rings.sweep(past.head)
+        runs: list[Run] = []
+        missing: list[Missing] = []
+        size, until, reached = 0, min(log.until, rings.swept), asked
+        ring_at, log_at = rings.next_offset, log.next_offset
+        while ring_at <= until or log_at <= until:
+            if size >= limit_bytes:
+                until = min(ring_at, log_at) - 1
+                break
+            item: Run | Loss
+            if log_at <= ring_at:
+                item = log.take()
+                log_at = log.next_offset
+            else:
+                item = rings.take()
+                ring_at = rings.next_offset
+            if isinstance(item, Loss):
+                self._note_loss(item, missing)
+            elif last_of(item) > reached:  # or else the ring has it as well
+                run = beyond(item, reached)
+                self._note_run(run, missing)
+                runs.append(run)
+                size += weight_of(run)
+                reached = last_of(run)
+        self._after = until = max(until, reached)
+        return self._chunk(asked, until, runs, missing)
+
+    def _chunk(self, asked: int, until: int, runs: list[Run], missing: list[Missing]) -> Chunk:
+        past, gaps = self._past, self._gaps + self._log.take_gaps(until)
+        self._gaps = []
+        self._is_doubtful = self._is_doubtful or bool(gaps)
+        is_at_head = until == past.head
+        if is_at_head and self._is_doubtful:
+            missing += self._find_lost(until)
+            self._is_doubtful = False
+        alive, expired = _sift(runs, past.clock.monotonic())
+        served = sum(run.count for run in alive)
+        statement = Statement(
+            past.cursor(asked), past.cursor(until), served, (*missing, *expired), is_at_head, tuple(gaps)
+        )
+        return Chunk(tuple(alive), statement)
+
+    # What is missing
+
+    def _note_run(self, run: Run, missing: list[Missing]) -> None:
+        sequence, offset = self._served.get(run.topic) or self._recall(run)
+        if run.sequence > (sequence or 0) + 1:
+            first = None if sequence is None else sequence + 1
+            missing.append(Missing(run.topic, first, run.sequence - 1, self._explain(run, offset)))
+        self._served[run.topic] = (run.sequence + run.count - 1, last_of(run))
+
+    def _recall(self, run: Run) -> tuple[int | None, int]:
+        """The last sequence of a topic before the replay began, if it is known, and where it began."""
+        topic, start = self._past.topics.get(run.topic), self._start
+        if run.topic in self._followed:
+            is_doubtful = gone_offset(self._followed[run.topic]) > start
+        else:
+            is_doubtful = self._log.has_gap(start, run.offset)
+        if not is_doubtful:
+            return run.sequence - 1, start
+        return None if topic is None else sequence_at(topic.runs, start), start
+
+    def _explain(self, run: Run, after: int) -> Reason:
+        """Why messages before a run are not there."""
+        topic = self._followed.get(run.topic)
+        return self._log.explain(after, run.offset) if topic is None else reason_of(topic)
+
+    def _note_loss(self, loss: Loss, missing: list[Missing]) -> None:
+        served = self._served.get(loss.topic)
+        first = loss.first if served is None else served[0] + 1
+        if loss.last >= (first or 1):
+            missing.append(Missing(loss.topic, first, loss.last, loss.reason))
+            self._served[loss.topic] = (loss.last, self._start)
+
+    def _find_lost(self, head: int) -> Iterator[Missing]:
+        """Messages that the log has lost and no later one tells of."""
+        for name, (sequence, offset) in self._served.items():
+            topic = self._past.topics.get(name)
+            last = self._expected.get(name, 0)
+            if topic is not None and topic.traits.is_kept:
+                last = max(last, topic.sequence)
+            if last > sequence:
+                yield Missing(name, sequence + 1, last, self._log.explain(offset, head + 1))
+                self._served[name] = (last, head)
+
+
+def _sift(runs: Iterable[Run], now: float) -> tuple[list[Run], list[Missing]]:
+    """Split what is still alive from what has expired."""
+    alive: list[Run] = []
+    missing: list[Missing] = []
+    for run in runs:
+        if not NEVER < run.expires_at <= now:
+            alive.append(run)
+            continue
+        first = run.sequence
+        if missing and missing[-1].topic == run.topic and missing[-1].last == first - 1:
+            first = missing.pop().first or first
+        missing.append(Missing(run.topic, first, run.sequence + run.count - 1, Reason.EXPIRED))
+    return alive, missing

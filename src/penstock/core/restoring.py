@@ -1,0 +1,265 @@
+"""At start: everything that outlived the last server, put where it was.
+
+Sessions and retained values come from the state store. What sessions had on their way is found by making
+the stored steps again, and its messages are loaded from the log. Who was behind has a position; one pass over
+the log from the lowest of them finds what everyone is owed.
+"""
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from penstock.core.attendance import Attendance
+from penstock.core.away import AwayForm
+from penstock.core.backlog import Backlog
+from penstock.core.inflight import Pending
+from penstock.core.node import Node
+from penstock.core.outbox import Entry
+from penstock.core.ports import Form
+from penstock.core.records import (
+    BEHIND,
+    GROUPS,
+    MOVES,
+    RETAINED,
+    SESSIONS,
+    WINDOWS,
+    BehindRecord,
+    GroupRecord,
+    MovesRecord,
+    RetainedRecord,
+    Sent,
+    SessionRecord,
+    WindowRecord,
+)
+from penstock.core.sessions import Options, Session, Subscription
+from penstock.core.shared import SharedGroup
+from penstock.core.value import Extras, Value
+from penstock.core.windows import Window
+from penstock.model import NEVER, Run, bare_shape
+
+
+class Reader(Struct, frozen=True):
+    """Who is owed the messages of a topic after an offset, in which form, and by which subscription."""
+
+    who: Session | SharedGroup
+    after: int
+    form: Form
+    wanted: Subscription
+
+
+class Restoring:
+    """Brings a node back to what the stores say."""
+
+    def __init__(self, node: Node, attendance: Attendance) -> None:
+        self._node = node
+        self._attendance = attendance
+
+    def restore(self) -> None:
+        """Restore everything. Nobody is connected yet."""
+        self._restore_values()
+        sessions = self._restore_sessions()
+        windows = self._restore_windows(sessions)
+        self._restore_inflight(windows)
+        self._restore_owed()
+        for session in list(self._node.sessions.values()):
+            if not session.is_persistent:  # it was only remembered for what it leaves to others
+                self._attendance.end(session)
+
+    # Values
+
+    def _restore_values(self) -> None:
+        node, now = self._node, self._node.clock.monotonic()
+        for name, record in node.state.scan(RETAINED):
+            assert isinstance(record, RetainedRecord)
+            shape = bare_shape(record.door, record.qos, True)
+            value = Value(record.data, shape, record.client_id)
+            if record.properties is not None or record.expires_at is not None:
+                expires_at = self._expiry_of(record, value, now)
+                value = replace(value, extras=Extras(record.properties, expires_at))
+                if NEVER < expires_at <= now:
+                    node.recording.forget_value(name)
+                    continue
+            topic = node.topics.make(name)
+            topic.sequence = max(topic.sequence, value.sequence)
+            node.history.head = max(node.history.head, value.offset)
+            node.retained.restore(topic, value)
+
+    def _expiry_of(self, record: RetainedRecord, value: Value, now: float) -> float:
+        """When a value expires; not later because the clock was set back."""
+        if record.expires_at is None:
+            return NEVER
+        left_us = record.expires_at - max(self._node.clock.wall_us(), value.published_at)
+        return now + left_us / 1_000_000
+
+    # Sessions
+
+    def _restore_sessions(self) -> dict[str, Session]:
+        sessions: dict[str, Session] = {}
+        for client_id, record in self._node.state.scan(SESSIONS):
+            assert isinstance(record, SessionRecord)
+            session = sessions[client_id] = self._attendance.restore(client_id, record)
+            for filter in record.backlog:
+                self._restore_backlog(session, filter)
+                self._node.recording.save(session)
+        return sessions
+
+    def _restore_backlog(self, session: Session, filter: str) -> None:
+        """Retained values that were still being sent are sent again, all of them."""
+        subscription = session.subscriptions.get(filter)
+        if subscription is not None:
+            topics, form = self._node.retained.match(filter), subscription.form.as_retained()
+            session.backlog = session.backlog or {}
+            session.backlog[filter] = Backlog(topics, form, subscription.since, session.client_id)
+
+    # What was on its way
+
+    def _restore_windows(self, sessions: dict[str, Session]) -> dict[Session, Window]:
+        windows: dict[Session, Window] = {}
+        for client_id, record in self._node.state.scan(WINDOWS):
+            assert isinstance(record, WindowRecord)
+            if client_id in sessions:
+                windows[sessions[client_id]] = Window(record)
+            else:
+                self._node.recording.forget_record(WINDOWS, client_id)
+        last, moved = -1, dict[Session, None]()
+        for last, moves in self._node.state.replay(MOVES):
+            assert isinstance(moves, MovesRecord)
+            for client_id, steps in moves.steps.items():
+                session = sessions.get(client_id)
+                if session is None or last < session.born:
+                    continue
+                window = windows.setdefault(session, Window())
+                if last > window.moves:
+                    window.make(steps)
+                    moved[session] = None
+        self._node.recording.go_on_after(last, moved)
+        return windows
+
+    def _restore_inflight(self, windows: dict[Session, Window]) -> None:
+        on_their_way = [sent for window in windows.values() for sent in window.sent.values() if sent]
+        values = self._find_values({sent.offset for sent in on_their_way if sent.is_retained})
+        found = values | self._node.log.load(sorted({sent.offset for sent in on_their_way}))
+        for session, window in windows.items():
+            if window.received:
+                session.received = dict.fromkeys(window.received)
+            if not window.sent:
+                continue
+            inflight = self._node.lagging.window(session)
+            for number, sent in window.sent.items():
+                pending = None if sent is None else self._find_pending(session, sent, found)
+                if pending is not None or sent is None or sent.level == 2:
+                    inflight.entries[number] = pending
+                elif not sent.is_retained:  # else there is a newer value, which it gets
+                    self._node.fetching.note_gone(session.client_id, sent.offset)
+
+    def _find_values(self, offsets: set[int]) -> dict[int, Run]:
+        """Retained values by offset: a message of which nothing but the value is kept is not in the log."""
+        values = [(topic.name, topic.retained) for topic in self._node.topics.values()] if offsets else []
+        return {
+            value.offset: value.run(name)
+            for name, value in values
+            if value is not None and value.offset in offsets
+        }
+
+    def _find_pending(self, session: Session, sent: Sent, found: dict[int, Run]) -> Pending | None:
+        run = found.get(sent.offset)
+        if run is None:
+            return None
+        form: Form | None
+        if sent.share is not None:
+            group = self._node.router.find_group(sent.share)
+            member = group.members.get(session) if isinstance(group, SharedGroup) else None
+            form = None if member is None else member.form
+        else:
+            form = self._node.fetching.form_of(session, run)
+        if form is None or min(run.shape.qos, form.qos) != sent.level:
+            # It wants this no more, or otherwise, and gets it all the same, as it was sent first.
+            form = AwayForm((Options(sent.level),))
+        return Pending(run, form.as_retained() if sent.is_retained else form, sent.level)
+
+    # What is owed
+
+    def _restore_owed(self) -> None:
+        positions = self._find_positions()
+        groups = self._find_groups()
+        self._offer_again(groups)
+        waiting = {group: record.position for group, record in groups.items() if record.position is not None}
+        if not positions and not waiting:
+            return
+        readers: dict[str, list[Reader]] = {}
+        now = self._node.clock.monotonic()
+
+        def wanted(topic: str) -> bool:
+            readers[topic] = list(self._find_readers(topic, positions, waiting))
+            return bool(readers[topic])
+
+        for run in self._node.log.scan(min((*positions.values(), *waiting.values())), wanted):
+            if not NEVER < run.expires_at <= now:
+                for reader in readers[run.topic]:
+                    self._owe(run, reader)
+
+    def _owe(self, run: Run, reader: Reader) -> None:
+        skip = max(reader.after + 1 - run.offset, 0)
+        if skip >= run.count:
+            return
+        rest = run.part(skip, run.count - skip)
+        who, form, wanted = reader.who, reader.form, reader.wanted
+        if isinstance(who, SharedGroup):
+            self._node.keeping.owe_group(who, rest)
+        elif not (form.no_local and run.client_id == who.client_id):
+            self._node.keeping.owe(who, rest, form, self._node.keeping.choose_policy(run, wanted))
+
+    def _find_positions(self) -> dict[Session, int]:
+        positions: dict[Session, int] = {}
+        for client_id, record in self._node.state.scan(BEHIND):
+            assert isinstance(record, BehindRecord)
+            session = self._node.sessions.get(client_id)
+            if session is not None:
+                positions[session] = session.position = record.position
+            else:
+                self._node.recording.forget_record(BEHIND, client_id)
+        return positions
+
+    def _find_groups(self) -> dict[SharedGroup, GroupRecord]:
+        groups: dict[SharedGroup, GroupRecord] = {}
+        for filter, record in self._node.state.scan(GROUPS):
+            assert isinstance(record, GroupRecord)
+            group = self._node.router.find_group(filter)
+            if isinstance(group, SharedGroup) and group.wants_owed:
+                groups[group] = group.stored = record
+            else:
+                self._node.recording.forget_record(GROUPS, filter)
+        return groups
+
+    def _offer_again(self, groups: dict[SharedGroup, GroupRecord]) -> None:
+        """What members of shared groups had and did not acknowledge is their group's again."""
+        entries: dict[SharedGroup, dict[int, Entry]] = {}
+        for session in self._node.sessions.values():
+            for run, form in session.inflight.take_shared() if session.inflight else ():
+                entries.setdefault(form.group, {})[run.offset] = (run, form)
+                self._node.recording.touch(session)
+        for group, record in groups.items():
+            found = self._node.log.load(record.again)
+            for offset in record.again:
+                if offset in found:
+                    entries.setdefault(group, {})[offset] = (found[offset], group.speaker.form)
+                else:
+                    self._node.fetching.note_gone(group.filter, offset)
+        for offered in entries.values():
+            self._node.keeping.offer_again([offered[offset] for offset in sorted(offered)])
+
+    def _find_readers(
+        self, topic: str, positions: dict[Session, int], waiting: dict[SharedGroup, int]
+    ) -> Iterator[Reader]:
+        """Who of those that are behind is owed the messages of a topic, and after which offset."""
+        audience = self._node.router.find_audience(topic)
+        for form, members in audience.classes():
+            for session in members if form.qos else ():
+                if session in positions:
+                    mine = (session.subscriptions.get(group.filter) for group in audience.groups)
+                    since = min(each.since for each in mine if each is not None and each.options.qos)
+                    yield Reader(session, max(positions[session], since), form, members[session])
+        for group in audience.shared:
+            if group in waiting:
+                yield Reader(group, waiting[group], group.speaker.form, group.speaker)

@@ -1,0 +1,196 @@
+"""Holds: named positions by which readers keep what they have not read yet.
+
+A hold belongs to whoever made it and lapses unless it is renewed or moved, so that a reader who never comes
+back does not keep the log for ever. Lapse is judged on the monotonic clock: setting the machine's time ends
+no hold. The wall time in a record is for the next start alone. Everything is called from the loop, but for
+`lowest` and `unchanged`, which retention asks from a thread of its own.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import RLock
+
+from msgspec import Struct
+
+from penstock.core.clock import Clock
+from penstock.core.ports import StateStore
+from penstock.errors import InvalidCursor, InvalidHold, NotAuthorized, QuotaExceeded, UnknownHold
+from penstock.storage.disk.index import Index
+
+HOLDS = "holds"
+"""Where the records are, by the names of the holds."""
+LONGEST_NAME = 200
+SHORTEST_LAPSE_S = 1.0
+LONGEST_LAPSE_S = 30 * 24 * 3600.0
+
+
+class HoldRecord(Struct, frozen=True, array_like=True):
+    """A hold as it is stored."""
+
+    owner: str
+    offset: int
+    lapse_s: float
+    lapses_at: int
+    """In microseconds of wall time."""
+
+
+class Hold(Struct, frozen=True):
+    """A hold as its owner sees it: everything after `offset` is kept."""
+
+    name: str
+    owner: str
+    offset: int
+    lapse_s: float
+    """How long it lasts from each sign of life on."""
+    lapses_at: int
+    """When it lapses if there is none, in microseconds of wall time."""
+
+
+class _Held(Struct):
+    """A hold, and until when by the monotonic clock."""
+
+    record: HoldRecord
+    deadline: float
+
+
+class Holds:
+    """All holds of a log. Those that have lapsed keep nothing, and are removed by `drop_lapsed`."""
+
+    def __init__(self, state: StateStore, clock: Clock, index: Index, limit: int) -> None:
+        self._state = state
+        self._clock = clock
+        self._index = index
+        self._limit = limit
+        self.on_change: Callable[[], None] = lambda: None  # something is to be committed
+        self._lock = RLock()
+        self._held = {name: self._restore(record) for name, record in state.scan(HOLDS)}
+
+    def create(self, name: str, owner: str, offset: int, lapse_s: float) -> Hold:
+        """Keep everything after an offset; if the owner has a hold of this name already, it takes this place.
+
+        Raises:
+            InvalidHold: the name or the lapse time breaks a rule.
+            NotAuthorized: someone else has a hold of this name.
+            InvalidCursor: what follows the offset is not there any more.
+            QuotaExceeded: there are too many holds.
+        """
+        if not 1 <= len(name) <= LONGEST_NAME or not name.isprintable():
+            raise InvalidHold(f"the name of a hold has 1 to {LONGEST_NAME} printable characters")
+        if not SHORTEST_LAPSE_S <= lapse_s <= LONGEST_LAPSE_S:
+            raise InvalidHold(f"a hold lapses after {SHORTEST_LAPSE_S:.0f} to {LONGEST_LAPSE_S:.0f} seconds")
+        with self._lock:
+            held = self._held.get(name)
+            if held is not None and not self._has_lapsed(held):
+                self._check_owner(name, held, owner)
+            elif len(self._held) >= self._limit:
+                self.drop_lapsed()
+                if len(self._held) >= self._limit:
+                    raise QuotaExceeded(f"there are {self._limit} holds already")
+            return self._keep(name, owner, offset, lapse_s)
+
+    def renew(self, name: str, owner: str) -> Hold:
+        """Let a hold last for its whole lapse time again.
+
+        Raises:
+            UnknownHold: there is none of this name, or it has lapsed.
+            NotAuthorized: it is someone else's.
+        """
+        with self._lock:
+            record = self._find(name, owner)
+            return self._put(name, owner, record.offset, record.lapse_s)
+
+    def move(self, name: str, owner: str, offset: int) -> Hold:
+        """Keep only what is after this offset from now on; that renews the hold too.
+
+        Raises:
+            UnknownHold: there is none of this name, or it has lapsed.
+            NotAuthorized: it is someone else's.
+            InvalidCursor: what follows the offset is not there any more.
+        """
+        with self._lock:
+            return self._keep(name, owner, offset, self._find(name, owner).lapse_s)
+
+    def release(self, name: str, owner: str) -> None:
+        """End a hold.
+
+        Raises:
+            UnknownHold: there is none of this name, or it has lapsed.
+            NotAuthorized: it is someone else's.
+        """
+        with self._lock:
+            self._find(name, owner)
+            self._remove(name)
+
+    def listing(self) -> list[Hold]:
+        """All holds that have not lapsed, by name."""
+        with self._lock:
+            return [
+                self._describe(name, held)
+                for name, held in sorted(self._held.items())
+                if not self._has_lapsed(held)
+            ]
+
+    def lowest(self) -> int | None:
+        """The lowest offset after which something is to be kept; None if nobody holds anything."""
+        with self._lock:
+            offsets = (held.record.offset for held in self._held.values() if not self._has_lapsed(held))
+            return min(offsets, default=None)
+
+    @contextmanager
+    def unchanged(self) -> Iterator[int | None]:
+        """Answer `lowest`, and let nobody make or move a hold while what follows from it is decided."""
+        with self._lock:
+            yield self.lowest()
+
+    def drop_lapsed(self) -> list[Hold]:
+        """Remove the holds that have lapsed, and tell which."""
+        with self._lock:
+            lapsed = [
+                self._describe(name, held) for name, held in self._held.items() if self._has_lapsed(held)
+            ]
+            for hold in lapsed:
+                self._remove(hold.name)
+        return lapsed
+
+    def _restore(self, record: Struct) -> _Held:
+        assert isinstance(record, HoldRecord)
+        left_s = (record.lapses_at - self._clock.wall_us()) / 1_000_000
+        return _Held(record, self._clock.monotonic() + min(left_s, record.lapse_s))
+
+    def _find(self, name: str, owner: str) -> HoldRecord:
+        held = self._held.get(name)
+        if held is None or self._has_lapsed(held):
+            raise UnknownHold(f"there is no hold {name!r}")
+        self._check_owner(name, held, owner)
+        return held.record
+
+    def _check_owner(self, name: str, held: _Held, owner: str) -> None:
+        if held.record.owner != owner:
+            raise NotAuthorized(f"the hold {name!r} belongs to someone else")
+
+    def _keep(self, name: str, owner: str, offset: int, lapse_s: float) -> Hold:
+        first = self._index.first_offset
+        if offset < first - 1:
+            raise InvalidCursor(f"the log begins at offset {first}, and what follows {offset} has left it")
+        return self._put(name, owner, offset, lapse_s)
+
+    def _put(self, name: str, owner: str, offset: int, lapse_s: float) -> Hold:
+        lapses_at = self._clock.wall_us() + round(lapse_s * 1_000_000)
+        record = HoldRecord(owner, offset, lapse_s, lapses_at)
+        self._state.put(HOLDS, name, record)
+        self.on_change()
+        self._held[name] = held = _Held(record, self._clock.monotonic() + lapse_s)
+        return self._describe(name, held)
+
+    def _remove(self, name: str) -> None:
+        self._state.delete(HOLDS, name)
+        self.on_change()
+        del self._held[name]
+
+    def _has_lapsed(self, held: _Held) -> bool:
+        return self._clock.monotonic() >= held.deadline
+
+    def _describe(self, name: str, held: _Held) -> Hold:
+        left_us = round((held.deadline - self._clock.monotonic()) * 1_000_000)
+        record = held.record
+        return Hold(name, record.owner, record.offset, record.lapse_s, self._clock.wall_us() + left_us)

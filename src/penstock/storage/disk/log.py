@@ -1,0 +1,275 @@
+"""The log on disk: core's port over commits, index and reader, and the work behind the scenes.
+
+Appending is a list's append; everything that takes time happens in threads of its own.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import structlog
+from msgspec import Struct
+
+from penstock.core.clock import Clock
+from penstock.core.ports import Gap, Settled, Span, Ticket, Wanted
+from penstock.core.records import TABLES
+from penstock.core.settings import LogSettings
+from penstock.errors import StorageUnavailable
+from penstock.model import Reason, Run
+from penstock.storage.disk.commits import Commits, Durability
+from penstock.storage.disk.holds import HOLDS, HoldRecord, Holds
+from penstock.storage.disk.mark import Mark
+from penstock.storage.disk.opening import open_store
+from penstock.storage.disk.reading import Reader
+from penstock.storage.disk.records import revive
+from penstock.storage.disk.retention import Retention
+from penstock.storage.disk.sealing import Sealer
+from penstock.storage.disk.state import DiskStateStore
+from penstock.storage.disk.survey import EPOCHS, Survey, survey
+
+log = structlog.get_logger("penstock.log")
+
+FETCH_AGAIN_S = 1.0
+READERS = 4
+"""Reads at the same time; each is bounded, so nobody waits long."""
+
+
+class EpochRecord(Struct, frozen=True, array_like=True):
+    """Where an epoch began, by its number."""
+
+    first: int
+
+
+class DiskLog:
+    """One node's log in a data directory."""
+
+    is_durable = True
+
+    def __init__(
+        self,
+        path: Path,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        *,
+        node_id: str = "",
+        durability: Durability = "fsync",
+        settings: LogSettings | None = None,
+    ) -> None:
+        """Open a data directory, whatever state it is in.
+
+        Raises:
+            InvalidConfig: it is in use, of a newer format, or no data directory.
+        """
+        settings = settings or LogSettings()
+        self._loop = loop
+        self._clock = clock
+        self._store, opening = open_store(path)
+        self._mark = Mark.open(path)
+        found = survey(self._store, self._mark.value)
+        self.log_id = self._store.log_id
+        self.epoch = found.epoch + 1
+        self.damage: tuple[Gap, ...] = found.damage
+        self._index = found.index
+        self._sequences = found.sequences
+        for note in opening.notes:
+            log.warning("the log was damaged", what=note)
+        for gap in found.damage:
+            log.error("a part of the log is lost", first=gap.first, last=gap.last, reason=str(gap.reason))
+        if found.is_state_behind:
+            log.error("changes of sessions are lost", commit=found.last_commit)
+        self._commits = Commits(
+            self._store,
+            self._index,
+            self._mark,
+            loop,
+            clock,
+            epoch=self.epoch,
+            first=found.last_offset + 1,
+            number=found.last_commit,
+            durability=durability,
+        )
+        tables = TABLES | {EPOCHS: EpochRecord, HOLDS: HoldRecord}
+        self.state = DiskStateStore(self._store, self._commits, tables)
+        self._epochs = self._begin_epoch(found)
+        self._reader = Reader(self._store, self._index, node_id)
+        self._readers = ThreadPoolExecutor(READERS, "reader")
+        self._upkeep = ThreadPoolExecutor(1, "upkeep")
+        self.holds = Holds(self.state, clock, self._index, settings.max_holds)
+        self._sealer = Sealer(self._store, self._index, node_id, on_error=self._on_seal_error)
+        self._retention = Retention(self._store, self._index, settings, self.holds, quiet=self._sealer.quiet)
+        self._trimming: Future[None] | None = None
+        self._is_readable = True
+        self._is_closed = False
+        self._sealer.start()
+        self._commits.on_committed = self._sealer.poke
+
+    def _begin_epoch(self, found: Survey) -> dict[int, int]:
+        """Note where this epoch begins, before anything is published in it; answer where every epoch did."""
+        self.state.put(EPOCHS, str(self.epoch), EpochRecord(found.last_offset + 1))
+        self._commits.commit_now()
+        if self.failure is not None:  # the mark has its place on a full disk too, and no epoch may come twice
+            with suppress(OSError):
+                self._mark.write(found.last_offset, found.last_commit)
+        epochs = {}
+        for number, record in self.state.scan(EPOCHS):
+            assert isinstance(record, EpochRecord)
+            epochs[int(number)] = record.first
+        return epochs
+
+    # Core's port
+
+    @property
+    def first_offset(self) -> int:
+        return self._index.first_offset
+
+    @property
+    def last_offset(self) -> int:
+        return self._commits.last_offset
+
+    @property
+    def failure(self) -> Exception | None:
+        return self._commits.failure
+
+    @property
+    def ticket(self) -> Ticket:
+        return self._commits.open.number
+
+    @property
+    def append(self) -> Callable[[Run], None]:
+        """Adds a run to the open commit: the list's own method, because every message passes here."""
+        return self._commits.open.runs.append
+
+    def end_turn(self, head: int, *, is_urgent: bool) -> None:
+        self._commits.end_turn(head, is_urgent=is_urgent)
+
+    def is_committed(self, ticket: Ticket) -> bool:
+        return self._commits.is_committed(ticket)
+
+    def when_committed(self, ticket: Ticket, callback: Settled) -> None:
+        self._commits.when_committed(ticket, callback)
+
+    def uncommitted(self, after: int) -> list[Run]:
+        return [run for run in self._commits.uncommitted() if run.offset + run.count - 1 > after]
+
+    async def read(self, after: int, limit_bytes: int, wanted: Wanted | None = None) -> Span:
+        until = self.last_offset
+        span = await self._loop.run_in_executor(
+            self._readers, self._reader.runs, after, until, limit_bytes, wanted
+        )
+        self._revive(span.runs)
+        return span
+
+    def fetch(self, offsets: Sequence[int], callback: Callable[[dict[int, Run]], None]) -> None:
+        if self._is_closed:
+            return
+        fresh = self._commits.find([offset for offset in offsets if offset > self.last_offset])
+        stored = [offset for offset in offsets if offset not in fresh]
+
+        def tell(done: "Future[dict[int, Run]]") -> None:
+            if done.cancelled():
+                return  # the log is being closed
+            if (error := done.exception()) is None:
+                self._loop.call_soon_threadsafe(self._on_fetched, done.result(), fresh, callback)
+            else:
+                self._loop.call_soon_threadsafe(self._fetch_later, error, offsets, callback)
+
+        self._readers.submit(self._reader.fetch, stored).add_done_callback(tell)
+
+    def _on_fetched(
+        self, stored: dict[int, Run], fresh: dict[int, Run], callback: Callable[[dict[int, Run]], None]
+    ) -> None:
+        self._is_readable = True
+        self._revive(stored.values())  # the others have lived in this process all the time
+        callback(stored | fresh)
+
+    def _fetch_later(
+        self, error: BaseException, offsets: Sequence[int], callback: Callable[[dict[int, Run]], None]
+    ) -> None:
+        """That something cannot be read now does not mean that it is lost."""
+        if self._is_readable:  # one word for all who wait
+            log.warning("messages cannot be read now", reason=str(error))
+        self._is_readable = False
+        self._loop.call_later(FETCH_AGAIN_S, self.fetch, offsets, callback)
+
+    def reason_of(self, offset: int) -> Reason:
+        if offset < self.first_offset:
+            return Reason.RETENTION
+        if offset > self.last_offset:
+            return Reason.NEVER_STORED
+        piece = next(iter(self._index.after(offset - 1, limit=1)), None)
+        is_hole = piece is not None and any(first <= offset <= last for first, last in piece.holes)
+        # In a piece that is there and has no hole, it can only be unreadable.
+        return Reason.NEVER_STORED if is_hole else Reason.DAMAGED
+
+    def scan(self, after: int, wanted: Wanted) -> Iterator[Run]:
+        for run in self._reader.scan(after, self.last_offset, wanted):
+            self._revive((run,))
+            yield run
+
+    def load(self, offsets: Sequence[int]) -> dict[int, Run]:
+        found = self._reader.fetch(offsets)
+        self._revive(found.values())
+        return found
+
+    def last_sequence(self, topic: str) -> int:
+        if self._store.is_reopening:  # which may take long, and this is asked on the loop
+            raise StorageUnavailable("the log is being opened again")
+        return max(self._sequences.get(topic, 0), self._reader.last_sequence(topic))
+
+    def end_of(self, epoch: int) -> int | None:
+        if epoch == self.epoch:
+            return self.last_offset
+        following = [first for number, first in self._epochs.items() if number > epoch]
+        return min(following) - 1 if following and epoch in self._epochs else None
+
+    async def find_sequence(self, topic: str, sequence: int) -> int | None:
+        return await self._loop.run_in_executor(self._readers, self._reader.find_sequence, topic, sequence)
+
+    def offset_at(self, wall_us: int) -> int:
+        return self._index.at_time(wall_us)
+
+    # Behind the scenes
+
+    def trim(self, owed_from: int | None) -> None:
+        """Let retention have a look; `owed_from` is the oldest offset that someone is still to get."""
+        if self._trimming is None or self._trimming.done():
+            self._trimming = self._upkeep.submit(self._trim, self._clock.wall_us(), owed_from)
+
+    def _trim(self, wall_us: int, owed_from: int | None) -> None:
+        try:
+            trimmed = self._retention.trim(wall_us, owed_from)
+        except Exception as error:  # the next look comes in a few seconds
+            log.warning("retention has to wait", reason=str(error))
+            return
+        if trimmed is not None:
+            log.info("messages left the log", **{key: str(value) for key, value in trimmed.facts().items()})
+
+    def reap(self) -> None:
+        """Once a second: let go of what readers hold no longer."""
+        for hold in self.holds.drop_lapsed():
+            log.warning("a hold has lapsed", hold=hold.name, owner=hold.owner, offset=hold.offset)
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing waits for a commit."""
+        return self._commits.is_idle
+
+    def close(self) -> None:
+        """Write what is left, and let go of the directory."""
+        self._is_closed = True
+        failure = self._commits.close()  # before all that may take a while
+        if failure is not None:
+            log.error("the last changes could not be written", reason=str(failure))
+        self._sealer.stop()
+        self._readers.shutdown(cancel_futures=True)
+        self._upkeep.shutdown(cancel_futures=True)
+        self._mark.close()
+        self._store.close()
+
+    def _on_seal_error(self, error: Exception) -> None:
+        log.warning("not sealed", reason=str(error))
+
+    def _revive(self, runs: Iterable[Run]) -> None:
+        revive(runs, self._clock.wall_us(), self._clock.monotonic())

@@ -1,0 +1,83 @@
+"""The mark: how far the log was when something was last acknowledged.
+
+It is written after every commit and never ahead of one, so a log that ends before it has lost something,
+whatever RocksDB says. It is not synced: after a power cut it may be behind, which hides nothing but what was
+lost with it. Two slots are written in turn; a torn write leaves the other.
+"""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from struct import Struct as Layout
+from zlib import crc32
+
+from msgspec import Struct
+
+from penstock.storage.disk.layout import MARK_FILE
+
+_SLOT = Layout(">QQQQ")  # serial number, offset, commit, epoch
+_CHECK = Layout(">I")
+_SLOT_BYTES = 512  # a sector, so that no write touches both
+
+
+class MarkValue(Struct, frozen=True):
+    """What was acknowledged last."""
+
+    offset: int
+    commit: int
+    epoch: int = 0
+    """Of the process that wrote it; the next one must not take it again, even if the log forgot it."""
+
+
+class Mark:
+    """The mark of a data directory, opened to be moved."""
+
+    def __init__(self, descriptor: int, serial: int, value: MarkValue | None) -> None:
+        self._descriptor = descriptor
+        self._serial = serial
+        self.value = value
+        self.epoch = value.epoch if value else 0
+        """Goes into what is written from now on."""
+
+    @classmethod
+    def open(cls, path: Path) -> "Mark":
+        """Open the mark of a data directory, and create it if there is none."""
+        descriptor = os.open(path / MARK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
+        if os.fstat(descriptor).st_size < 2 * _SLOT_BYTES:
+            with suppress(OSError):  # the disk is full already, or of a kind that cannot do this
+                os.posix_fallocate(descriptor, 0, 2 * _SLOT_BYTES)  # a full disk must not stop it later
+        serial, value = _newest(os.pread(descriptor, 2 * _SLOT_BYTES, 0))
+        return cls(descriptor, serial, value)
+
+    @staticmethod
+    def read(path: Path) -> MarkValue | None:
+        """What a data directory's mark says; None if it has none, or a damaged one."""
+        try:
+            return _newest((path / MARK_FILE).read_bytes())[1]
+        except FileNotFoundError:
+            return None
+
+    def write(self, offset: int, commit: int) -> None:
+        """Everything up to this offset and commit is on disk."""
+        self._serial += 1
+        slot = _SLOT.pack(self._serial, offset, commit, self.epoch)
+        place = self._serial % 2 * _SLOT_BYTES
+        os.pwrite(self._descriptor, slot + _CHECK.pack(crc32(slot)), place)
+        self.value = MarkValue(offset, commit, self.epoch)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        os.close(self._descriptor)
+
+
+def _newest(data: bytes) -> tuple[int, MarkValue | None]:
+    slots = [found for place in (0, _SLOT_BYTES) if (found := _decode(data[place:]))]
+    return max(slots, default=(0, None), key=lambda slot: slot[0])
+
+
+def _decode(data: bytes) -> tuple[int, MarkValue] | None:
+    slot, check = data[: _SLOT.size], data[_SLOT.size : _SLOT.size + _CHECK.size]
+    if len(check) < _CHECK.size or crc32(slot) != _CHECK.unpack(check)[0]:
+        return None
+    serial, offset, commit, epoch = _SLOT.unpack(slot)
+    return serial, MarkValue(offset, commit, epoch)

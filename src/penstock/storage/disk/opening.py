@@ -1,0 +1,189 @@
+"""Opening a data directory: is it ours, is it free, can we read it.
+
+A server opens it to write, and then nobody else can. Tools open it for reading at any time, and then nothing
+in it is written.
+"""
+
+import errno
+import fcntl
+import os
+import shutil
+import time
+from contextlib import suppress
+from pathlib import Path
+from secrets import token_hex
+from tempfile import mkdtemp
+
+from msgspec import Struct
+
+from penstock.errors import InvalidConfig, PenstockError
+from penstock.storage.disk.database import Database
+from penstock.storage.disk.failures import StorageFull
+from penstock.storage.disk.following import follow
+from penstock.storage.disk.header import make_header, read_header, write_header
+from penstock.storage.disk.layout import DATABASE_FOLDER, HEADER_FILE, LOCK_FILE, MARK_FILE
+from penstock.storage.disk.salvage import Salvage, open_database, rebuild
+from penstock.storage.disk.store import Store
+
+_OURS = {LOCK_FILE, MARK_FILE}
+_HARMLESS = {"lost+found"}
+_LOCK_TRIES = 5
+_LOCK_PAUSE_S = 0.02
+
+
+class Opening(Struct, frozen=True):
+    """What was found when a data directory was opened."""
+
+    is_new: bool
+    is_header_restored: bool = False
+    """The header was missing or damaged and has been written again."""
+    salvage: Salvage | None = None
+    """How a damaged database was opened. Then changes of sessions may be lost, which no offset shows."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the operator should know, in sentences; empty if all was well."""
+        notes: list[str] = []
+        if self.is_header_restored:
+            notes.append(f"{HEADER_FILE} was damaged and has been written again")
+        if self.salvage is not None:
+            notes.append(
+                f"the database was damaged ({self.salvage.words}) and is {self.salvage.way} now, "
+                f"changes of sessions may be lost; the damaged one is kept in {self.salvage.aside}"
+            )
+        return tuple(notes)
+
+
+def open_store(path: Path, *, read_only: bool = False) -> tuple[Store, Opening]:
+    """Open a data directory, and create it if it is missing.
+
+    Raises:
+        InvalidConfig: it is in use, or not ours, or from a newer Penstock; the text says which.
+        StorageUnavailable: the disk is full, or it fails.
+    """
+    return _open_to_read(path) if read_only else _open_to_write(path)
+
+
+def _open_to_write(path: Path) -> tuple[Store, Opening]:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        _refuse_foreign(path)
+        lock = _lock(path)
+    except OSError as error:
+        raise _unusable(path, error) from None
+    try:
+        return _open_locked(path, lock)
+    except OSError as error:
+        os.close(lock)
+        raise _unusable(path, error) from None
+    except BaseException:
+        os.close(lock)
+        raise
+
+
+def _unusable(path: Path, error: OSError) -> PenstockError:
+    if error.errno == errno.ENOSPC:
+        return StorageFull(f"{path}: {error.strerror}")
+    return InvalidConfig(f"data_dir: {path} cannot be used: {error.strerror}")
+
+
+def _open_locked(path: Path, lock: int) -> tuple[Store, Opening]:
+    folder = path / DATABASE_FOLDER
+    is_new = not any((path / name).exists() for name in (HEADER_FILE, DATABASE_FOLDER, MARK_FILE))
+    header = read_header(path)
+    if is_new:
+        header = make_header(token_hex(8))
+        write_header(path, header)
+    database, salvage = open_database(folder, header.log_id if header else token_hex(8))
+    is_restored = header is None
+    if header is None:
+        header = make_header(database.log_id)
+        write_header(path, header)
+    log_id = header.log_id
+
+    def open_again(is_damaged: bool) -> tuple[Database, Salvage | None]:
+        return _open_again(folder, log_id, is_damaged)
+
+    store = Store(path, log_id, database, open_again=open_again, on_close=lambda: os.close(lock))
+    return store, Opening(is_new, is_restored, salvage)
+
+
+def _open_again(folder: Path, log_id: str, is_damaged: bool) -> tuple[Database, Salvage | None]:
+    if not is_damaged:
+        return open_database(folder, log_id)
+    try:
+        rebuilt = rebuild(folder, log_id, "Corruption: met while writing")
+    except StorageFull:  # no room for a copy: go on with the damaged one, which cannot be compacted any more
+        return open_database(folder, log_id, is_strict=False)
+    return open_database(folder, log_id)[0], rebuilt
+
+
+def _open_to_read(path: Path) -> tuple[Store, Opening]:
+    header = read_header(path)
+    folder = path / DATABASE_FOLDER
+    if not (folder / "CURRENT").exists() and header is None:
+        raise InvalidConfig(f"data_dir: {path} is not a data directory")
+    scratch = Path(mkdtemp(prefix="penstock-"))
+
+    def tidy() -> None:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+    def open_again(_: bool = False) -> tuple[Database, Salvage | None]:
+        return follow(folder, header.log_id if header else "", scratch, is_quiet=not is_served(path))
+
+    try:
+        database, salvage = open_again()
+    except BaseException:
+        tidy()
+        raise
+    log_id = header.log_id if header else database.log_id
+
+    store = Store(path, log_id, database, open_again=open_again, on_close=tidy, is_read_only=True)
+    return store, Opening(is_new=False, salvage=salvage)
+
+
+def _refuse_foreign(path: Path) -> None:
+    names = {entry.name for entry in path.iterdir()} - _HARMLESS
+    if HEADER_FILE in names or not names:
+        return
+    ours = {name for name in names if name in _OURS or name.startswith((HEADER_FILE, DATABASE_FOLDER))}
+    if ours != names or LOCK_FILE not in names:  # the lock is the first thing we make
+        raise InvalidConfig(f"data_dir: {path} is not empty, and not a data directory")
+
+
+def _lock(path: Path) -> int:
+    descriptor = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
+    if not _can_lock(descriptor):
+        owner = os.pread(descriptor, 20, 0).decode(errors="replace").strip()
+        os.close(descriptor)
+        raise InvalidConfig(f"data_dir: {path} is in use by another process ({owner or 'unknown'})")
+    with suppress(OSError):  # it only helps to find us
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    return descriptor
+
+
+def _can_lock(descriptor: int) -> bool:
+    for _ in range(_LOCK_TRIES):  # someone may be asking `is_served` at this moment
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(_LOCK_PAUSE_S)
+        else:
+            return True
+    return False
+
+
+def is_served(path: Path) -> bool:
+    """Whether a process has a data directory open to write."""
+    try:
+        descriptor = os.open(path / LOCK_FILE, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)  # and with it the lock, if it was free
+    return False

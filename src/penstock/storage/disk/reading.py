@@ -1,0 +1,346 @@
+"""Reads the log: runs, single messages, whole batches as Arrow streams; from any thread, in bounded chunks.
+
+Frames and sealed batches are read alike. A piece that is not there any more when its turn comes was sealed or
+has left by retention since the index was asked: it is asked again. A piece that cannot be read is a gap, and
+the rest is served.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from operator import methodcaller
+from sys import maxsize
+from typing import TypeVar
+
+from msgspec import MsgspecError, Struct
+
+from penstock.core.ports import Gap, Span, Wanted
+from penstock.core.sources import weight_of
+from penstock.model import Run
+from penstock.storage.disk.contents import Asked, Contents, NotReadable, Recent, Rows, Taken, extents_of
+from penstock.storage.disk.index import Index, Piece
+from penstock.storage.disk.layout import (
+    INDEX,
+    LOG,
+    ROWS,
+    SEQUENCES,
+    TOPICS,
+    offset_key,
+    sequence_key,
+    unpack_place,
+)
+from penstock.storage.disk.records import Extent, decode_extents, decode_summary
+from penstock.storage.disk.store import DamagedData, Store
+from penstock.storage.disk.walking import Walk
+
+T = TypeVar("T")
+RECENT_BYTES = 64 << 20
+WORK_BYTES = 16 << 20
+_PIECES_AT_ONCE = 1_000
+_BYTES_AT_ONCE = 1 << 20
+_LAST_SEQUENCE = (1 << 64) - 1
+_DAMAGED = b""
+"""Stands for a value that cannot be read; nothing can be made of it."""
+
+
+class ArrowSpan(Struct, frozen=True):
+    """What the log has between two offsets, as complete Arrow IPC streams one after another."""
+
+    streams: tuple[bytes, ...]
+    until: int
+    rows: int
+    gaps: tuple[Gap, ...] = ()
+
+
+class Reader:
+    """Answers questions about a log that grows, is sealed and is trimmed meanwhile."""
+
+    def __init__(
+        self,
+        store: Store,
+        index: Index,
+        node_id: str = "",
+        *,
+        recent_bytes: int = RECENT_BYTES,
+        work_bytes: int = WORK_BYTES,
+    ) -> None:
+        """Read a store as an index says.
+
+        Args:
+            node_id: what Arrow readers are told of messages that are not sealed.
+            recent_bytes: how much of what was read is kept for the next who asks.
+            work_bytes: how much a single read looks at, as stored, however little of it is wanted.
+        """
+        self._store = store
+        self._index = index
+        self._node_id = node_id
+        self._work_bytes = work_bytes
+        self._recent = Recent(recent_bytes)
+
+    # Runs
+
+    def runs(self, after: int, until: int, limit_bytes: int, wanted: Wanted | None) -> Span:
+        """Runs between two offsets, oldest first, about `limit_bytes` of them; fewer where few are wanted."""
+        walk, asked = Walk(self._index, after, until), _ask(wanted)
+        runs: list[Run] = []
+
+        def take(contents: Contents) -> Taken:
+            return contents.take(walk.position, until, limit_bytes, asked)
+
+        for piece, contents, taken in self._through(walk, take, asked, limit_bytes, self._work_bytes):
+            runs += taken.runs
+            walk.advance(piece, piece.last if taken.reached is None else taken.reached)
+            limit_bytes -= sum(map(weight_of, taken.runs))
+            if taken.reached is not None:  # someone will be back for the rest
+                self._recent.put((piece.first, piece.last), contents)
+            if taken.reached is not None or limit_bytes <= 0:
+                break
+        return Span(tuple(runs), walk.position, tuple(walk.gaps))
+
+    def scan(self, after: int, until: int, wanted: Wanted) -> Iterator[Run]:
+        """Every run at QoS 1 or 2 between two offsets that is wanted, as far as it can be read."""
+        walk, asked = Walk(self._index, after, until), Asked(wanted)
+
+        def take(contents: Contents) -> list[Run]:
+            return [run for run in contents.acknowledged(walk.position, asked) if run.offset <= until]
+
+        def is_of_no_use(piece: Piece) -> bool:
+            extents = self._extents(piece)
+            return extents is not None and not any(
+                extent.qos and asked[topic] for topic, extent in extents.items()
+            )
+
+        steps = self._through(walk, take, asked, 1, is_of_no_use=is_of_no_use)
+        for piece, _, runs in steps:
+            walk.advance(piece, piece.last)
+            yield from runs
+
+    def fetch(self, offsets: Sequence[int]) -> dict[int, Run]:
+        """Single messages by offset; those that are not there are left out."""
+        found: dict[int, Run] = {}
+        missing = sorted(set(offsets))
+        while missing:
+            walk = Walk(self._index, missing[0] - 1, missing[-1])
+            step = next(self._through(walk, methodcaller("fetch", missing), None, 1), None)
+            if step is None:
+                break
+            piece, contents, messages = step
+            self._recent.put((piece.first, piece.last), contents)
+            found |= messages
+            missing = missing[bisect_right(missing, piece.last) :]
+        return found
+
+    # Arrow
+
+    def arrow(
+        self,
+        after: int,
+        until: int,
+        limit_bytes: int,
+        wanted: Wanted | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> ArrowSpan:
+        """What is between two offsets as Arrow streams, about `limit_bytes` of them.
+
+        Sealed batches leave as they are stored, unless less than all of it is asked for.
+
+        Raises:
+            ValueError: there is no such column.
+        """
+        from penstock.storage.disk.batches import Streams  # noqa: PLC0415 - it takes a while
+
+        walk, asked = Walk(self._index, after, until), _ask(wanted)
+        streams = Streams(self._node_id, after, until, asked, columns)
+        for piece, _, _ in self._through(walk, streams.add, asked, limit_bytes, self._work_bytes):
+            walk.advance(piece, piece.last)
+            if streams.nbytes >= limit_bytes:
+                break
+        streams.finish()
+        return ArrowSpan(tuple(streams.streams), walk.position, streams.rows, tuple(walk.gaps))
+
+    # Topics and sequences
+
+    def topics_between(self, after: int, until: int) -> Iterator[tuple[Piece, dict[str, Extent]]]:
+        """Which topics are in the pieces between two offsets, as far as they can be read."""
+        walk = Walk(self._index, after, until)
+        while not walk.is_finished:
+            for piece in walk.ahead(_PIECES_AT_ONCE):
+                extents = self._extents(piece)
+                if extents is None:
+                    break
+                walk.advance(piece, piece.last)
+                yield piece, extents
+            else:
+                continue
+            for piece, _, extents in self._through(walk, _extents_in, None, 1, 1):
+                walk.advance(piece, piece.last)
+                yield piece, extents
+
+    def find_sequence(self, topic: str, sequence: int) -> int | None:
+        """An offset after which a topic's messages from this sequence on lie; None if there are none."""
+        found = self._find_sealed(topic, sequence)
+        if found is None:
+            found = self._find_unsealed(topic, sequence)
+        return self._find_sealed(topic, sequence) if found is None else found  # or sealed meanwhile
+
+    def last_sequence(self, topic: str) -> int:
+        """The last sequence of a topic that was ever sealed; 0 if there was none."""
+        prefix = sequence_key(topic, 0)[:-8]
+        try:
+            entry = self._store.last_before(SEQUENCES, sequence_key(topic, _LAST_SEQUENCE))
+        except DamagedData:
+            return max((extents[topic].last for _, extents in self._topics() if topic in extents), default=0)
+        return unpack_place(entry[1])[1] if entry is not None and entry[0].startswith(prefix) else 0
+
+    def _topics(self) -> Iterator[tuple[Piece, dict[str, Extent]]]:
+        return self.topics_between(self._index.first_offset - 1, self._index.last_offset)
+
+    def _find_sealed(self, topic: str, sequence: int) -> int | None:
+        key, prefix = sequence_key(topic, sequence), sequence_key(topic, 0)[:-8]
+        try:
+            entry = self._store.last_before(SEQUENCES, key)
+            if entry is None or not entry[0].startswith(prefix) or unpack_place(entry[1])[1] < sequence:
+                following = self._store.scan(SEQUENCES, key, sequence_key(topic, _LAST_SEQUENCE))
+                entry = next(following, None)
+        except DamagedData:
+            return self._index.first_offset - 1  # then it has to be looked for
+        return None if entry is None else unpack_place(entry[1])[0] - 1
+
+    def _find_unsealed(self, topic: str, sequence: int) -> int | None:
+        frames = self._index.unsealed(maxsize)
+        walk = Walk(self._index, frames[0].first - 1 if frames else 0, frames[-1].last if frames else 0)
+        for piece, _, extents in self._through(walk, _extents_in, None, maxsize):
+            if topic in extents and extents[topic].last >= sequence:
+                return piece.first - 1
+            walk.advance(piece, piece.last)
+        return None
+
+    def _extents(self, piece: Piece) -> dict[str, Extent] | None:
+        """What is stored of the topics of a sealed piece, if it can be read."""
+        try:
+            (data,) = self._store.get(TOPICS, [offset_key(piece.first)]) if piece.is_sealed else (None,)
+            return None if data is None else decode_extents(data)
+        except (DamagedData, MsgspecError):
+            return None
+
+    # Pieces
+
+    def _through(
+        self,
+        walk: Walk,
+        use: Callable[[Contents], T],
+        asked: Asked | None,
+        room_bytes: int,
+        work_bytes: int = maxsize,
+        *,
+        is_of_no_use: Callable[[Piece], bool] = lambda piece: False,
+    ) -> Iterator[tuple[Piece, Contents, T]]:
+        """The pieces on a walk with what someone makes of their contents; the taker advances the walk.
+
+        Args:
+            use: may fail if the contents turn out not to be readable; that is a gap.
+            room_bytes: about how much will be taken, so that not much more is read at once.
+            work_bytes: how much to look at before it is enough.
+            is_of_no_use: tells of a piece, before it is read, that it can be left out.
+        """
+        while not walk.is_finished:
+            ahead = walk.ahead(_PIECES_AT_ONCE if room_bytes > 1 else 1)
+            group = _alike(ahead, min(room_bytes, _BYTES_AT_ONCE))
+            if group and is_of_no_use(group[0]):
+                walk.advance(group[0], group[0].last)
+                continue
+            for piece, contents in self._open(walk, group):
+                try:
+                    result = use(contents)
+                except NotReadable:
+                    self._miss(walk, piece, asked)
+                    continue
+                yield piece, contents, result
+                work_bytes -= piece.bytes
+                if work_bytes <= 0:
+                    return
+
+    def _open(self, walk: Walk, group: Sequence[Piece]) -> Iterator[tuple[Piece, Contents]]:
+        """The contents of pieces, up to one that has been replaced or removed since."""
+        found = self._load(group)
+        for piece in group:
+            contents = found.get(piece)
+            if not piece.count:
+                walk.advance(piece, piece.last)
+            elif contents is not None:
+                yield piece, contents
+            elif (batch := self._sealed_since(piece)) is not None:
+                yield batch, self._load([batch])[batch] or _contents(batch, _DAMAGED)
+                return
+            elif walk.has_changed(piece):
+                return
+            else:
+                yield piece, _contents(piece, _DAMAGED)
+
+    def _load(self, group: Sequence[Piece]) -> dict[Piece, Contents | None]:
+        """The contents of pieces of the same kind; None for those that are not there."""
+        found: dict[Piece, Contents | None] = {
+            piece: self._recent.get((piece.first, piece.last)) for piece in group if piece.count
+        }
+        wanted = [piece for piece, contents in found.items() if contents is None]
+        keys = [offset_key(piece.first) for piece in wanted]
+        try:
+            values = self._store.get(LOG if group[0].is_sealed else ROWS, keys) if keys else []
+        except DamagedData as error:
+            values = [error.found.get(key, _DAMAGED) for key in keys]
+        for piece, data in zip(wanted, values, strict=True):
+            found[piece] = None if data is None else _contents(piece, data)
+        return found
+
+    def _sealed_since(self, frame: Piece) -> Piece | None:
+        """The batch that a frame has become, of which the index may not know yet."""
+        try:
+            entry = None if frame.is_sealed else self._store.last_before(INDEX, offset_key(frame.first))
+            summary = None if entry is None else decode_summary(entry[1])
+        except (DamagedData, MsgspecError):
+            return None
+        if summary is None or summary.last < frame.first:
+            return None
+        return Piece(
+            summary.first,
+            summary.last,
+            summary.count,
+            summary.bytes,
+            summary.began_at,
+            is_sealed=True,
+            holes=summary.holes,
+        )
+
+    def _miss(self, walk: Walk, piece: Piece, asked: Asked | None) -> None:
+        """A piece cannot be read. That is no loss if it has nothing that is asked for."""
+        extents = None if asked is None else self._extents(piece)
+        if asked is None or extents is None or any(asked[topic] for topic in extents):
+            walk.miss(piece)
+        else:
+            walk.advance(piece, piece.last)
+
+
+def _ask(wanted: Wanted | None) -> Asked | None:
+    return None if wanted is None else Asked(wanted)
+
+
+def _contents(piece: Piece, data: bytes) -> Contents:
+    if not piece.is_sealed:
+        return Rows(data)
+    from penstock.storage.disk.batches import Batch  # noqa: PLC0415 - who reads only rows does without
+
+    return Batch(piece, data)
+
+
+def _extents_in(contents: Contents) -> dict[str, Extent]:
+    return extents_of(contents.take(0, maxsize, maxsize, None).runs)
+
+
+def _alike(pieces: Sequence[Piece], room_bytes: int) -> list[Piece]:
+    """The first pieces that can be read at once: of one kind, and not many more than there is room for."""
+    group: list[Piece] = []
+    for piece in pieces:
+        if group and (room_bytes <= 0 or piece.is_sealed != group[0].is_sealed):
+            break
+        group.append(piece)
+        room_bytes -= piece.bytes
+    return group

@@ -1,0 +1,69 @@
+"""The state store on disk: records in the same database as the log, written in the same commits."""
+
+from collections.abc import Iterator, Mapping
+
+import structlog
+from msgspec import MsgspecError, Struct, msgpack
+
+from penstock.storage.disk.commits import Commits
+from penstock.storage.disk.layout import STATE, offset_key, offset_of, state_key, table_prefix
+from penstock.storage.disk.store import Store
+
+log = structlog.get_logger("penstock.log")
+
+
+class DiskStateStore:
+    """Records by table and key. What is stored is read at start; from then on changes only go out."""
+
+    def __init__(self, store: Store, commits: Commits, tables: Mapping[str, type[Struct]]) -> None:
+        self._store = store
+        self._commits = commits
+        self._decoders = {table: msgpack.Decoder(kind) for table, kind in tables.items()}
+        self._numbers: dict[str, int] = {}  # the last one of each table without keys
+
+    def put(self, table: str, key: str, value: Struct) -> None:
+        self._commits.put(state_key(table, key), value)
+
+    def delete(self, table: str, key: str) -> None:
+        self._commits.put(state_key(table, key), None)
+
+    def scan(self, table: str) -> Iterator[tuple[str, Struct]]:
+        """All records of a table that are committed or about to be."""
+        for key, value in self._read(table).items():
+            yield key.decode("utf-8", "surrogatepass"), value
+
+    def append(self, table: str, value: Struct) -> int:
+        number = self._last_number(table) + 1
+        self._numbers[table] = number
+        self._commits.put(table_prefix(table) + offset_key(number), value)
+        return number
+
+    def replay(self, table: str) -> Iterator[tuple[int, Struct]]:
+        for key, value in sorted(self._read(table).items()):
+            yield offset_of(key), value
+
+    def cut(self, table: str, before: int) -> None:
+        prefix = table_prefix(table)
+        self._commits.cut(prefix + offset_key(0), prefix + offset_key(before))
+
+    def _note_damage(self, words: object, place: bytes | None = None) -> None:
+        """What a damaged record said is lost; the others count."""
+        log.error("records of sessions are damaged", reason=str(words))
+
+    def _last_number(self, table: str) -> int:
+        if table not in self._numbers:
+            self._numbers[table] = max((offset_of(key) for key in self._read(table)), default=-1)
+        return self._numbers[table]
+
+    def _read(self, table: str) -> dict[bytes, Struct]:
+        """What is stored of a table, and what has changed since, by key without its prefix."""
+        prefix, decode = table_prefix(table), self._decoders[table].decode
+        stop = prefix[:-1] + b"\1"
+        found: dict[bytes, Struct] = {}
+        for key, value in self._store.scan_around(STATE, prefix, stop, on_damage=self._note_damage):
+            try:
+                found[key] = decode(value)
+            except MsgspecError as error:
+                self._note_damage(str(error))
+        self._commits.apply_changes(found, prefix)
+        return {key[len(prefix) :]: value for key, value in found.items()}

@@ -1,0 +1,63 @@
+"""The way of a reader through the pieces of the log, and what it finds missing on it."""
+
+from itertools import pairwise
+
+from penstock.core.ports import Gap
+from penstock.model import Reason
+from penstock.storage.disk.index import Index, Piece
+
+
+class Walk:
+    """From one offset to another. Pieces may be replaced or removed meanwhile, so ask for them often."""
+
+    def __init__(self, index: Index, after: int, until: int) -> None:
+        self._index = index
+        self.position = after
+        """Everything up to here is read, or known to be missing."""
+        self.until = until
+        self.gaps: list[Gap] = []
+
+    @property
+    def is_finished(self) -> bool:
+        return self.position >= self.until
+
+    def ahead(self, limit: int) -> list[Piece]:
+        """The next pieces, which meet; what is missing before them is noted and passed."""
+        pieces = self._index.after(self.position, limit, self.until)
+        # Asked for later, so that it is not older: what has left meanwhile must not be taken for damaged.
+        self._miss(self._index.first_offset - 1, Reason.RETENTION)
+        self._miss(pieces[0].first - 1 if pieces else self.until, Reason.DAMAGED)
+        meeting = pieces[:1]
+        for piece, following in pairwise(pieces):
+            if following.first != piece.last + 1:
+                break
+            meeting.append(following)
+        return meeting
+
+    def has_changed(self, piece: Piece) -> bool:
+        """Whether a piece that should come next does not exist any more."""
+        return self._index.after(self.position, 1) != [piece] or piece.first < self._index.first_offset
+
+    def advance(self, piece: Piece, reached: int) -> None:
+        """A piece was read up to an offset."""
+        reached = min(reached, self.until)
+        for first, last in piece.holes:
+            self._note(max(first, self.position + 1), min(last, reached), Reason.NEVER_STORED)
+        self.position = max(self.position, reached)
+
+    def miss(self, piece: Piece) -> None:
+        """A piece cannot be read."""
+        self._miss(piece.last, Reason.DAMAGED)
+
+    def _miss(self, last: int, reason: Reason) -> None:
+        last = min(last, self.until)
+        if last > self.position:
+            self._note(self.position + 1, last, reason)
+            self.position = last
+
+    def _note(self, first: int, last: int, reason: Reason) -> None:
+        if first > last:
+            return
+        if self.gaps and self.gaps[-1].last + 1 == first and self.gaps[-1].reason is reason:
+            first = self.gaps.pop().first
+        self.gaps.append(Gap(first, last, reason))

@@ -1,0 +1,22 @@
+"""What all faults of a durable server are made with."""
+
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.faults.durable.homes import MakeHome, homes_below
+
+
+@pytest.fixture
+async def make_home(tmp_path: Path) -> AsyncIterator[MakeHome]:
+    """Makes data directories that servers live on, and lets no server outlive its test."""
+    async for make in homes_below(tmp_path):
+        yield make
+
+
+@pytest.fixture(autouse=True)
+def no_word_of_lost_connections(caplog: pytest.LogCaptureFixture) -> None:
+    """Clients write to servers that are gone; the loop need not mention it each time."""
+    caplog.set_level(logging.ERROR, "asyncio")

@@ -1,0 +1,187 @@
+"""Cut and flipped bytes anywhere in a data directory: it starts, serves the rest, and tells what is gone."""
+
+import asyncio
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from penstock.wire.mqtt import PubAck, Publish, ReasonCode, Version
+from tests.doors.mqtt.peers import FOR_EVER, Peer, Peers
+from tests.faults.durable.homes import Home
+from tests.faults.durable.load import TOPICS, Publisher, name_of
+
+NAME = "writer"
+MESSAGES = 11_000
+"""One sealed batch, and some rows that are not sealed yet."""
+OWED = range(0, MESSAGES, TOPICS)
+"""What the absent one is owed: every third message."""
+KEPT = {f"kept/{number}": b"value %d" % number for number in range(50)}
+ROUNDS = 7
+END = b"the end"
+TOLD = re.compile(r"^\S+ (?:warning|error) .*(?:damage|lost)", re.MULTILINE)
+PATIENCE_S = 20.0
+
+Damage = Callable[[bytes, Random], bytes]
+
+
+def flip(data: bytes, dice: Random) -> bytes:
+    """One bit is the other way."""
+    place = dice.randrange(len(data))
+    return data[:place] + bytes((data[place] ^ 1 << dice.randrange(8),)) + data[place + 1 :]
+
+
+def cut(data: bytes, dice: Random) -> bytes:
+    """The end is missing."""
+    return data[: dice.randrange(len(data))]
+
+
+def scribble(data: bytes, dice: Random) -> bytes:
+    """Some bytes in a row are others."""
+    place = dice.randrange(len(data))
+    return (data[:place] + dice.randbytes(dice.randrange(1, 64)) + data[place + 64 :])[: len(data)]
+
+
+def blank(data: bytes, dice: Random) -> bytes:
+    """A page was never written."""
+    place = dice.randrange(len(data)) & ~4095
+    return data[:place] + bytes(min(4096, len(data) - place)) + data[place + 4096 :]
+
+
+def append(data: bytes, dice: Random) -> bytes:
+    """There is more than there should be."""
+    return data + dice.randbytes(dice.randrange(1, 4096))
+
+
+WAYS: tuple[Damage, ...] = (flip, flip, cut, cut, scribble, blank, append)
+
+
+@pytest.fixture(scope="module", params=["killed", "sealed", "stopped"])
+def original(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
+    """A data directory with a bit of everything, whose server is gone."""
+    home = Home(tmp_path_factory.mktemp("original"))
+    home.start()
+    try:
+        asyncio.run(write_everything(home, is_sealed=request.param == "sealed"))
+        if request.param == "stopped":
+            home.stop()
+        else:
+            home.kill()
+        yield home
+    finally:
+        home.leave()
+
+
+async def write_everything(home: Home, *, is_sealed: bool) -> None:
+    peers = Peers(home.port)
+    absent = await come(peers)
+    assert await absent.subscribe(f"load/{NAME}/0", qos=1) == (1,)
+    await absent.leave()
+    keeper = await peers.connect()
+    for topic, value in KEPT.items():
+        await keeper.publish(topic, value, retain=True)
+    await Publisher(home, NAME, Version.V5, 1, window=1_000, count=MESSAGES).run()
+    await peers.close()
+    async with asyncio.timeout(PATIENCE_S):
+        while is_sealed and not await home.has_sealed():
+            await asyncio.sleep(0.05)
+
+
+async def come(peers: Peers) -> Peer:
+    return await peers.connect("absent", clean=False, expiry=FOR_EVER)
+
+
+def harm(home: Home, dice: Random) -> str:
+    """Damage one file in one way, and tell which; small files are met as often as large ones."""
+    files = sorted(file for file in home.data.rglob("*") if file.is_file() and file.stat().st_size)
+    weights = [file.stat().st_size for file in files] if dice.random() < 0.5 else None
+    file: Path = dice.choices(files, weights)[0]
+    way = dice.choice(WAYS)
+    before = file.read_bytes()
+    file.write_bytes(way(before, dice))
+    return f"{way.__name__} {file.relative_to(home.data)} of {len(before)} bytes"
+
+
+class Findings:
+    """What is left after a start, as clients see it."""
+
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+        self.values: dict[str, bytes] = {}
+        self.has_session = False
+        self.has_subscription = False
+
+    @property
+    def is_complete(self) -> bool:
+        is_known = self.has_session and self.has_subscription
+        return is_known and self.numbers == list(OWED) and self.values == KEPT
+
+
+async def look(home: Home) -> Findings:
+    """Ask for everything, and check that nothing comes that was never there."""
+    peers, findings = Peers(home.port), Findings()
+    absent = await come(peers)
+    findings.has_session = absent.connack.session_present
+    publisher = await peers.connect()
+    reason = await publisher.publish(f"load/{NAME}/0", END)
+    findings.has_subscription = reason != ReasonCode.NO_MATCHING_SUBSCRIBERS
+    while findings.has_subscription:
+        message = await absent.receive(Publish, PATIENCE_S)
+        await absent.send(PubAck(message.packet_id))
+        if message.payload == END:
+            break
+        name = name_of(message.payload)
+        assert name is not None, message
+        assert name[0] == NAME
+        assert message.topic == f"load/{NAME}/0"
+        findings.numbers.append(name[1])
+    assert findings.numbers == sorted(set(findings.numbers))
+    reader = await peers.connect()
+    await reader.subscribe("kept/#")
+    for packet in await reader.fence():
+        assert isinstance(packet, Publish)
+        assert packet.payload == KEPT[packet.topic]
+        findings.values[packet.topic] = packet.payload
+    await peers.close()
+    return findings
+
+
+async def goes_on(home: Home) -> None:
+    """Whatever was there before, what comes now is kept."""
+    peers = Peers(home.port)
+    subscriber = await peers.connect("later", clean=False, expiry=FOR_EVER)
+    await subscriber.subscribe("later", qos=1)
+    await subscriber.leave()
+    publisher = await peers.connect()
+    assert await publisher.publish("later", b"kept") == 0
+    await peers.close()
+    await home.killed_and_back()
+    peers = Peers(home.port)
+    subscriber = await peers.connect("later", clean=False, expiry=FOR_EVER)
+    assert subscriber.connack.session_present
+    assert (await subscriber.receive(Publish)).payload == b"kept"
+    await peers.close()
+
+
+@pytest.mark.parametrize("number", range(ROUNDS))
+async def test_damage_is_told_and_the_rest_is_served(
+    original: Home, tmp_path: Path, dice: Random, scale: int, number: int
+) -> None:
+    """A thousand times in a soak."""
+    for trial in range(1 if scale == 1 else 48):
+        home = original.copy_to(tmp_path / f"trial-{trial}")
+        what = harm(home, dice)
+        print(what)
+        try:
+            await home.open()
+            findings = await look(home)
+            print(f"  {len(findings.numbers)} of {len(OWED)}, {len(findings.values)} of {len(KEPT)}")
+            assert findings.is_complete or TOLD.search(home.logged), what
+            await goes_on(home)
+            assert "Traceback" not in home.logged, what
+        finally:
+            home.leave()
+        shutil.rmtree(home.folder)

@@ -1,0 +1,36 @@
+"""Behind a damaged place, the first key from which reading works is found."""
+
+import pytest
+
+from penstock.storage.disk.around import next_readable
+
+
+@pytest.mark.parametrize(
+    ("key", "end"),
+    [
+        (b"", b"\x00\x01"),
+        (b"", b"m"),
+        (b"a", b"a\x00\x00\x00\x00\x00\x00\x00\x05"),
+        (b"a", b"b"),
+        (bytes(7) + b"\x05", bytes(7) + b"\x06"),
+        (bytes(7) + b"\x05", bytes(6) + b"\x01\x00"),
+        (bytes(7) + b"\x05\x00", bytes(3) + b"\x01" + bytes(4)),
+        (b"table\0a-long-name-of-a-session", b"table\0a-long-name-of-b"),
+    ],
+)
+def test_the_end_of_the_damage_is_found_exactly(key: bytes, end: bytes) -> None:
+    asked: list[bytes] = []
+
+    def can_seek(place: bytes) -> bool:
+        asked.append(place)
+        return place >= end
+
+    found = next_readable(can_seek, key)
+    assert found is not None
+    assert found.rstrip(b"\0") == end.rstrip(b"\0")
+    assert all(place > key for place in asked)
+    assert len(asked) < 1_000
+
+
+def test_damage_without_an_end_is_told() -> None:
+    assert next_readable(lambda _place: False, b"abc") is None
