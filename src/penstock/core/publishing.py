@@ -136,8 +136,11 @@ class Publishing:
             self._log.when_committed(ticket, callback)
 
     def when_remembered(self, session: Session, callback: Settled) -> None:
-        """Call back when a session that has just come outlives the server, or cannot."""
-        if session.moves is None or self._log.is_committed(self._log.ticket):
+        """Call back when a session that has just come outlives the server, or cannot.
+
+        One that need not be remembered may still have a will, or stand in the place of one that was.
+        """
+        if not self._node.recording.is_changed or self._log.is_committed(self._log.ticket):
             callback(None)
         else:
             self._node.recording.when_stored(callback)

@@ -52,6 +52,7 @@ class Recording:
         self._dirty: dict[Session, int] = {}  # whose window is older than its steps; the number of the first
         self._last_move = -1
         self._is_urgent = False
+        self.is_changed = False  # this turn leaves something to be committed
         self._waiting: list[Settled] = []  # for the commit of this turn
 
     @property
@@ -164,6 +165,7 @@ class Recording:
             callback(failure)
 
     def _ask(self, is_urgent: bool) -> None:
+        self.is_changed = True
         self._is_urgent = self._is_urgent or is_urgent
         if not (self._tick.is_open or self._tick.is_ending):
             self._tick.open()
@@ -192,7 +194,7 @@ class Recording:
                 self._save_all()
             if self._touched or self._groups:
                 self._note_moves()
-            is_urgent, self._is_urgent = self._is_urgent, False
+            is_urgent, self._is_urgent, self.is_changed = self._is_urgent, False, False
             waiting, self._waiting = self._waiting, []
             for callback in waiting:  # only now: the commit may begin as soon as someone waits for it
                 self._log.when_committed(self._log.ticket, callback)

@@ -1,7 +1,7 @@
 """One message as one line: for people, or as a JSON object with a key for each column."""
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -39,5 +39,4 @@ def as_text(batch: "pa.RecordBatch") -> Iterator[bytes]:
 
 def one_line(data: bytes) -> str:
     """Text without anything that could end a line, or give orders to a terminal."""
-    text: Any = printable(data).decode()
-    return str(text.translate(_LINE_ENDS))
+    return printable(data).decode().translate(_LINE_ENDS)

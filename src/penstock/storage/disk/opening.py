@@ -27,8 +27,8 @@ from penstock.storage.disk.store import Store
 
 _OURS = {LOCK_FILE, MARK_FILE}
 _HARMLESS = {"lost+found"}
-_LOCK_TRIES = 5
-_LOCK_PAUSE_S = 0.02
+_LOCK_TRIES = 10
+_LOCK_PAUSE_S = 0.03
 
 
 class Opening(Struct, frozen=True):
