@@ -172,12 +172,16 @@ class Device:
             self._held.discard(number)
             return [Packet(Kind.PUBCOMP, number)]
         elif packet.kind in (Kind.SUBACK, Kind.UNSUBACK):
-            asked = self._asked.pop(number)
-            if packet.kind is Kind.SUBACK and packet.is_ok:
-                self.wanted[asked.topic] = asked.qos
+            self._on_granted(self._asked.pop(number), packet.is_ok)
         else:
             return self._on_answer(packet)
         return []
+
+    def _on_granted(self, asked: Packet, is_ok: bool) -> None:
+        """An answer to a request; others of the same filter may be under way."""
+        is_last = all(asked.topic != other.topic for other in self._asked.values())
+        if asked.kind is Kind.SUBSCRIBE and is_ok and is_last:
+            self.wanted[asked.topic] = asked.qos
 
     def _on_connack(self, is_known: bool) -> None:
         assert is_known or not self.has_session, f"the session of {self.name} is lost"

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from penstock.client import ConnectionLost
-from penstock.wire.mqtt import PubAck, Publish, ReasonCode, Version
+from penstock.wire.mqtt import ConnAck, Connect, PubAck, Publish, ReasonCode, ReturnCode, Version
 from tests.doors.mqtt.peers import Peers, both_versions
 from tests.faults.durable.crashing import LOOK_EVERY_S, End, Load
 from tests.faults.durable.homes import Home, MakeHome
@@ -27,8 +27,13 @@ def journals(home: Home) -> list[Path]:
 
 
 async def is_taken(peers: Peers, home: Home, version: Version) -> bool:
-    """Whether a message is acknowledged; the answer to an MQTT 5 client has to say why not."""
-    peer = await peers.connect("", version, port=home.port)
+    """Whether a message of a newcomer is acknowledged; an MQTT 5 client has to be told why not."""
+    peer = await peers.open(version, home.port)
+    await peer.send(Connect("", version))
+    connack = await peer.receive(ConnAck)
+    if connack.reason:
+        assert connack.reason in {ReasonCode.QUOTA_EXCEEDED, ReturnCode.SERVER_UNAVAILABLE}
+        return False
     await peer.send(Publish("probe", b"?", 1, packet_id=1))
     try:
         answer = await peer.receive(PubAck)

@@ -31,7 +31,7 @@ async def test_stops_under_load_lose_nothing(
 ) -> None:
     home = make_home()
     await home.open()
-    await Load(home, version, qos).run([Home.stopped_and_back] * 2, dice)
+    await Load(home, version, qos).run([Home.stopped_and_back], dice)
     home.was_well()
 
 
@@ -43,5 +43,5 @@ async def test_kills_lose_nothing_that_the_operating_system_has(
     """`durability: os` does not wait for the disk, which a crash of the server alone does not ask for."""
     home = make_home({"durability": "os"})
     await home.open()
-    await Load(home, version, qos).run([kill_with(dice)] * 2, dice)
+    await Load(home, version, qos).run([kill_with(dice)], dice)
     home.was_well()

@@ -5,10 +5,11 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from penstock.core.clock import SystemClock
 from penstock.core.ports import Ticket
-from penstock.core.records import BEHIND, TABLES, BehindRecord
+from penstock.core.records import BEHIND, MOVES, TABLES, BehindRecord, MovesRecord
 from penstock.errors import StorageUnavailable
 from penstock.model import Run
 from penstock.storage.disk import commits as commits_module
@@ -84,16 +85,27 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
 class Stubborn:
     """Makes a store's writes fail until it is told otherwise."""
 
-    def __init__(self, store: Store, monkeypatch: pytest.MonkeyPatch, *, writes_anyway: bool = False) -> None:
+    def __init__(
+        self,
+        store: Store,
+        monkeypatch: pytest.MonkeyPatch,
+        *,
+        writes_anyway: bool = False,
+        failures: int | None = None,
+    ) -> None:
         self.is_failing = True
         write = store.write
+        left = failures
 
         def fail(changes: Changes, *, sync: bool) -> None:
+            nonlocal left
             if not self.is_failing:
                 write(changes, sync=sync)
                 return
             if writes_anyway:
                 write(changes, sync=sync)
+            left = None if left is None else left - 1
+            self.is_failing = left != 0
             raise StorageUnavailable("the disk says no")
 
         monkeypatch.setattr(store, "write", fail)
@@ -325,6 +337,110 @@ async def test_what_is_left_is_written_at_the_close(tmp_path: Path) -> None:
     again = Bench(tmp_path)
     assert again.payloads() == [b"0", b"1", b"2"]
     again.close()
+
+
+async def test_nothing_that_came_after_a_commit_that_failed_at_the_close_is_there_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(tmp_path)
+    disk = Stubborn(bench.store, monkeypatch, failures=1)
+    for number in range(3):
+        bench.append(b"%d" % number)
+        bench.state.put(BEHIND, f"c{number}", BehindRecord(number))
+        bench.end_turn()
+    bench.close()
+    assert not disk.is_failing
+    again = Bench(tmp_path)
+    assert [(frame.first, frame.last, frame.holes) for frame in again.frames()] == [(1, 3, ((1, 3),))]
+    assert dict(again.state.scan(BEHIND)) == {f"c{number}": BehindRecord(number) for number in range(3)}
+    again.close()
+
+
+async def test_it_is_told_when_what_was_left_at_the_close_could_not_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(tmp_path)
+    Stubborn(bench.store, monkeypatch)
+    bench.append(b"1")
+    bench.end_turn()
+    assert isinstance(bench.commits.close(), StorageUnavailable)
+    bench.mark.close()
+    bench.store.close()
+
+
+async def test_it_works_again_though_a_turn_is_open_whenever_anyone_looks(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Stubborn(bench.store, monkeypatch)
+    bench.append(b"1")
+    bench.end_turn()
+    await bench.settle()
+    disk.is_failing = False
+    while bench.commits.failure is not None:  # QoS 0 is passed on without a pause
+        bench.end_turn(is_urgent=False)
+        bench.head += 1
+        bench.commits.open.runs.append(make_run("a", b"x", sequence=bench.head, offset=bench.head))
+        await asyncio.sleep(0.001)
+    bench.end_turn()
+
+
+async def test_what_was_cut_while_its_commit_failed_does_not_come_back(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Stubborn(bench.store, monkeypatch)
+    for number in range(3):
+        bench.state.append(MOVES, MovesRecord({"c": [number]}))
+    bench.end_turn()  # is being written, and will fail
+    bench.state.cut(MOVES, 2)
+    bench.end_turn()
+    assert [number for number, _ in bench.state.replay(MOVES)] == [2]
+    while bench.commits.failure is None:
+        await asyncio.sleep(0.002)
+    assert [number for number, _ in bench.state.replay(MOVES)] == [2]
+    disk.is_failing = False
+    while bench.commits.failure is not None:
+        await asyncio.sleep(0.002)
+    assert [number for number, _ in bench.state.replay(MOVES)] == [2]
+
+
+async def test_holes_of_a_long_failure_take_little_room(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commits_module, "MOST_HOLES", 5)
+    disk = Stubborn(bench.store, monkeypatch)
+    bench.append(b"1")
+    bench.end_turn()
+    await bench.settle()
+    lost = {1}
+    for _ in range(30):
+        bench.head += 3  # of topics that are not kept
+        lost.add(bench.head)
+        bench.commits.open.runs.append(make_run("a", b"x", sequence=bench.head, offset=bench.head))
+        bench.end_turn()
+    disk.is_failing = False
+    while bench.commits.failure is not None:
+        await asyncio.sleep(0.002)
+    (frame,) = bench.frames()
+    assert len(frame.holes) <= 5
+    assert lost <= {offset for first, last in frame.holes for offset in range(first, last + 1)}
+
+
+@pytest.mark.parametrize("is_failing", [False, True])
+async def test_who_makes_a_mistake_when_it_is_told_keeps_nobody_else_waiting(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, is_failing: bool
+) -> None:
+    disk = Stubborn(bench.store, monkeypatch)
+    disk.is_failing = is_failing
+    bench.commits.when_committed(bench.commits.open.number, lambda failure: 1 / 0)  # type: ignore[arg-type, return-value]
+    bench.append(b"1")
+    bench.end_turn()
+    with capture_logs() as said:
+        await bench.settle()
+    assert [failure is not None for _, failure in bench.told] == [is_failing]
+    assert "the end of a commit could not be told" in {line["event"] for line in said}
+    disk.is_failing = False
+    while bench.commits.failure is not None:
+        await asyncio.sleep(0.002)
 
 
 async def test_what_is_not_committed_yet_can_be_read_from_memory(bench: Bench) -> None:

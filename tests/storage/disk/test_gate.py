@@ -8,9 +8,10 @@ from penstock.storage.disk.gate import Gate
 def test_many_are_inside_together() -> None:
     gate = Gate()
     with gate.inside(), gate.inside():
-        pass
+        assert not gate.is_shut
     with gate.alone():
-        pass
+        assert gate.is_shut
+    assert not gate.is_shut
 
 
 def test_whoever_wants_to_be_alone_waits_for_those_inside() -> None:

@@ -355,6 +355,16 @@ def test_rows_that_were_sealed_by_a_write_said_to_have_failed_are_found(ground: 
     assert ground.errors == []
 
 
+def test_such_rows_are_found_though_the_first_of_them_have_left(ground: Ground) -> None:
+    ground.commit_singles(4)
+    believed = Index(ground.index.after(0))
+    ground.sealer().seal_now()
+    believed.trim(3)
+    assert ground.sealer(index=believed).seal_now() == 0
+    assert believed.after(0) == ground.index.after(0)
+    assert ground.errors == []
+
+
 def test_nothing_is_written_to_a_disk_without_room(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
     ground.commit_singles(4)
     sealer = ground.sealer()

@@ -62,10 +62,12 @@ class Measurement(Struct, kw_only=True, omit_defaults=True):
     """Both per second of CPU."""
     start_s: float | None = None
     start_cpu_s: float | None = None
-    """What of it was work of the server's, whatever else the machine had to do."""
+    """What of it was work of the server's."""
     tail_ms: float | None = None
     bytes_per_owed: float | None = None
     return_s: float | None = None
+    return_cpu_s: float | None = None
+    """What of it was work of the server's."""
 
     @property
     def failure(self) -> str | None:

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.model import NEVER, Door, Properties, Run, Shape, bare_shape
-from penstock.storage.disk.records import Extent, Frame, Summary, join_ranges
+from penstock.storage.disk.records import Extent, Frame, Summary, expiry_of, join_ranges
 
 _NAME = pa.dictionary(pa.int32(), pa.string())
 _TIME = pa.timestamp("us", tz="UTC")
@@ -107,13 +107,7 @@ def _own_columns_of(runs: list[Run], counts: list[int], total: int) -> dict[str,
 def _expiries_of(runs: list[Run]) -> pa.Array:
     if not any(run.ttl for run in runs):
         return pa.nulls(len(runs), _TIME)
-    expiries = [
-        None
-        if run.ttl == NEVER
-        else run.published_at + round(run.ttl * _SECOND_US)  # cut, 4.35 s would shrink
-        for run in runs
-    ]
-    return pa.array(expiries, pa.int64()).view(_TIME)
+    return pa.array([expiry_of(run) for run in runs], pa.int64()).view(_TIME)
 
 
 def _properties_of(runs: list[Run]) -> dict[str, pa.Array]:

@@ -4,7 +4,7 @@ Appending is a list's append; everything that takes time happens in threads of i
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -20,10 +20,10 @@ from penstock.errors import StorageUnavailable
 from penstock.model import Reason, Run
 from penstock.storage.disk.commits import Commits, Durability
 from penstock.storage.disk.holds import HOLDS, HoldRecord, Holds
+from penstock.storage.disk.lifetimes import Lifetimes
 from penstock.storage.disk.mark import Mark
 from penstock.storage.disk.opening import open_store
 from penstock.storage.disk.reading import Reader
-from penstock.storage.disk.records import revive
 from penstock.storage.disk.retention import Retention
 from penstock.storage.disk.sealing import Sealer
 from penstock.storage.disk.state import DiskStateStore
@@ -92,6 +92,8 @@ class DiskLog:
         )
         tables = TABLES | {EPOCHS: EpochRecord, HOLDS: HoldRecord}
         self.state = DiskStateStore(self._store, self._commits, tables)
+        self._lifetimes = Lifetimes(clock, found.last_offset + 1)
+        self._noted = found.last_offset  # up to here it is known how the clocks were
         self._epochs = self._begin_epoch(found)
         self._reader = Reader(self._store, self._index, node_id)
         self._readers = ThreadPoolExecutor(READERS, "reader")
@@ -142,6 +144,8 @@ class DiskLog:
         return self._commits.open.runs.append
 
     def end_turn(self, head: int, *, is_urgent: bool) -> None:
+        self._lifetimes.note(self._noted + 1)
+        self._noted = head
         self._commits.end_turn(head, is_urgent=is_urgent)
 
     def is_committed(self, ticket: Ticket) -> bool:
@@ -158,7 +162,7 @@ class DiskLog:
         span = await self._loop.run_in_executor(
             self._readers, self._reader.runs, after, until, limit_bytes, wanted
         )
-        self._revive(span.runs)
+        self._lifetimes.revive(span.runs)
         return span
 
     def fetch(self, offsets: Sequence[int], callback: Callable[[dict[int, Run]], None]) -> None:
@@ -181,7 +185,7 @@ class DiskLog:
         self, stored: dict[int, Run], fresh: dict[int, Run], callback: Callable[[dict[int, Run]], None]
     ) -> None:
         self._is_readable = True
-        self._revive(stored.values())  # the others have lived in this process all the time
+        self._lifetimes.revive(stored.values())  # the others have lived in this process all the time
         callback(stored | fresh)
 
     def _fetch_later(
@@ -205,12 +209,12 @@ class DiskLog:
 
     def scan(self, after: int, wanted: Wanted) -> Iterator[Run]:
         for run in self._reader.scan(after, self.last_offset, wanted):
-            self._revive((run,))
+            self._lifetimes.revive((run,))
             yield run
 
     def load(self, offsets: Sequence[int]) -> dict[int, Run]:
         found = self._reader.fetch(offsets)
-        self._revive(found.values())
+        self._lifetimes.revive(found.values())
         return found
 
     def last_sequence(self, topic: str) -> int:
@@ -270,6 +274,3 @@ class DiskLog:
 
     def _on_seal_error(self, error: Exception) -> None:
         log.warning("not sealed", reason=str(error))
-
-    def _revive(self, runs: Iterable[Run]) -> None:
-        revive(runs, self._clock.wall_us(), self._clock.monotonic())

@@ -106,15 +106,3 @@ def decode_extents(data: bytes) -> dict[str, Extent]:
 def expiry_of(run: Run) -> int | None:
     """When a stored run expires, in microseconds of wall time; None if it does not."""
     return None if run.ttl == NEVER else run.published_at + round(run.ttl * 1_000_000)
-
-
-def revive(runs: Iterable[Run], wall_us: int, now: float) -> None:
-    """Give stored runs an expiry on the clock of this process.
-
-    A wall clock that was set back while nobody looked must not prolong a life, so no more than the whole
-    lifetime is left.
-    """
-    for run in runs:
-        expires_at = expiry_of(run)
-        if expires_at is not None:
-            run.expires_at = now + min((expires_at - wall_us) / 1_000_000, run.ttl)

@@ -4,6 +4,7 @@ They speak MQTT 3.1.1 in as few words as possible, so that ten thousand of them 
 """
 
 import asyncio
+import time
 from collections.abc import Coroutine, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar, cast
@@ -40,6 +41,7 @@ class Member(asyncio.Protocol):
         loop = asyncio.get_running_loop()
         self.has_all: asyncio.Future[None] = loop.create_future()
         self._answer: asyncio.Future[None] = loop.create_future()
+        self._is_gone: asyncio.Future[None] = loop.create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -84,6 +86,7 @@ class Member(asyncio.Protocol):
             self.has_all.set_result(None)
 
     def connection_lost(self, error: Exception | None) -> None:
+        self._is_gone.set_result(None)
         self._fail(error or BenchError(f"the server closed the connection of {self.client_id}"))
 
     def _fail(self, error: Exception) -> None:
@@ -92,11 +95,12 @@ class Member(asyncio.Protocol):
                 future.set_exception(error)
                 future.exception()  # someone may be waiting for the other one only
 
-    def leave(self) -> None:
+    async def leave(self) -> None:
         """Say goodbye; the session stays."""
-        if self._transport is not None:
-            self._transport.write(encode_packet(Disconnect(), Version.V311))
-            self._transport.close()
+        assert self._transport is not None
+        self._transport.write(encode_packet(Disconnect(), Version.V311))
+        self._transport.close()
+        await self._is_gone
 
 
 def _body_of(data: bytes, position: int) -> tuple[int, int] | None:
@@ -125,7 +129,7 @@ async def leave_sessions(port: int, filters: Sequence[tuple[str, str]]) -> None:
     async def leave_one(client_id: str, filter: str) -> None:
         member = await connect(port, client_id)
         await member.ask(encode_packet(Subscribe(1, (Request(filter, qos=1),)), Version.V311))
-        member.leave()
+        await member.leave()
 
     await _few_at_once(leave_one(*each) for each in filters)
 
@@ -142,23 +146,26 @@ async def publish(port: int, messages: Iterable[tuple[str, bytes]]) -> None:
             packets.clear()
     if packets:
         await member.ask(b"".join(packets), len(packets))
-    member.leave()
+    await member.leave()
 
 
-async def return_all(port: int, client_ids: Sequence[str], expected: int) -> list[Member]:
-    """Let clients come back at once, and wait until each has as many messages as it is owed."""
+async def return_all(port: int, client_ids: Sequence[str], expected: int) -> tuple[list[Member], float]:
+    """Let clients come back at once; answer them, and in how many seconds each had as many messages as it is
+    owed. Then they go again.
+    """
 
-    async def return_one(client_id: str) -> Member:
-        member = await connect(port, client_id, expected)
-        members.append(member)
-        return member
+    async def return_one(client_id: str) -> None:
+        members.append(await connect(port, client_id, expected))
 
     members: list[Member] = []
-    await _few_at_once(return_one(client_id) for client_id in client_ids)
+    began = time.monotonic()
     with suppress(TimeoutError):
         async with asyncio.timeout(PATIENCE_S):
+            await _few_at_once(return_one(client_id) for client_id in client_ids)
             await asyncio.gather(*(member.has_all for member in members))
-    return members
+    took_s = time.monotonic() - began
+    await asyncio.gather(*(member.leave() for member in members))
+    return members, took_s
 
 
 async def _few_at_once(work: Iterable[Coroutine[Any, Any, T]]) -> None:

@@ -68,14 +68,14 @@ def _frames(first: int, last: int, size: int) -> Iterator[Frame]:
         noise = random.randbytes(len(offsets) * PAYLOAD_BYTES // 2)
         runs = [
             Run(
-                topic=f"plant/{offset % TOPIC_COUNT:03d}/pressure",
+                topic=f"plant/{(offset - 1) % TOPIC_COUNT:03d}/pressure",
                 slab=text + noise[place : place + PAYLOAD_BYTES // 2],
                 head=0,
                 stride=PAYLOAD_BYTES,
                 count=1,
                 shape=shape,
-                client_id=f"gauge-{offset % TOPIC_COUNT}",
-                sequence=offset // TOPIC_COUNT + 1,
+                client_id=f"gauge-{(offset - 1) % TOPIC_COUNT}",
+                sequence=(offset - 1) // TOPIC_COUNT + 1,
                 offset=offset,
                 published_at=BEGAN_AT + offset,
             )

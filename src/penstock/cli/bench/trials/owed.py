@@ -53,12 +53,12 @@ def _settled_bytes(server: Server) -> int:
 
 
 def _return(server: Server, names: list[str]) -> Measurement:
-    began = time.monotonic()
-    members = run(return_all(server.port, names, EACH))
-    took_s = time.monotonic() - began
+    before = server.read()
+    members, took_s = run(return_all(server.port, names, EACH))
     forgotten = sum(not member.is_known for member in members)
     return Measurement(
         error=f"{forgotten:,} sessions were forgotten" if forgotten else None,
         return_s=took_s,
+        return_cpu_s=server.read().cpu_s - before.cpu_s,
         lost=len(names) * EACH - sum(member.got for member in members),
     )

@@ -35,7 +35,7 @@ def restart_after_kill(site: Site, repeat: int) -> Iterator[Measurement]:
             found.start_cpu_s = server.read().cpu_s
             if number == repeat - 1:
                 with pinned_to(site.client_cpu):
-                    (member,) = run(return_all(server.port, [ABSENT], messages))
+                    (member,), _ = run(return_all(server.port, [ABSENT], messages))
                 found.lost = messages - member.got
             yield found
     finally:
