@@ -75,6 +75,17 @@ class Server:
         )
         self.doors: list[Door] = [self.mqtt] if self.mqtt.is_wanted else []
 
+    def _restored(self) -> dict[str, int]:
+        """What the data directory brought back."""
+        assert self._disk is not None
+        return {
+            "epoch": self._disk.epoch,
+            "first_offset": self._disk.first_offset,
+            "last_offset": self._disk.last_offset,
+            "sessions": len(self.broker.sessions),
+            "retained": self.broker.retained.of_clients,
+        }
+
     def _open_disk(self) -> "DiskLog | None":
         """The log and the state in the data directory, if there is one.
 
@@ -101,6 +112,8 @@ class Server:
         Raises:
             InvalidConfig: one of them cannot be opened; then none is open.
         """
+        if self._disk is not None:
+            log.info("restored", **self._restored())
         gc.set_threshold(GARBAGE_THRESHOLD, 20, 50)
         if self.settings.sys_interval_s:
             self._reporting.publish()  # before the first client, so that there is room for it

@@ -8,6 +8,7 @@ from penstock.model import Policy
 from penstock.testing import Client, Disk, ManualClock, PlainForm, Stage
 
 LASTING = 3_600.0
+EVERYTHING = CoreSettings(log=LogSettings(capture=("#",)))
 
 
 def connect(stage: Stage, name: str = "r", **others: object) -> Client:
@@ -177,7 +178,7 @@ def test_subscriptions_come_back_as_they_were_asked_for(disk: Disk) -> None:
 
 
 def test_a_filter_that_was_subscribed_later_is_not_owed_what_came_before(disk: Disk) -> None:
-    before = Stage(disk=disk)
+    before = Stage(EVERYTHING, disk=disk)
     reader = subscribe(before, window=1)
     publish(before, b"a1", b"a2")
     publish(before, b"b1", topic="b")
@@ -189,7 +190,7 @@ def test_a_filter_that_was_subscribed_later_is_not_owed_what_came_before(disk: D
 
 
 def test_a_filter_that_was_at_qos_0_is_not_owed_what_came_then(disk: Disk) -> None:
-    before = Stage(disk=disk)
+    before = Stage(EVERYTHING, disk=disk)
     reader = subscribe(before, window=1)
     reader.subscribe("b", 0)
     before.settle()
@@ -199,6 +200,19 @@ def test_a_filter_that_was_at_qos_0_is_not_owed_what_came_then(disk: Disk) -> No
     before.settle()
     publish(before, b"b2", topic="b")
     assert connect(restart(disk)).take_payloads() == [b"a1", b"a2", b"b2"]
+
+
+def test_of_filters_that_overlap_one_at_qos_0_is_owed_nothing(disk: Disk) -> None:
+    before = Stage(EVERYTHING, disk=disk)
+    reader = subscribe(before, filter="x", window=1)
+    reader.subscribe("b/#", 0)
+    before.settle()
+    publish(before, b"x1", b"x2", topic="x")
+    publish(before, b"b1", topic="b/1")
+    reader.subscribe("b/1", 1)
+    before.settle()
+    publish(before, b"b2", topic="b/1")
+    assert connect(restart(disk)).take_payloads() == [b"x1", b"x2", b"b2"]
 
 
 def test_a_filter_that_is_asked_for_again_is_owed_what_it_was_before(disk: Disk) -> None:
@@ -220,7 +234,7 @@ def test_of_filters_that_overlap_the_first_one_counts_and_one_copy_comes(disk: D
     reader.subscribe("a/b", 2, no_local=True)
     before.settle()
     publish(before, b"3")
-    connect(before).publish("a/b", b"own", qos=1)
+    reader.publish("a/b", b"own", qos=1)
     before.settle()
     assert connect(restart(disk)).take_payloads() == [b"1", b"2", b"3", b"own"]
 

@@ -17,7 +17,7 @@ from penstock.model import Reason
 from penstock.testing import Disk, ManualClock, Stage
 from tests.core.devices import Device, Message
 
-SEEDS = 150
+SEEDS = 200
 STEPS = 120
 TOPICS = ("a/1", "a/2", "b/1", "c/1")
 FILTERS = ("a/#", "a/1", "#", "+/1")

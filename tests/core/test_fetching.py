@@ -208,3 +208,31 @@ def test_a_form_is_found_for_a_topic_that_nobody_has_used_since_the_start() -> N
     after.settle()
     assert back.take_payloads() == numbers(1, 2)
     assert "a" not in after.broker.topics
+
+
+def test_what_has_expired_makes_room_for_what_is_fresh() -> None:
+    stage = Stage(SMALL, disk=Disk())
+    leave(stage)
+    for payload in numbers(1, 3):
+        stage.client("s").publish("a", payload, qos=1, ttl=10.0)
+    stage.settle()
+    stage.advance(11.0)
+    publish(stage, [b"fresh"])
+    assert stage.losses("r") == [("a", 1, 3, "expired")]
+    assert stage.broker.owed_from == 4
+    back = come_back(stage)
+    stage.settle()
+    assert back.take_payloads() == [b"fresh"]
+
+
+def test_what_was_restored_expires_as_well() -> None:
+    disk = Disk()
+    before = Stage(SMALL, disk=disk)
+    leave(before)
+    before.client("s").publish("a", b"short", qos=1, ttl=10.0)
+    before.settle()
+    disk.crash()
+    after = Stage(SMALL, disk=disk, clock=before.clock)
+    after.advance(11.0)
+    assert after.losses("r") == [("a", 1, 1, "expired")]
+    assert not after.broker.sessions["r"].owed

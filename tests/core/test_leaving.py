@@ -121,6 +121,28 @@ def test_a_message_that_is_too_large_for_a_reader_holds_nothing_back(
     assert reader.take_payloads() == [b"small"]
 
 
+def test_a_message_that_was_too_large_does_not_open_the_gate_for_the_next(
+    stage: Stage, disk: Disk, connect: Connect
+) -> None:
+    reader = connect()
+    reader.subscribe("#", form=PlainForm(qos=2, limit_bytes=40))
+    stage.settle()
+    disk.is_stuck = True
+    sender = stage.client("s")
+    sender.publish("a", bytes(100), qos=1)
+    sender.publish("a", b"1", qos=2)
+    stage.settle()
+    sender.publish("a", b"2", qos=2)
+    stage.settle()
+    disk.sync()
+    sender.publish("a", b"3")
+    stage.settle()
+    assert reader.take_payloads() == [b"1"]
+    disk.sync()
+    stage.settle()
+    assert reader.take_payloads() == [b"2", b"3"]
+
+
 def test_a_reader_that_went_before_the_commit_gets_it_on_its_next_connection_and_once(
     stage: Stage, disk: Disk, connect: Connect
 ) -> None:
@@ -188,6 +210,21 @@ def test_what_could_not_be_stored_is_not_sent_and_the_connection_ends(
     back = connect(expiry=expiry)
     assert back.take() == []
     assert stage.why("a", 1, "r") == "never-stored"
+
+
+def test_what_is_lost_in_the_turn_in_which_it_was_to_leave_does_not_leave_later(
+    stage: Stage, disk: Disk, connect: Connect
+) -> None:
+    reader = connect()
+    reader.pause()
+    disk.is_stuck = disk.is_full = True
+    stage.client("s").publish("a", b"1", qos=2)
+    stage.settle()
+    reader.unpause()  # it has a number, and would leave with the commit of this turn
+    disk.sync()  # the one before fails
+    disk.is_stuck = disk.is_full = False
+    recover(stage)
+    assert (reader.sink.writes, reader.sink.closed) == ([], Ending.UNSTORED)
 
 
 def test_what_was_stored_before_is_not_lost_when_it_could_not_leave(

@@ -3,10 +3,11 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from penstock.core.owed import Owed, StoredOwed
 from penstock.core.policy import Decision, Limits
-from penstock.model import Policy
+from penstock.model import Policy, Run
 from penstock.testing import PlainForm, make_run
 
 FORM = PlainForm(qos=1)
@@ -153,3 +154,50 @@ def test_offsets_behave_like_a_sorted_list(steps: list[tuple[str, int]]) -> None
                 assert list(owed.discard_after(pivot)) == [offset for offset in model if offset > pivot]
                 model = [offset for offset in model if offset <= pivot]
         assert (list(owed.peek(2_000)), len(owed)) == (model, len(model))
+
+
+def mortal(offset: int, expires_at: float, count: int = 1) -> Run:
+    """Messages of ten bytes that expire."""
+    run = make_run("a", *[b"0123456789"] * count, qos=1, offset=offset)
+    return replace(run, expires_at=expires_at)
+
+
+def test_offsets_expire_wherever_they_stand_and_make_room() -> None:
+    owed = stored(1, 2, limits=Limits(5, 50))
+    owed.add(mortal(3, 10.0, count=2), FORM, Policy.DROP_NEWEST)
+    owed.add(mortal(5, 20.0), FORM, Policy.DROP_NEWEST)
+    assert (owed.next_expiry, owed.remove_expired(9.0), owed.evicted) == (10.0, [], [])
+    assert owed.remove_expired(10.0) == []
+    assert (owed.evicted, list(owed.peek(10)), owed.next_expiry) == ([3, 4], [1, 2, 5], 20.0)
+    assert owed.mean_bytes == 10
+    owed.remove_expired(20.0)
+    assert (owed.evicted, list(owed.peek(10)), owed.may_expire) == ([3, 4, 5], [1, 2], False)
+
+
+def test_expiries_stay_with_their_offsets_whatever_is_taken_from_before_or_behind_them() -> None:
+    owed = stored(*range(1, 2_001), limits=Limits(10_000, 1_000_000))
+    owed.add(mortal(2_001, 10.0), FORM, Policy.DROP_NEWEST)
+    owed.add(mortal(2_002, 20.0), FORM, Policy.DROP_NEWEST)
+    owed.discard(1_999)
+    owed.discard_after(2_001)
+    owed.put_back([(mortal(1_998, 30.0), FORM), (mortal(1_999, 5.0), FORM)])
+    owed.remove_expired(12.0)
+    assert (owed.evicted, list(owed.peek(10)), owed.next_expiry) == ([1_999, 2_001], [1_998, 2_000], 30.0)
+
+
+def test_what_was_fetched_and_what_is_still_stored_expire_together() -> None:
+    owed = stored(1)
+    owed.add_last(mortal(1, 20.0), FORM)
+    owed.add(mortal(2, 10.0), FORM, Policy.DROP_NEWEST)
+    assert [run.offset for run in owed.remove_expired(15.0)] == []
+    assert (owed.evicted, owed.next_expiry) == ([2], 20.0)
+    assert [run.offset for run in owed.remove_expired(25.0)] == [1]
+
+
+def test_nothing_weighs_anything_when_all_is_gone_however_it_went() -> None:
+    owed = StoredOwed(Limits(100, 100))
+    for offset in (1, 2, 3):
+        owed.add(make_run("a", bytes(offset), qos=1, offset=offset), FORM, Policy.DROP_NEWEST)
+    owed.discard_after(0)
+    owed.add(make_run("a", bytes(100), qos=1, offset=4), FORM, Policy.DROP_NEWEST)
+    assert list(owed.peek(10)) == [4]

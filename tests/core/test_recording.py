@@ -139,6 +139,28 @@ def test_the_position_of_a_slow_reader_moves_with_what_leaves(disk: Disk) -> Non
     assert positions == [*map(BehindRecord, (1, 2, 3, 4)), None]
 
 
+def test_who_wants_nothing_of_what_it_was_owed_any_more_is_behind_no_more(stage: Stage, disk: Disk) -> None:
+    connect(stage).drop()
+    publish(stage, b"1")
+    assert records(disk, BEHIND) == {"r": BehindRecord(0)}
+    back = stage.client("r", clean=False, expiry=LASTING)
+    back.unsubscribe("a")
+    stage.settle()
+    assert records(disk, BEHIND) == {}
+
+
+def test_what_waited_for_its_commit_when_its_reader_went_is_owed(stage: Stage, disk: Disk) -> None:
+    reader = connect(stage, qos=2)
+    disk.is_stuck = True
+    publish(stage, b"1", qos=2)
+    disk.sync()
+    publish(stage, b"2", qos=2)
+    reader.drop()
+    stage.settle()
+    disk.sync()
+    assert records(disk, BEHIND) == {"r": BehindRecord(1)}
+
+
 def test_the_position_is_written_only_when_it_changes(stage: Stage, disk: Disk) -> None:
     reader = connect(stage)
     reader.drop()

@@ -5,7 +5,7 @@ import pytest
 from penstock.core.audience import NOBODY
 from penstock.core.registry import STALE, Registry
 from penstock.core.settings import CoreSettings, LogSettings, RingSettings, TopicLimits, TopicRule
-from penstock.errors import QuotaExceeded
+from penstock.errors import QuotaExceeded, StorageUnavailable
 from penstock.model import NEVER, Policy
 from penstock.testing import make_run
 
@@ -124,3 +124,18 @@ def test_topics_of_which_nothing_is_left_make_room_and_never_repeat_a_sequence()
     assert registry.forget_unused() == 9
     assert list(registry) == ["kept"]
     assert registry.make("new").sequence == 8
+
+
+def test_a_topic_whose_last_sequence_cannot_be_read_is_not_made_with_a_wrong_one() -> None:
+    answers = iter([StorageUnavailable("the disk is away"), 100])
+
+    def last_sequence(name: str) -> int:
+        answer = next(answers)
+        if isinstance(answer, StorageUnavailable):
+            raise answer
+        return answer
+
+    topics = Registry(CoreSettings(), last_sequence)
+    with pytest.raises(StorageUnavailable):
+        topics.make("a")
+    assert topics.make("a").sequence == 100

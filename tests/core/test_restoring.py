@@ -4,6 +4,8 @@ import pytest
 
 from penstock.core import lagging
 from penstock.core.sessions import Will
+from penstock.core.settings import CoreSettings, TopicLimits
+from penstock.errors import QuotaExceeded
 from penstock.model import NEVER, Properties
 from penstock.testing import Client, Disk, ManualClock, Stage, make_run
 
@@ -317,6 +319,49 @@ def test_what_a_group_offers_again_is_still_offered_after_a_crash_and_only_until
     assert connect(restart(disk), "one").take() == []
 
 
+def test_what_was_offered_again_and_taken_is_not_offered_by_the_next_start(disk: Disk) -> None:
+    before = Stage(disk=disk)
+    share(before, "one")
+    publish(before, b"1", b"2")
+    middle = restart(disk)
+    other = share(middle, "other")
+    assert other.take_and_acknowledge() == [b"1", b"2"]
+    middle.settle()
+    after = restart(disk)
+    assert (connect(after, "one").take(), connect(after, "other").take()) == ([], [])
+
+
+def test_what_was_offered_again_once_is_forgotten_when_the_group_is_behind_the_next_time(disk: Disk) -> None:
+    before = Stage(disk=disk)
+    share(before, "one").drop()
+    publish(before, b"1")
+    one = connect(before, "one")
+    one.drop()
+    one = connect(before, "one")
+    assert one.take_and_acknowledge() == [b"1"]
+    before.settle()
+    one.drop()
+    publish(before, b"2")
+    assert connect(restart(disk), "one").take_payloads() == [b"2"]
+
+
+def test_a_group_that_has_got_further_than_others_is_owed_only_the_rest(disk: Disk) -> None:
+    before = Stage(disk=disk)
+    away = connect(before, "away")
+    away.subscribe("a", 1)
+    before.settle()
+    away.drop()
+    member = share(before, "one")
+    publish(before, b"1")
+    member.take_and_acknowledge()
+    before.settle()
+    member.drop()
+    publish(before, b"2")
+    after = restart(disk)
+    assert connect(after, "one").take_payloads() == [b"2"]
+    assert connect(after, "away").take_payloads() == [b"1", b"2"]
+
+
 def test_what_is_offered_again_and_not_there_any_more_is_recorded(disk: Disk) -> None:
     before = Stage(disk=disk)
     one = share(before, "one")
@@ -397,3 +442,14 @@ def test_a_group_whose_members_want_nothing_stored_any_more_is_owed_nothing(disk
     before.settle()
     after = restart(disk)
     assert connect(after, "one").take() == []
+
+
+def test_more_values_than_there_may_be_topics_do_not_stop_a_start(disk: Disk) -> None:
+    before = Stage(disk=disk)
+    for name in "abc":
+        retain(before, name, name.encode())
+    disk.crash()
+    after = Stage(CoreSettings(topic=TopicLimits(max_topics=2)), disk=disk)
+    assert read_values(after) == [("a", b"a"), ("b", b"b"), ("c", b"c")]
+    with pytest.raises(QuotaExceeded):
+        after.client("s").publish("d", b"d")

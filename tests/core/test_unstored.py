@@ -86,6 +86,7 @@ def test_it_is_owed_no_more(stage: Stage, disk: Disk) -> None:
     stage.settle()
     sender.publish("a", b"lost", qos=1)
     fail(stage, disk)
+    assert len(reader.session.owed or ()) == 1
     recover(stage)
     sender.publish("a", b"later", qos=1)
     stage.settle()

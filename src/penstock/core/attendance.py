@@ -15,14 +15,14 @@ from penstock.core.records import SessionRecord
 from penstock.core.sessions import FOREVER, Ending, Session, Subscription, Will
 from penstock.core.subscribing import Subscribing
 from penstock.core.topics import check_topic
+from penstock.core.wills import Wills
 from penstock.errors import (
     NotAuthorized,
-    PenstockError,
     QuotaExceeded,
     ShuttingDown,
     StorageUnavailable,
 )
-from penstock.model import Door, Reason, Run, bare_shape
+from penstock.model import Door, Reason, Run
 
 STALE_DEADLINES = 1_000
 """How many deadlines of sessions that came back may wait for their time before they are cleared away."""
@@ -47,6 +47,7 @@ class Attendance:
         self._node = node
         self._publishing = publishing
         self._subscribing = subscribing
+        self.wills = Wills(node, publishing)
         self._deadlines: list[tuple[float, int, Session]] = []  # of absent sessions and late wills
         self._deadline_number = 0
 
@@ -67,6 +68,7 @@ class Attendance:
         self._check_storage(arrival)
         client_id = arrival.identity.client_id
         session = self._node.sessions.get(client_id)
+        had_record = session is not None and session.is_recorded
         if session is not None:
             is_foreign = session.identity.user != arrival.identity.user  # never shown to someone else
             if session.sink is not None:
@@ -99,12 +101,13 @@ class Attendance:
         self._node.counters.connections += 1
         if session.is_persistent or session.will is not None or is_known:
             self._node.recording.save(session)
+        session.is_promised = had_record or session.moves is not None or session.will is not None
         return session, is_known
 
     def _check_storage(self, arrival: Arrival) -> None:
         """Let no one in whose session is stored while nothing can be: what it had may not be safe yet."""
-        is_stored = self._node.recording.is_on and (arrival.expiry > 0 or not arrival.clean)
-        if is_stored and self._node.log.failure is not None:
+        is_wanted = arrival.expiry > 0 or not arrival.clean or arrival.will is not None
+        if self._node.recording.is_on and is_wanted and self._node.log.failure is not None:
             raise StorageUnavailable(str(self._node.log.failure))
 
     def resume(self, session: Session) -> None:
@@ -215,20 +218,15 @@ class Attendance:
         if session.received is None:
             session.received = {}
         session.received[number] = ticket
-        self._note_step(session, step(number, RECEIVED))
+        self._node.recording.note_step(session, step(number, RECEIVED))
 
     def let_go(self, session: Session, number: int) -> bool:
         """A client will not send its message at QoS 2 again. False if its number is not known."""
         if session.received is None or number not in session.received:
             return False
         del session.received[number]
-        self._note_step(session, step(number, FORGOTTEN))
+        self._node.recording.note_step(session, step(number, FORGOTTEN))
         return True
-
-    def _note_step(self, session: Session, word: int) -> None:
-        if session.moves is not None:
-            session.moves.append(word)
-            self._node.recording.touch(session, is_urgent=True)
 
     def refuse(self, session: Session, number: int) -> bool:
         """The subscriber refused a delivery: it is over, and recorded. False if its number is not known."""
@@ -236,6 +234,11 @@ class Attendance:
         if pending is not None:
             self._node.ledger.add(pending.run, session.client_id, Reason.REFUSED)
         return self.acknowledge(session, number)
+
+    def note_given_up(self, session: Session, run: Run, reason: Reason) -> None:
+        """A delivery was not sent again."""
+        self._node.ledger.add(run, session.client_id, reason)
+        self._node.recording.touch(session)
 
     def _take_over(self, session: Session) -> None:
         """End the present connection of a session that another one claims."""
@@ -288,14 +291,7 @@ class Attendance:
         will, session.will = session.will, None
         assert will is not None
         self._node.recording.save(session)
-        shape = bare_shape(session.door, will.qos, will.retain)
-        run = Run(will.topic, will.payload, 0, len(will.payload), 1, shape, will.properties, will.ttl)
-        try:
-            self._publishing.publish(run, session)
-        except PenstockError as error:  # rights or room may have gone since the will was accepted
-            is_forbidden = isinstance(error, NotAuthorized)
-            reason = Reason.NOT_AUTHORIZED if is_forbidden else Reason.NEVER_STORED
-            self._node.ledger.add(run, session.client_id, reason)
+        self.wills.publish(session, will)
 
     def check_will(self, identity: Identity, will: Will) -> None:
         """Refuse a will that could not be published."""
@@ -307,6 +303,7 @@ class Attendance:
 
     def reap(self, now: float) -> None:
         """End the sessions, and publish the wills, whose time has come."""
+        self.wills.publish_kept()
         while self._deadlines and self._deadlines[0][0] <= now:
             _, _, session = heapq.heappop(self._deadlines)
             if session.sink is None and self._node.sessions.get(session.client_id) is session:

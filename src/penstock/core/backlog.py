@@ -22,11 +22,11 @@ class Backlog:
     the offset of the last message before the subscription.
     """
 
-    __slots__ = ("_client_id", "_head", "_topics", "form", "is_finished")
+    __slots__ = ("_client_id", "_topics", "form", "head", "is_finished")
 
     def __init__(self, topics: Iterator[Topic | None], form: Form, head: int, client_id: str) -> None:
         self._topics = topics
-        self._head = head
+        self.head = head
         self._client_id = client_id
         self.form = form
         self.is_finished = False
@@ -53,7 +53,7 @@ class Backlog:
         return taken, steps
 
     def _is_wanted(self, value: Value, now: float) -> bool:
-        if value.offset > self._head or NEVER < value.expires_at <= now:
+        if value.offset > self.head or NEVER < value.expires_at <= now:
             return False
         return not (self.form.no_local and value.client_id == self._client_id)  # MQTT-3.8.3-3
 

@@ -81,6 +81,7 @@ class Broker:
         self.receive = attendance.receive
         self.take_in = attendance.take_in
         self.let_go = attendance.let_go
+        self.note_given_up = attendance.note_given_up
         self._restore()
 
     def _restore(self) -> None:

@@ -208,7 +208,7 @@ class Delivery:
                 group.owed.add_first(run.part(given, run.count - given), form)
                 is_stuck = True
             else:
-                group.again.pop(run.offset, None)
+                group.forget((run,))
         self._recording.touch_group(group)
         self._write(dirty)
         return not is_stuck

@@ -52,8 +52,10 @@ class Fetching:
                 self.note_gone(session.client_id, offset)
             elif not self._access.may_read(session.identity, run.topic):
                 self._ledger.add(run, session.client_id, Reason.NOT_AUTHORIZED)
-            elif (form := self.form_of(session, run)) is not None:  # else it wants this no more
+            elif (form := self.form_of(session, run)) is not None:
                 owed.add_last(run, form)
+            else:  # it wants this no more
+                self._ledger.add(run, session.client_id, Reason.SESSION_ENDED)
         self.on_fetched(session)
 
     def form_of(self, session: Session, run: Run) -> Form | None:

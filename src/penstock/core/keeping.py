@@ -79,8 +79,6 @@ class Keeping:
 
     def _hold(self, session: Session, run: Run, form: Form, policy: Policy) -> None:
         """Keep a run for a session that cannot get it now, or record why not."""
-        if run.expires_at:
-            self._expiring[session] = None
         is_durable = _is_durable(session, run, form)
         if session.sink is None:
             if is_durable:
@@ -88,7 +86,8 @@ class Keeping:
             else:
                 self._ledger.add(run, session.client_id, Reason.NOT_CONNECTED)
             return
-        if session.owed and (is_durable or not isinstance(session.owed, StoredOwed)):
+        is_numbered = bool(run.shape.qos and form.qos)
+        if session.owed and (is_numbered or not isinstance(session.owed, StoredOwed)):
             self.owe(session, run, form, policy)  # nothing overtakes what is owed, if it can wait there
             return
         outbox = self._outbox_of(session)
@@ -106,6 +105,8 @@ class Keeping:
 
     def _enqueue(self, session: Session, outbox: Outbox, run: Run, form: Form, policy: Policy) -> None:
         decision, dropped = outbox.add(run, form, policy)
+        if run.expires_at:
+            self._expiring[session] = None
         for lost in dropped:
             self._drop(lost, session, Reason.OUTBOX_FULL, policy, "outbox")
         if decision.hold:
@@ -122,11 +123,18 @@ class Keeping:
         """Keep a run for a session until it has room, or is back."""
         owed = self._owed_of(session)
         _, dropped = owed.add(run, form, policy)
+        if run.expires_at:
+            self._expiring[session] = None
         for lost in dropped:
             self._drop(lost, session, Reason.OWED_FULL, policy, "sessions.owed")
         if isinstance(owed, StoredOwed) and owed.evicted:
-            evicted, owed.evicted = owed.evicted, []
-            self._fetching.note_lost(session.client_id, evicted, Reason.OWED_FULL, policy)
+            self._note_evicted(session, owed, Reason.OWED_FULL, policy)
+
+    def _note_evicted(
+        self, session: Session, owed: StoredOwed, reason: Reason, policy: Policy | None = None
+    ) -> None:
+        evicted, owed.evicted = owed.evicted, []
+        self._fetching.note_lost(session.client_id, evicted, reason, policy)
 
     def _owed_of(self, session: Session) -> Owed:
         if session.owed is None:
@@ -144,6 +152,7 @@ class Keeping:
         _, dropped = group.owed.add(run, speaker.form, speaker.policy)
         for lost in dropped:
             self._ledger.add(lost, group.filter, Reason.OWED_FULL, speaker.policy, "sessions.owed")
+        group.forget(dropped)
         if run.expires_at:
             self._expiring[group] = None
 
@@ -276,13 +285,20 @@ class Keeping:
             name, queues = _queues_of(who)
             for queue in queues:
                 if now >= queue.next_expiry:
-                    budget -= queue.messages
-                for run in queue.remove_expired(now):
+                    budget -= len(queue)
+                expired = queue.remove_expired(now)
+                for run in expired:
                     self._ledger.add(run, name, Reason.EXPIRED)
+                if expired and isinstance(who, SharedGroup):
+                    who.forget(expired)
+                    self._recording.touch_group(who)
             if any(queue.may_expire for queue in queues):
                 self._expiring[who] = None
             if isinstance(who, Session):
                 looked_at.append(who)
+                if isinstance(who.owed, StoredOwed) and who.owed.evicted:
+                    self._note_evicted(who, who.owed, Reason.EXPIRED)
+                    self._recording.touch(who)
         return looked_at
 
 

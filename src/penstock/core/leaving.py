@@ -30,8 +30,14 @@ class Leaving:
         """Deliveries have got their numbers, from `first` on (0 if there are none): this has to be stored."""
         if first:
             self._recording.touch(session)
-            if level == 2 and not session.gate:
+            if level == 2 and not session.gate and self._has_to_wait(session, first):
                 session.gate = first
+
+    def _has_to_wait(self, session: Session, first: int) -> bool:
+        """Its number is stored, or its message, which goes with all of its turn, is not stored yet."""
+        pending = session.inflight.entries[first] if session.inflight else None
+        is_new = pending is not None and pending.run.offset > self._log.last_offset
+        return is_new or session.moves is not None
 
     def write(self, session: Session, data: bytes) -> None:
         """Send bytes, or keep them until they may leave if the session's gate is shut."""

@@ -17,6 +17,7 @@ from penstock.core.policy import Limits
 from penstock.core.ports import Log, StateStore
 from penstock.core.recording import Recording
 from penstock.core.registry import Registry
+from penstock.core.replaced import Replaced
 from penstock.core.retained import Retained
 from penstock.core.router import Router
 from penstock.core.sessions import Session
@@ -72,7 +73,10 @@ class Node:
         self.delivery = Delivery(
             clock, self.ledger, self.counters, self.keeping, self.lagging, self.leaving, self.recording
         )
-        self.unstored = Unstored(log, self.tick, self.sessions, self.ledger, self.recording, self.fetching)
+        self.replaced = Replaced(log, clock, self.topics, self.retained, self.recording)
+        self.unstored = Unstored(
+            log, self.tick, self.sessions, self.ledger, self.recording, self.fetching, self.replaced
+        )
         self.unstored.on_less = self.lagging.wake
         self.tick.on_flush = self.delivery.deliver
         self.tick.on_end = self._end_turn

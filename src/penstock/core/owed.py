@@ -8,9 +8,9 @@ therefore drop the newest, as MQTT's own default does.
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from penstock.core.outbox import Entry, Outbox
+from penstock.core.outbox import FOREVER, Entry, Outbox
 from penstock.core.policy import Decision, Limits, decide, fitting
 from penstock.core.ports import Form
 from penstock.model import Policy, Run
@@ -27,16 +27,20 @@ class Owed(Outbox):
 
 
 class StoredOwed(Owed):
-    """Offsets in order. Before them, as entries, what was fetched and what no offset can stand for."""
+    """Offsets in order. Before them, as entries, what was fetched and what no offset can stand for.
 
-    __slots__ = ("_offsets", "_start", "_stored_bytes", "evicted")
+    Only while some of it may expire it is also known of each when.
+    """
+
+    __slots__ = ("_expiries", "_offsets", "_start", "_stored_bytes", "evicted")
 
     def __init__(self, limits: Limits) -> None:
         super().__init__(limits)
         self._offsets = array("Q")
+        self._expiries: array[float] | None = None  # of each offset
         self._start = 0  # offsets before this index are gone
         self._stored_bytes = 0
-        self.evicted: list[int] = []  # dropped by the policy, and not told of yet
+        self.evicted: list[int] = []  # dropped by the policy or expired, and not told of yet
 
     def __len__(self) -> int:
         return self.messages + self.stored
@@ -57,13 +61,23 @@ class StoredOwed(Owed):
         limits, waiting = self._limits, self.messages + self.stored
         fits = fitting(waiting, self.bytes + self._stored_bytes, limits, run.count, size)
         decision = decide(_for_absent(policy), run.count, fits)
+        self._expect(run)
         for offset in range(run.offset, run.offset + decision.accept):
             self._offsets.append(offset)
+            if self._expiries is not None:
+                self._expiries.append(run.expires_at or FOREVER)
         self._stored_bytes += decision.accept * size
         if decision.evict:
             self._evict()
         rest = run.count - decision.accept
         return decision, [run.part(decision.accept, rest)] if rest else []
+
+    def _expect(self, run: Run) -> None:
+        """See to it that the expiry of a run can be kept, if it has one."""
+        if run.expires_at:
+            self.next_expiry = min(self.next_expiry, run.expires_at)
+            if self._expiries is None:
+                self._expiries = array("d", (FOREVER,)) * len(self._offsets)
 
     def _evict(self) -> None:
         """Drop the oldest until the limits hold; of what is in the log only the mean size is known."""
@@ -79,13 +93,19 @@ class StoredOwed(Owed):
     def discard(self, count: int) -> Sequence[int]:
         """Take the oldest offsets away, and answer them."""
         taken = self.peek(count)
-        if self.stored:
-            self._stored_bytes -= self._stored_bytes * len(taken) // self.stored
+        self._weigh_less(len(taken))
         self._start += len(taken)
         if self._start > 1_024 and self._start * 2 > len(self._offsets):
             del self._offsets[: self._start]
+            if self._expiries is not None:
+                del self._expiries[: self._start]
             self._start = 0
         return taken
+
+    def _weigh_less(self, count: int) -> None:
+        """As many are about to be taken away."""
+        if self.stored:
+            self._stored_bytes -= self._stored_bytes * count // self.stored
 
     def discard_through(self, offset: int) -> Sequence[int]:
         """Take offsets up to this one away, and answer them."""
@@ -95,9 +115,33 @@ class StoredOwed(Owed):
         """Take offsets behind this one away, and answer them."""
         first = bisect_right(self._offsets, offset, lo=self._start)
         taken = self._offsets[first:]
-        self._stored_bytes -= self.mean_bytes * len(taken)
+        self._weigh_less(len(taken))
         del self._offsets[first:]
+        if self._expiries is not None:
+            del self._expiries[first:]
         return taken
+
+    def remove_expired(self, now: float) -> list[Run]:
+        """Take out whatever has expired. What is in the log alone is in `evicted`."""
+        expiries, offsets, first = self._expiries, self._offsets, self._start
+        if expiries is not None and now >= self.next_expiry:
+            living = [place for place in range(first, len(offsets)) if expiries[place] > now]
+            self.evicted += [offsets[place] for place in range(first, len(offsets)) if expiries[place] <= now]
+            self._weigh_less(self.stored - len(living))
+            self._offsets = array("Q", [offsets[place] for place in living])
+            self._expiries = array("d", [expiries[place] for place in living])
+            self._start = 0
+        return super().remove_expired(now)
+
+    def remove_entries(self, is_unwanted: Callable[[Entry], bool]) -> list[Entry]:
+        """Take out entries from anywhere in the queue; offsets stay."""
+        removed = super().remove_entries(is_unwanted)
+        if self._expiries is not None:
+            next_expiry = min(self._expiries[self._start :], default=FOREVER)
+            self.next_expiry = min(self.next_expiry, next_expiry)
+            if next_expiry == FOREVER:
+                self._expiries = None
+        return removed
 
     def put_back(self, entries: Sequence[Entry]) -> None:
         """What had been fetched or waited in the outbox is owed again, before everything else."""
@@ -106,6 +150,11 @@ class StoredOwed(Owed):
         for run, form in reversed(kept):  # its offset says where it was published, not what it is
             self.add_first(run, form)
         offsets = [offset for run in stored for offset in range(run.offset, run.offset + run.count)]
+        for run in stored:
+            self._expect(run)
+        if self._expiries is not None:
+            expiries = [run.expires_at or FOREVER for run in stored for _ in range(run.count)]
+            self._expiries = array("d", expiries) + self._expiries[self._start :]
         self._offsets = array("Q", offsets) + self._offsets[self._start :]
         self._start = 0
         self._stored_bytes += sum(len(run.slab) for run in stored)

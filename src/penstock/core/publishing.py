@@ -140,7 +140,7 @@ class Publishing:
 
         One that need not be remembered may still have a will, or stand in the place of one that was.
         """
-        if not self._node.recording.is_changed or self._log.is_committed(self._log.ticket):
+        if not session.is_promised or self._log.is_committed(self._log.ticket):
             callback(None)
         else:
             self._node.recording.when_stored(callback)
@@ -184,9 +184,12 @@ class Publishing:
         if run.shape.door is Door.SERVER:  # few, always welcome, and worth nothing after a restart
             retained.put(topic, run)
         elif not run.payload(run.count - 1):
+            node.replaced.note(topic, run.shape.qos)
             retained.delete(topic)
             node.recording.forget_value(topic.name)
         elif topic.retained is None and retained.is_full:
             node.ledger.add(run, run.client_id, Reason.NEVER_STORED, setting="retained.max_messages")
         else:
-            node.recording.save_value(topic.name, retained.put(topic, run), run)
+            node.replaced.note(topic, run.shape.qos)
+            expires_at = run.published_at + round(run.ttl * 1_000_000) if run.ttl else None
+            node.recording.save_value(topic.name, retained.put(topic, run), expires_at)

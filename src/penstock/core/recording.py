@@ -5,6 +5,7 @@ messages of the turn, so that after a crash one cannot know of something that th
 """
 
 from collections.abc import Iterable
+from itertools import islice
 
 from penstock.core.owed import StoredOwed
 from penstock.core.ports import Log, Settled, StateStore
@@ -14,6 +15,7 @@ from penstock.core.records import (
     MOVES,
     RETAINED,
     SESSIONS,
+    WILLS,
     WINDOWS,
     BehindRecord,
     GroupRecord,
@@ -22,6 +24,7 @@ from penstock.core.records import (
     Sent,
     SessionRecord,
     SubscriptionRecord,
+    WillRecord,
     WindowRecord,
 )
 from penstock.core.sessions import Session
@@ -48,11 +51,10 @@ class Recording:
         self._unsaved: dict[Session, None] = {}
         self._touched: dict[Session, None] = {}
         self._groups: dict[SharedGroup, None] = {}
-        self._backlogs: dict[Session, dict[str, None]] = {}  # filters that a session's record may still name
+        self._backlogs: dict[Session, dict[str, int]] = {}  # what a session's record may still name
         self._dirty: dict[Session, int] = {}  # whose window is older than its steps; the number of the first
         self._last_move = -1
         self._is_urgent = False
-        self.is_changed = False  # this turn leaves something to be committed
         self._waiting: list[Settled] = []  # for the commit of this turn
 
     @property
@@ -102,6 +104,12 @@ class Recording:
             self._touched[session] = None
             self._ask(is_urgent)
 
+    def note_step(self, session: Session, word: int) -> None:
+        """A message at QoS 2 that a session sends has come in, or will not come again."""
+        if session.moves is not None:
+            session.moves.append(word)
+            self.touch(session, is_urgent=True)
+
     def touch_group(self, group: SharedGroup) -> None:
         """What a shared group is owed has changed."""
         if self.is_on:
@@ -115,7 +123,7 @@ class Recording:
                 changes.pop(session, None)
             if session.is_recorded:
                 self._delete(session)
-                self._ask(is_urgent=False)
+                self._ask(is_urgent=True)
 
     def _delete(self, session: Session) -> None:
         session.is_recorded = False
@@ -133,21 +141,32 @@ class Recording:
         if group.stored is not None:
             self._state.delete(GROUPS, group.filter)
 
-    def save_value(self, topic: str, value: Value, run: Run) -> None:
-        """A topic has a new value, made of the last message of a run."""
+    def save_value(self, topic: str, value: Value, expires_at: int | None) -> None:
+        """A topic has another value, which expires at a wall time or never."""
         if self.is_on:
-            expires_at = run.published_at + round(run.ttl * 1_000_000) if run.ttl else None
-            shape = run.shape
+            shape, extras = value.shape, value.extras
+            properties = None if extras is None else extras.properties
             record = RetainedRecord(
-                value.data, shape.door, shape.qos, run.client_id, run.properties, expires_at
+                value.data, shape.door, shape.qos, value.client_id, properties, expires_at
             )
             self._state.put(RETAINED, topic, record)
+            self._ask(is_urgent=False)
 
     def forget_value(self, topic: str) -> None:
         """A topic has no value any more."""
         if self.is_on:
             self._state.delete(RETAINED, topic)
             self._ask(is_urgent=False)
+
+    def save_will(self, number: int, record: WillRecord) -> None:
+        """A will could not be stored as a message."""
+        self._state.put(WILLS, str(number), record)
+        self._ask(is_urgent=True)
+
+    def forget_will(self, number: int) -> None:
+        """It was published after all."""
+        self._state.delete(WILLS, str(number))
+        self._ask(is_urgent=False)
 
     def hurry(self) -> None:
         """Commit what this turn leaves as soon as it is over."""
@@ -165,7 +184,6 @@ class Recording:
             callback(failure)
 
     def _ask(self, is_urgent: bool) -> None:
-        self.is_changed = True
         self._is_urgent = self._is_urgent or is_urgent
         if not (self._tick.is_open or self._tick.is_ending):
             self._tick.open()
@@ -173,16 +191,19 @@ class Recording:
     def owed_from(self) -> int | None:
         """The oldest offset that is on its way to someone, or owed; None if there is none."""
         oldest: list[int] = []
+        groups: set[SharedGroup] = set()
         for session in self._sessions.values():
-            if session.position is not None:
-                oldest.append(session.position + 1)
-            for group in session.groups or ():
-                oldest += [run.offset for run in group.owed.runs()]
+            groups.update(session.groups or ())
+            first = first_owed(session)
+            if first is not None:
+                oldest.append(first)
             for pending in session.inflight.entries.values() if session.inflight else ():
                 if pending is not None and not pending.form.is_retained:  # values are kept elsewhere
                     oldest.append(pending.run.offset)
                     if not session.groups:
                         break  # the first is the oldest, unless others had them before
+        for group in groups:
+            oldest += [*group.again, *(run.offset for run in islice(group.owed.runs(), 1))]
         return min(oldest, default=None)
 
     # The end of a turn
@@ -194,7 +215,7 @@ class Recording:
                 self._save_all()
             if self._touched or self._groups:
                 self._note_moves()
-            is_urgent, self._is_urgent, self.is_changed = self._is_urgent, False, False
+            is_urgent, self._is_urgent = self._is_urgent, False
             waiting, self._waiting = self._waiting, []
             for callback in waiting:  # only now: the commit may begin as soon as someone waits for it
                 self._log.when_committed(self._log.ticket, callback)
@@ -212,14 +233,14 @@ class Recording:
             else:
                 self._delete(session)
 
-    def _unsent_of(self, session: Session) -> tuple[str, ...]:
+    def _unsent_of(self, session: Session) -> dict[str, int]:
         """Filters whose retained values have not all left: the last of them may wait in the outbox."""
         if session.backlog is None:
             self._backlogs.pop(session, None)
-            return ()
-        filters = self._backlogs.setdefault(session, {})
-        filters.update(dict.fromkeys(session.backlog))
-        return tuple(filter for filter in filters if filter in session.subscriptions)
+            return {}
+        heads = self._backlogs.setdefault(session, {})
+        heads.update({filter: backlog.head for filter, backlog in session.backlog.items()})
+        return {filter: head for filter, head in heads.items() if filter in session.subscriptions}
 
     def _note_moves(self) -> None:
         touched, self._touched = self._touched, {}
@@ -287,7 +308,7 @@ def first_owed(session: Session) -> int | None:
     return next(fetched, owed.first_offset if owed.stored else None)
 
 
-def _record_of(session: Session, backlog: tuple[str, ...]) -> SessionRecord:
+def _record_of(session: Session, backlog: dict[str, int]) -> SessionRecord:
     wanted = session.subscriptions.items()
     return SessionRecord(
         session.identity.user,

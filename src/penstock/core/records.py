@@ -15,6 +15,7 @@ WINDOWS = "windows"
 MOVES = "moves"
 BEHIND = "behind"
 GROUPS = "groups"
+WILLS = "wills"
 
 
 class SubscriptionRecord(Struct, frozen=True, array_like=True):
@@ -38,8 +39,8 @@ class SessionRecord(Struct, frozen=True, array_like=True):
     """When it went away; None while it is connected."""
     born: int = 0
     """Moves before this number are those of an earlier session of the same client."""
-    backlog: tuple[str, ...] = ()
-    """Filters whose retained values are still being sent."""
+    backlog: dict[str, int] = {}
+    """Filters whose retained values are still being sent, and the newest offset when they were asked for."""
 
 
 class RetainedRecord(Struct, frozen=True, array_like=True):
@@ -95,6 +96,16 @@ class GroupRecord(Struct, frozen=True, array_like=True):
     again: tuple[int, ...] = ()
 
 
+class WillRecord(Struct, frozen=True, array_like=True):
+    """A will whose time has come and that could not be stored as a message yet, by a number."""
+
+    client_id: str
+    user: str | None
+    is_certified: bool
+    door: Door
+    will: Will
+
+
 TABLES: dict[str, type[Struct]] = {
     SESSIONS: SessionRecord,
     RETAINED: RetainedRecord,
@@ -102,5 +113,6 @@ TABLES: dict[str, type[Struct]] = {
     MOVES: MovesRecord,
     BEHIND: BehindRecord,
     GROUPS: GroupRecord,
+    WILLS: WillRecord,
 }
 """What each table of the state store holds."""

@@ -111,8 +111,14 @@ class Registry(dict[str, Topic]):
         if topic is None:
             if len(self) >= self._settings.topic.max_topics:
                 raise QuotaExceeded(f"there are {len(self)} topics already")
-            topic = self[name] = Topic(name, self._find_traits(name))
-            topic.sequence = max(self._floor, self._last_sequence(name))
+            topic = self.restore(name)
+        return topic
+
+    def restore(self, name: str) -> Topic:
+        """Make a topic that was there before, however many there are."""
+        topic = Topic(name, self._find_traits(name))
+        topic.sequence = max(self._floor, self._last_sequence(name))  # the log may not be able to say
+        self[name] = topic
         return topic
 
     def begin_ring(self, topic: Topic, run: Run) -> None:

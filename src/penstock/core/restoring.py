@@ -23,6 +23,7 @@ from penstock.core.records import (
     MOVES,
     RETAINED,
     SESSIONS,
+    WILLS,
     WINDOWS,
     BehindRecord,
     GroupRecord,
@@ -30,6 +31,7 @@ from penstock.core.records import (
     RetainedRecord,
     Sent,
     SessionRecord,
+    WillRecord,
     WindowRecord,
 )
 from penstock.core.sessions import Options, Session, Subscription
@@ -62,6 +64,7 @@ class Restoring:
         windows = self._restore_windows(sessions)
         self._restore_inflight(windows)
         self._restore_owed()
+        self._restore_wills()
         for session in list(self._node.sessions.values()):
             if not session.is_persistent:  # it was only remembered for what it leaves to others
                 self._attendance.end(session)
@@ -80,7 +83,7 @@ class Restoring:
                 if NEVER < expires_at <= now:
                     node.recording.forget_value(name)
                     continue
-            topic = node.topics.make(name)
+            topic = node.topics.restore(name)
             topic.sequence = max(topic.sequence, value.sequence)
             node.history.head = max(node.history.head, value.offset)
             node.retained.restore(topic, value)
@@ -99,18 +102,23 @@ class Restoring:
         for client_id, record in self._node.state.scan(SESSIONS):
             assert isinstance(record, SessionRecord)
             session = sessions[client_id] = self._attendance.restore(client_id, record)
-            for filter in record.backlog:
-                self._restore_backlog(session, filter)
+            for filter, head in record.backlog.items():
+                self._restore_backlog(session, filter, head)
                 self._node.recording.save(session)
         return sessions
 
-    def _restore_backlog(self, session: Session, filter: str) -> None:
+    def _restore_backlog(self, session: Session, filter: str, head: int) -> None:
         """Retained values that were still being sent are sent again, all of them."""
         subscription = session.subscriptions.get(filter)
         if subscription is not None:
             topics, form = self._node.retained.match(filter), subscription.form.as_retained()
             session.backlog = session.backlog or {}
-            session.backlog[filter] = Backlog(topics, form, subscription.since, session.client_id)
+            session.backlog[filter] = Backlog(topics, form, head, session.client_id)
+
+    def _restore_wills(self) -> None:
+        for number, record in self._node.state.scan(WILLS):
+            assert isinstance(record, WillRecord)
+            self._attendance.wills.restore(int(number), record)
 
     # What was on its way
 
@@ -138,8 +146,9 @@ class Restoring:
 
     def _restore_inflight(self, windows: dict[Session, Window]) -> None:
         on_their_way = [sent for window in windows.values() for sent in window.sent.values() if sent]
-        values = self._find_values({sent.offset for sent in on_their_way if sent.is_retained})
-        found = values | self._node.log.load(sorted({sent.offset for sent in on_their_way}))
+        offsets = {sent.offset for sent in on_their_way}
+        found = self._node.log.load(sorted(offsets))
+        found |= self._find_values(offsets - found.keys())
         for session, window in windows.items():
             if window.received:
                 session.received = dict.fromkeys(window.received)
@@ -150,7 +159,8 @@ class Restoring:
                 pending = None if sent is None else self._find_pending(session, sent, found)
                 if pending is not None or sent is None or sent.level == 2:
                     inflight.entries[number] = pending
-                elif not sent.is_retained:  # else there is a newer value, which it gets
+                if pending is None and sent is not None and not sent.is_retained:
+                    # A value that is not there was replaced by a newer one, which it gets.
                     self._node.fetching.note_gone(session.client_id, sent.offset)
 
     def _find_values(self, offsets: set[int]) -> dict[int, Run]:

@@ -89,6 +89,7 @@ class Session:
         "is_fetching",
         "is_flowing",
         "is_paused",
+        "is_promised",
         "is_recorded",
         "left_at",
         "moves",
@@ -129,6 +130,7 @@ class Session:
         self.left_at: int | None = None  # when it went away, in wall time
         self.born = 0  # its first step
         self.is_recorded = False  # the state store knows of it
+        self.is_promised = False  # its last coming changed what the state store knows
         # Of the connection:
         self.sink: Sink | None = None
         self.topics: dict[str, Topic] = {}  # those it may publish to, decided once

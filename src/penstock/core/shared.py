@@ -6,7 +6,7 @@ offered again, first and in order. However many members are away, a choice looks
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -80,6 +80,11 @@ class SharedGroup:
             if session.is_flowing and (session.inflight is None or session.inflight.room):
                 return session
         return None
+
+    def forget(self, runs: Iterable[Run]) -> None:
+        """These are owed no more, and so not offered again."""
+        for run in runs:
+            self.again.pop(run.offset, None)
 
     @property
     def wants_owed(self) -> bool:

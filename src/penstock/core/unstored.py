@@ -1,10 +1,12 @@
 """What could not be stored was never accepted: it is taken back wherever it still waits.
 
 A commit that fails takes with it every message that is not committed yet. Publishers learn of it from their
-doors; here it is seen to that nobody gets later what its publisher was told to send again.
+doors; here it is seen to that those who were to get it stored do not get it later, when its publisher sends it
+again, and that topics have the values they had. Who takes a message at QoS 0, or has got it already, keeps it.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 from penstock.core.fetching import Fetching
 from penstock.core.ledger import Ledger
@@ -13,6 +15,7 @@ from penstock.core.outbox import Entry, Outbox
 from penstock.core.owed import StoredOwed
 from penstock.core.ports import Log, Ticket
 from penstock.core.recording import Recording
+from penstock.core.replaced import Replaced
 from penstock.core.sessions import Session
 from penstock.core.shared import SharedGroup
 from penstock.core.tick import Tick
@@ -30,6 +33,7 @@ class Unstored:
         ledger: Ledger,
         recording: Recording,
         fetching: Fetching,
+        replaced: Replaced,
     ) -> None:
         self._log = log
         self._tick = tick
@@ -37,6 +41,7 @@ class Unstored:
         self._ledger = ledger
         self._recording = recording
         self._fetching = fetching
+        self._replaced = replaced
         self._watched: Ticket = 0
         self.on_less: Callable[[Session], None] = lambda session: None  # perhaps nothing waits any more
 
@@ -45,12 +50,15 @@ class Unstored:
         ticket = self._log.ticket
         if ticket != self._watched and self._log.failure is None:
             self._watched = ticket
-            self._log.when_committed(ticket, self._settle)
+            self._log.when_committed(ticket, partial(self._settle, ticket))
         return ticket
 
-    def _settle(self, failure: Exception | None) -> None:
-        if failure is not None:
+    def _settle(self, ticket: Ticket, failure: Exception | None) -> None:
+        if failure is None:
+            self._replaced.forget(ticket)
+        else:
             self._tick.take_back()
+            self._replaced.put_back()
             self._recording.give_up(failure)
             for session in list(self._sessions.values()):
                 self._withdraw(session)
@@ -58,21 +66,15 @@ class Unstored:
                 self._withdraw_from(group)
 
     def _withdraw(self, session: Session) -> None:
-        for number, ticket in list(session.received.items()) if session.received else ():
+        received = session.received or {}
+        for number, ticket in list(received.items()):
             if ticket is not None and not self._log.is_committed(ticket):
-                self._forget(session, number)
+                del received[number]  # it will come again, and is to be taken then
+                self._recording.note_step(session, step(number, FORGOTTEN))
         queues = [queue for queue in (session.outbox, session.owed) if queue]
         if sum(self._remove(queue, session.client_id) for queue in queues):
             self._recording.touch(session)
             self.on_less(session)
-
-    def _forget(self, session: Session, number: int) -> None:
-        """A message at QoS 2 that came in will come again, and is to be taken then."""
-        assert session.received is not None
-        del session.received[number]
-        if session.moves is not None:
-            session.moves.append(step(number, FORGOTTEN))
-            self._recording.touch(session)
 
     def _withdraw_from(self, group: SharedGroup) -> None:
         if self._remove(group.owed, group.filter):

@@ -452,3 +452,9 @@ def test_a_directory_that_does_not_exist_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig, match="not a data directory"):
         open_store(tmp_path / "none", read_only=True)
     assert not (tmp_path / "none").exists()
+
+
+def test_a_new_directory_is_for_its_owner_alone(tmp_path: Path) -> None:
+    store, _ = open_store(tmp_path / "data")
+    store.close()
+    assert (tmp_path / "data").stat().st_mode & 0o777 == 0o700

@@ -142,7 +142,7 @@ def test_what_left_can_be_told_in_one_line() -> None:
         "last": 9,
         "messages": 6,
         "bytes": 2_000,
-        "why": "age 4, owed-limit 2",
+        "why": "4 by age, 2 by owed-limit",
     }
 
 

@@ -177,16 +177,20 @@ class Admission:
         aliases = min(given.topic_alias_maximum or 0, self._settings.outgoing_topic_aliases)
         keep_alive_s = self._keep_alive(packet) * KEEP_ALIVE_FACTOR
 
-        def answer(failure: Exception | None = None) -> None:
+        def answer(failure: Exception | None) -> None:
             if connection.is_closing:
                 self._broker.disconnect(session, connection, is_graceful=False)
-            elif failure is not None and not is_present:  # it would be forgotten with the server
-                self._broker.disconnect(session, connection, is_graceful=True, expiry=0.0)
+            elif failure is not None:  # what CONNACK promises might be forgotten with the server
+                expiry = None if is_present else 0.0
+                self._broker.disconnect(session, connection, is_graceful=True, expiry=expiry)
                 self.refuse(connection, ReasonCode.QUOTA_EXCEEDED, str(failure))
             else:
                 connection.accept(session, connack, keep_alive_s, aliases)
 
+        connection.is_welcome = True
         self._broker.when_remembered(session, answer)
+        if connection.is_stranger:
+            connection.gate.shut(Why.STORING)
 
     def _welcome_packet(
         self, connection: "Connection", packet: Connect, identity: Identity, proof: bytes | None

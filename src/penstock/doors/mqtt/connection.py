@@ -44,6 +44,8 @@ CLOSING_TIMEOUT_S = 5.0
 """How long the last bytes may take to leave a connection that is being closed."""
 CONTROL_LIMIT_BYTES = 1024 * 1024
 """How many bytes of answers a peer may leave unread before we read no more from it."""
+UNSTORED_LIMIT = 1_000
+"""How many answers may wait for a commit before we read no more from a client."""
 UNKNOWN = Peer("", 0)
 """Who has not been asked for its address yet."""
 
@@ -63,6 +65,7 @@ class Connection(asyncio.BufferedProtocol):
         "_reader",
         "_session",
         "_transport",
+        "_unstored",
         "_waiting",
         "bucket",
         "door",
@@ -71,6 +74,7 @@ class Connection(asyncio.BufferedProtocol):
         "has_arrived",
         "is_closing",
         "is_held",
+        "is_welcome",
         "limit_bytes",
         "notes",
         "peer",
@@ -100,14 +104,16 @@ class Connection(asyncio.BufferedProtocol):
         self._session: Session | None = None
         self._intake: Intake | None = None
         self._aliases: AliasWriter | None = None
-        self._waiting: list[Packet | Run] | None = None  # read while the password is still checked
+        self._waiting: list[Packet | Run] | None = None  # read before CONNECT has its answer
         self._again: Resending | None = None
         self._last_seen = 0.0
         self._deadline = 0.0  # for CONNECT, and for the last bytes
         self._keep_alive_s = 0.0
         self._is_full = False
         self.has_arrived = has_arrived
+        self._unstored = 0  # answers that wait for a commit
         self.is_closing = self.is_held = False
+        self.is_welcome = False  # it is let in, and CONNACK leaves as soon as that is stored
         self.bucket: TokenBucket | None = None
         self.explains = True  # the client wants reasons in words, or did not say
         self.wants_details = False  # it said so, and learns what is wrong with its packets
@@ -184,7 +190,7 @@ class Connection(asyncio.BufferedProtocol):
         if self not in self.door.connections:
             return None
         if self.is_closing or self._session is None:
-            if self._waiting is not None:  # it has said CONNECT; the check of its password is ours
+            if self._waiting is not None:  # it has said CONNECT; the answer is ours to give
                 return now + self.door.settings.connect_timeout_s
             if now < self._deadline:
                 return self._deadline
@@ -221,6 +227,9 @@ class Connection(asyncio.BufferedProtocol):
             self._intake.settle()
 
     def close(self, reason: str) -> None:
+        if self.is_stranger:  # a goodbye may not come before CONNACK (MQTT-3.14.0-1)
+            self.leave()
+            return
         session, self._session = self._session, None
         ending = Ending(reason)
         self.end(ENDINGS[ending], is_heard=ending is Ending.SHUTTING_DOWN)
@@ -288,7 +297,7 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self.is_closing = True
             self._transport.abort()  # MQTT-3.1.0-1
-        if self.proof is not None and self._session is None and not self.is_closing:
+        if self.proof is not None and self.is_stranger and not self.is_welcome:
             waiting, self._waiting = self._waiting, None  # the next step is the client's
             if waiting:
                 self._take_early(waiting)
@@ -325,7 +334,7 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self.door.broker.resume(session)
         waiting, self._waiting = self._waiting, None
-        self.gate.open(Why.PASSWORD)
+        self.gate.open(Why.PASSWORD | Why.STORING)
         if waiting:
             self._take_each(waiting, session)
         if self._reader.error is not None:
@@ -343,7 +352,7 @@ class Connection(asyncio.BufferedProtocol):
                 break
             self.write(data)
         for pending, reason in again.given_up:
-            self.door.broker.ledger.add(pending.run, session.client_id, reason)
+            self.door.broker.note_given_up(session, pending.run, reason)
         again.given_up.clear()
         if not again and not self._is_full:
             self._again = None
@@ -470,7 +479,16 @@ class Connection(asyncio.BufferedProtocol):
 
     def answer_stored(self, packet: Answer, session: Session) -> None:
         """Write the answer to a request when what was done for it outlives the server."""
-        self.door.broker.when_stored(session, lambda: self.answer(packet))
+        self._unstored += 1
+        self.door.broker.when_stored(session, partial(self._on_stored, packet))
+        if self._unstored > UNSTORED_LIMIT:
+            self.gate.shut(Why.STORING)
+
+    def _on_stored(self, packet: Answer) -> None:
+        self._unstored -= 1
+        if not self.is_closing:
+            self.answer(packet)
+            self.gate.open(Why.STORING)
 
     def encode(self, packet: Answer) -> bytes:
         """The bytes of an answer; if the client does not take so many, the connection ends instead."""

@@ -17,6 +17,8 @@ class Why(IntFlag):
     """It publishes faster than it may."""
     ANSWERS = auto()
     """It does not read what it asked for."""
+    STORING = auto()
+    """What was done for it is not stored yet."""
 
 
 NOTHING = Why(0)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.inflight import RELEASED, Pending
 from penstock.core.sessions import Options, Session
-from penstock.doors.mqtt.answers import SUBACK_FAILURE, in_words, reason_of
+from penstock.doors.mqtt.answers import SUBACK_FAILURE, Answer, in_words, reason_of
 from penstock.doors.mqtt.capabilities import subscription_refusal
 from penstock.doors.mqtt.forms import form_of
 from penstock.doors.mqtt.marks import ASKED_BY
@@ -49,6 +49,14 @@ def _check_step(session: Session, packet: Reply, expected: int | None) -> None:
         raise ProtocolViolation(f"{type(packet).__name__.upper()} is not what this delivery waits for")
 
 
+def _answer(connection: "Connection", packet: Answer, session: Session, *, is_changed: bool) -> None:
+    """Answer a request: when what it changed is stored, or at once if it changed nothing."""
+    if is_changed:
+        connection.answer_stored(packet, session)
+    else:
+        connection.answer(packet)
+
+
 def on_puback(connection: "Connection", packet: PubAck, session: Session) -> None:
     """A delivery at QoS 1 is complete, or was refused."""
     _check_step(session, packet, 1)
@@ -73,14 +81,14 @@ def on_pubrec(connection: "Connection", packet: PubRec, session: Session) -> Non
         return
     is_known = connection.door.broker.receive(session, packet.packet_id)
     reason = _SUCCESS if is_known else ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
-    connection.answer_stored(PubRel(packet.packet_id, reason), session)
+    _answer(connection, PubRel(packet.packet_id, reason), session, is_changed=is_known)
 
 
 def on_pubrel(connection: "Connection", packet: PubRel, session: Session) -> None:
     """A client will not send its message at QoS 2 again."""
     is_known = connection.door.broker.let_go(session, packet.packet_id)
     reason = _SUCCESS if is_known else ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
-    connection.answer_stored(PubComp(packet.packet_id, reason), session)
+    _answer(connection, PubComp(packet.packet_id, reason), session, is_changed=is_known)
 
 
 def on_pubcomp(connection: "Connection", packet: PubComp, session: Session) -> None:
@@ -113,7 +121,7 @@ def on_subscribe(connection: "Connection", packet: Subscribe, session: Session) 
             reasons.append(reason_of(error) if connection.version is Version.V5 else SUBACK_FAILURE)
     answer = SubAck(packet.packet_id, tuple(reasons))
     answer = in_words(answer, "; ".join(words)) if words and connection.explains else answer
-    connection.answer_stored(answer, session)
+    _answer(connection, answer, session, is_changed=any(reason < SUBACK_FAILURE for reason in reasons))
 
 
 def _subscribe(connection: "Connection", request: Request, options: Options, session: Session) -> int:
@@ -145,7 +153,7 @@ def on_unsubscribe(connection: "Connection", packet: Unsubscribe, session: Sessi
             reasons.append(
                 ReasonCode.NO_SUBSCRIPTION_EXISTED if is_filter else ReasonCode.TOPIC_FILTER_INVALID
             )
-    connection.answer_stored(UnsubAck(packet.packet_id, tuple(reasons)), session)
+    _answer(connection, UnsubAck(packet.packet_id, tuple(reasons)), session, is_changed=_SUCCESS in reasons)
 
 
 def on_pingreq(connection: "Connection", packet: PingReq, session: Session) -> None:

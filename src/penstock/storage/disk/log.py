@@ -75,6 +75,8 @@ class DiskLog:
         self._sequences = found.sequences
         for note in opening.notes:
             log.warning("the log was damaged", what=note)
+        if self._mark.value is None and not opening.is_new:
+            log.error("the mark is missing or damaged", consequence="a lost end of the log would not show")
         for gap in found.damage:
             log.error("a part of the log is lost", first=gap.first, last=gap.last, reason=str(gap.reason))
         if found.is_state_behind:
@@ -218,9 +220,10 @@ class DiskLog:
         return found
 
     def last_sequence(self, topic: str) -> int:
-        if self._store.is_reopening:  # which may take long, and this is asked on the loop
-            raise StorageUnavailable("the log is being opened again")
-        return max(self._sequences.get(topic, 0), self._reader.last_sequence(topic))
+        with suppress(StorageUnavailable):
+            if not self._store.is_reopening:  # which may take long, and this is asked on the loop
+                return max(self._sequences.get(topic, 0), self._reader.last_sequence(topic))
+        return self.last_offset  # no topic can have come further, so that none of its sequences comes twice
 
     def end_of(self, epoch: int) -> int | None:
         if epoch == self.epoch:
@@ -247,7 +250,7 @@ class DiskLog:
         except Exception as error:  # the next look comes in a few seconds
             log.warning("retention has to wait", reason=str(error))
             return
-        if trimmed is not None:
+        if trimmed is not None and trimmed.messages:
             log.info("messages left the log", **{key: str(value) for key, value in trimmed.facts().items()})
 
     def reap(self) -> None:

@@ -66,7 +66,7 @@ def open_store(path: Path, *, read_only: bool = False) -> tuple[Store, Opening]:
 
 def _open_to_write(path: Path) -> tuple[Store, Opening]:
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)  # payloads and sessions are nobody else's
         _refuse_foreign(path)
         lock = _lock(path)
     except OSError as error:

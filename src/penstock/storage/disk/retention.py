@@ -69,7 +69,7 @@ class Trimmed(Struct, frozen=True):
 
     def facts(self) -> dict[str, object]:
         """All of it, for one line of the server's log."""
-        why = ", ".join(f"{reason} {messages}" for reason, messages in self.why.items())
+        why = ", ".join(f"{messages} by {reason}" for reason, messages in self.why.items() if messages)
         return {
             "first": self.first,
             "last": self.last,

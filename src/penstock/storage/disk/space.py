@@ -11,6 +11,8 @@ from pathlib import Path
 from penstock.storage.disk.database import Sizes
 from penstock.storage.disk.failures import StorageFull
 
+MIB = 1024 * 1024
+
 
 class Space:
     """The file system below a database, and what the database has in its write-ahead log."""
@@ -20,6 +22,7 @@ class Space:
         self._sizes = Sizes.of(folder.parent)
         self._wal_bytes = 0
         self._new_bytes = 0
+        self._is_short = False
         self.measure()
 
     def free_bytes(self) -> int:
@@ -35,8 +38,12 @@ class Space:
     def check(self) -> None:
         """Refuse to go on when too little is free."""
         free, reserve = self.free_bytes(), self.reserve_bytes
-        if free < reserve:
-            raise StorageFull(f"{self._folder.parent}: {free} bytes are free, {reserve} have to be")
+        if self._is_short:
+            reserve += reserve // 4  # else it would go to and fro with every file that RocksDB removes
+        self._is_short = free < reserve
+        if self._is_short:
+            words = f"{free / MIB:.1f} MiB are free, and {reserve / MIB:.1f} MiB have to be"
+            raise StorageFull(f"the disk is full: {words} ({self._folder.parent})")
 
     def wrote(self, count: int) -> None:
         """So many bytes were added to the write-ahead log."""
