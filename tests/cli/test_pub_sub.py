@@ -257,6 +257,20 @@ def test_too_few_messages_in_time_are_an_error(shell: Shell, topic: str) -> None
     assert result.stderr == "error: 1 of 2 messages came within 0.7 s\n"
 
 
+def test_a_session_gets_what_came_while_it_was_away(shell: Shell, topic: str) -> None:
+    words = (topic, "--qos", "1", "--client-id", f"away-{topic[-8:]}", "--session-expiry", "60")
+    first = shell.run("sub", *words, "--timeout", "0.2")
+    assert (first.exit_code, first.stdout) == (0, "")
+    shell.run("pub", topic, "missed", "--qos", "1")
+    back = shell.run("sub", *words, "--count", "1", "--timeout", "10")
+    assert (back.exit_code, back.stdout) == (0, "missed\n")
+
+
+@pytest.mark.parametrize("words", [(), ("--client-id", "away", "--mqtt-version", "3")])
+def test_a_session_without_a_name_or_in_3_1_1_is_wrong_usage(shell: Shell, words: tuple[str, ...]) -> None:
+    assert shell.run("sub", "a", "--session-expiry", "60", *words).exit_code == 2
+
+
 def test_timings_of_sub_tell_the_rate_and_the_sum(shell: Shell, topic: str) -> None:
     with ticking(shell.port, topic):
         result = shell.run("sub", topic, "--timeout", "1.2", "--timings")

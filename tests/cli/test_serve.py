@@ -69,5 +69,5 @@ def test_a_data_directory_needs_the_extra(
 ) -> None:
     monkeypatch.setitem(sys.modules, "rocksdict", None)  # as if it could not be found
     says = complaint(capsys, "--data-dir", str(tmp_path / "data"))
-    assert says == "data_dir: needs `pip install 'penstock[log]'`"
+    assert says == "data_dir: needs the extra `log`: pip install 'penstock[log]', or '.[log]' in a checkout"
     assert not (tmp_path / "data").exists()

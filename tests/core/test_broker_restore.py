@@ -342,7 +342,19 @@ def test_a_message_that_is_not_in_the_log_any_more_is_recorded_and_at_qos_2_its_
     after = restart(disk)
     assert connect(after).take() == []
     assert after.broker.sessions["r"].inflight.entries == {2: None}  # type: ignore[union-attr]
-    assert after.losses("r") == [("", 1, 1, "retention")]
+    assert after.losses("r") == [("", 1, 2, "retention")]
+
+
+def test_what_has_left_the_log_and_is_still_its_topics_value_is_found_there(disk: Disk) -> None:
+    before = Stage(disk=disk)
+    reader = subscribe(before, qos=2)
+    before.client("s").publish("a/b", b"value", qos=2, retain=True)
+    before.settle()
+    assert len(reader.take()) == 1
+    disk.trim(1)
+    after = restart(disk)
+    assert connect(after).take_payloads() == [b"value"]
+    assert after.losses("r") == []
 
 
 @pytest.mark.parametrize(("first", "second"), [(2, 1), (1, 2)])

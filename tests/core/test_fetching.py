@@ -4,6 +4,7 @@ import pytest
 
 from penstock.core import fetching
 from penstock.core.access import Identity, OpenAccess
+from penstock.core.records import BEHIND
 from penstock.core.settings import CoreSettings, SessionSettings
 from penstock.model import Policy
 from penstock.testing import Client, Disk, Stage
@@ -74,7 +75,7 @@ def test_messages_leave_in_the_form_that_is_wanted_now() -> None:
     assert [each.identifiers for each in back.take()] == [(7,), (7,)]
 
 
-def test_what_is_wanted_no_more_is_not_sent() -> None:
+def test_what_is_wanted_no_more_is_recorded_and_not_sent() -> None:
     stage = Stage(disk=Disk())
     leave(stage, "a")
     reader = come_back(stage)
@@ -87,6 +88,7 @@ def test_what_is_wanted_no_more_is_not_sent() -> None:
     back.unsubscribe("a")
     stage.settle()
     assert back.take_payloads() == numbers(3, 4)
+    assert stage.losses("r") == [("a", 1, 2, "session-ended")]
 
 
 def test_what_has_left_the_log_is_recorded_with_the_reason() -> None:
@@ -211,12 +213,15 @@ def test_a_form_is_found_for_a_topic_that_nobody_has_used_since_the_start() -> N
 
 
 def test_what_has_expired_makes_room_for_what_is_fresh() -> None:
-    stage = Stage(SMALL, disk=Disk())
+    disk = Disk()
+    stage = Stage(SMALL, disk=disk)
     leave(stage)
     for payload in numbers(1, 3):
         stage.client("s").publish("a", payload, qos=1, ttl=10.0)
     stage.settle()
+    assert len(disk.content.tables[BEHIND]) == 1
     stage.advance(11.0)
+    assert len(disk.content.tables[BEHIND]) == 0
     publish(stage, [b"fresh"])
     assert stage.losses("r") == [("a", 1, 3, "expired")]
     assert stage.broker.owed_from == 4
@@ -236,3 +241,17 @@ def test_what_was_restored_expires_as_well() -> None:
     after.advance(11.0)
     assert after.losses("r") == [("a", 1, 1, "expired")]
     assert not after.broker.sessions["r"].owed
+
+
+def test_a_session_that_came_back_for_one_connection_gets_everything_in_order() -> None:
+    stage = Stage(disk=Disk())
+    leave(stage)
+    publish(stage, numbers(1, 3))
+    back = stage.client("r", clean=False)
+    stage.scheduler.turn()  # it asks
+    stage.client("s").publish("a", b"004", qos=1)
+    stage.broker.tick.flush()
+    stage.settle()
+    assert back.take_and_acknowledge() == numbers(1, 4)
+    stage.settle()
+    assert stage.broker.owed_from is None  # nothing of this has to stay in the log

@@ -317,3 +317,17 @@ def test_another_member_gets_what_could_not_leave_to_the_first(stage: Stage, dis
     assert len(closed) == 1
     (other,) = [member for member in (first, second) if member not in closed]
     assert [*closed[0].take_payloads(), *other.take_payloads()] == [b"1"]
+
+
+def test_a_guest_gets_at_once_what_was_stored_before(stage: Stage, disk: Disk) -> None:
+    sender = stage.client("s")
+    sender.publish("v", b"value", qos=2, retain=True)
+    stage.settle()
+    disk.is_stuck = True
+    guest = stage.client("guest")
+    guest.subscribe("v", 2)
+    stage.settle()
+    assert guest.take_payloads() == [b"value"]
+    sender.publish("v", b"new", qos=2)
+    stage.settle()
+    assert guest.take() == []

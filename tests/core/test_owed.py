@@ -180,9 +180,16 @@ def test_expiries_stay_with_their_offsets_whatever_is_taken_from_before_or_behin
     owed.add(mortal(2_002, 20.0), FORM, Policy.DROP_NEWEST)
     owed.discard(1_999)
     owed.discard_after(2_001)
+    owed.add(mortal(2_003, 40.0), FORM, Policy.DROP_NEWEST)
     owed.put_back([(mortal(1_998, 30.0), FORM), (mortal(1_999, 5.0), FORM)])
     owed.remove_expired(12.0)
-    assert (owed.evicted, list(owed.peek(10)), owed.next_expiry) == ([1_999, 2_001], [1_998, 2_000], 30.0)
+    assert (owed.evicted, list(owed.peek(10)), owed.next_expiry) == (
+        [1_999, 2_001],
+        [1_998, 2_000, 2_003],
+        30.0,
+    )
+    owed.remove_expired(30.0)
+    assert (list(owed.peek(10)), owed.next_expiry) == ([2_000, 2_003], 40.0)
 
 
 def test_what_was_fetched_and_what_is_still_stored_expire_together() -> None:

@@ -16,7 +16,8 @@ from penstock.core.records import (
     WindowRecord,
 )
 from penstock.core.sessions import Will
-from penstock.core.settings import CoreSettings, OutboxSettings
+from penstock.core.settings import CoreSettings, OutboxSettings, SessionSettings
+from penstock.model import Policy
 from penstock.testing import Client, Disk, Stage
 
 LASTING = 3_600.0
@@ -314,3 +315,59 @@ def test_a_log_is_not_asked_to_commit_before_it_has_got_what_is_to_be_committed(
     assert called == []
     stage.settle()
     assert called == ["stored"]
+
+
+def test_what_a_group_offers_again_is_forgotten_when_it_expires_or_is_dropped(disk: Disk) -> None:
+    stage = Stage(CoreSettings(sessions=SessionSettings(owed_messages=3)), disk=disk)
+    member = stage.client("r", clean=False, expiry=LASTING)
+    member.subscribe("$share/g/a", 1, policy=Policy.DROP_OLDEST)
+    (group,) = member.session.groups or ()
+    for payload in (b"1", b"2"):
+        stage.client("s").publish("a", payload, qos=1, ttl=10.0)
+    stage.settle()
+    member.drop()
+    assert list(group.again) == [2, 1]
+    stage.advance(11.0)
+    assert (len(group.again), records(disk, GROUPS)) == (0, {})
+    member = stage.client("r", clean=False, expiry=LASTING)
+    publish(stage, b"3", b"4")
+    member.drop()
+    publish(stage, b"5", b"6")
+    assert list(group.again) == [4]
+    assert records(disk, GROUPS) == {"$share/g/a": GroupRecord(4, (4,))}
+
+
+def test_nobody_waits_for_company_to_end_a_session(
+    stage: Stage, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = connect(stage)
+    urgent: list[bool] = []
+    end_turn = stage.log.end_turn
+    monkeypatch.setattr(
+        stage.log,
+        "end_turn",
+        lambda head, *, is_urgent: (urgent.append(is_urgent), end_turn(head, is_urgent=is_urgent)),
+    )
+    reader.disconnect(expiry=0.0)
+    stage.settle()
+    assert urgent[0]
+    assert records(disk, SESSIONS) == {}
+
+
+def test_the_oldest_offset_that_a_group_is_owed_is_known_whatever_is_offered_again(
+    stage: Stage, disk: Disk
+) -> None:
+    first, second = (connect(stage, name, "$share/g/a", window=1) for name in ("one", "two"))
+    publish(stage, b"1", b"2")
+    first.drop()
+    second.drop()  # what it had is offered before what the other had
+    stage.settle()
+    assert stage.broker.owed_from == 1
+    for name in ("one", "two"):
+        stage.client(name, clean=False, expiry=LASTING).take_and_acknowledge()
+    stage.settle()
+    for name in ("one", "two"):
+        stage.client(name, clean=False, expiry=LASTING).drop()
+    assert stage.broker.owed_from is None
+    publish(stage, b"3", b"4")
+    assert stage.broker.owed_from == 3

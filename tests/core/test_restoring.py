@@ -168,6 +168,21 @@ def test_what_was_published_while_values_were_being_sent_is_not_sent_twice(
     assert sorted(taken) == [("v/1", True), ("v/2", False)]
 
 
+def test_values_that_were_asked_for_again_are_all_those_there_were_then(disk: Disk) -> None:
+    before = Stage(disk=disk)
+    reader = connect(before)
+    reader.subscribe("v/#", 1)
+    before.settle()
+    reader.drop()
+    retain(before, "v/1", b"newer than the subscription", qos=0)
+    reader = connect(before)
+    reader.pause()
+    reader.subscribe("v/#", 1)
+    before.settle()
+    taken = connect(restart(disk)).take()
+    assert [(each.payload, each.is_retained) for each in taken] == [(b"newer than the subscription", True)]
+
+
 # Wills
 
 

@@ -18,7 +18,10 @@ def test_a_missing_package_is_told_with_what_to_install(
     monkeypatch.setitem(sys.modules, package, None)  # as if it could not be found
     with pytest.raises(InvalidConfig) as caught:
         require_extra()
-    assert str(caught.value) == "data_dir: needs `pip install 'penstock[log]'`"
+    assert (
+        str(caught.value)
+        == "data_dir: needs the extra `log`: pip install 'penstock[log]', or '.[log]' in a checkout"
+    )
 
 
 def test_whoever_needs_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

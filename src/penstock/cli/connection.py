@@ -53,10 +53,12 @@ class Target(NamedTuple):
     password: str | None
     client_id: str
     version: MqttVersion
+    session_expiry_s: int | None = None
+    """How long a session outlives its connection; with it an earlier one is continued."""
 
     def connect(self) -> "Connecting":
         """A client of this server, to be entered or awaited."""
-        from penstock.client import MqttClient, Version  # noqa: PLC0415
+        from penstock.client import MqttClient, PacketProperties, Version  # noqa: PLC0415
 
         return MqttClient.connect(
             self.host,
@@ -65,6 +67,8 @@ class Target(NamedTuple):
             version=Version.V5 if self.version is MqttVersion.V5 else Version.V311,
             user=self.user,
             password=self.password,
+            clean_start=self.session_expiry_s is None,
+            properties=PacketProperties(session_expiry=self.session_expiry_s),
         )
 
     def with_password(self) -> "Target":

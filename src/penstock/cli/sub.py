@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from penstock.client import Messages, MqttClient, Publish
 
 SEND_RETAINED, NO_RETAINED = 0, 2
+NEVER_EXPIRES = 0xFFFF_FFFF
 
 
 def sub(
@@ -43,6 +44,16 @@ def sub(
     password: Password = None,
     client_id: ClientId = "",
     qos: Qos = 0,
+    session_expiry: Annotated[
+        int | None,
+        typer.Option(
+            "--session-expiry",
+            min=1,
+            max=NEVER_EXPIRES,
+            metavar="SECONDS",
+            help="With --client-id: go on with its session, which stays so long.",
+        ),
+    ] = None,
     count: Annotated[
         int | None, typer.Option("--count", "-n", min=1, help="End after so many messages.")
     ] = None,
@@ -60,6 +71,10 @@ def sub(
     ] = False,
 ) -> None:
     """Subscribe and write every message, until Ctrl-C."""
+    if session_expiry is not None and not client_id:
+        raise typer.BadParameter("--session-expiry needs --client-id, so that the session is found again")
+    if session_expiry is not None and mqtt_version is not MqttVersion.V5:
+        raise typer.BadParameter("--session-expiry needs MQTT 5")
     tally = Tally()
 
     async def work(target: Target) -> None:
@@ -70,7 +85,7 @@ def sub(
                 async with asyncio.timeout(timeout):
                     await _write_all(client.messages, as_bytes, tally, count, retained)
 
-    run(Target(host, port, user, password, client_id, mqtt_version), work)
+    run(Target(host, port, user, password, client_id, mqtt_version, session_expiry), work)
     if count is not None and tally.messages < count:
         typer.echo(f"error: {tally.messages} of {count} messages came within {timeout:g} s", err=True)
         raise typer.Exit(1)

@@ -31,7 +31,6 @@ from penstock.core.sessions import Session
 from penstock.core.shared import SharedForm, SharedGroup
 from penstock.core.tick import Tick
 from penstock.core.value import Value
-from penstock.model import Run
 
 MOVES_KEPT = 1_000
 """How many turns of steps may lie there before the windows they belong to are written."""

@@ -140,7 +140,7 @@ class Tick:
             callback()
 
     def take_back(self) -> None:
-        """Deliver nothing of this turn that someone was to get stored; whom else it reaches does not get it.
+        """Drop the messages of this turn that someone was to get stored; the others leave, kept or not.
 
         Whoever waits for the flush is called now, before those who are told that the commit has failed.
         """

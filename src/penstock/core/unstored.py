@@ -1,8 +1,8 @@
 """What could not be stored was never accepted: it is taken back wherever it still waits.
 
 A commit that fails takes with it every message that is not committed yet. Publishers learn of it from their
-doors; here it is seen to that those who were to get it stored do not get it later, when its publisher sends it
-again, and that topics have the values they had. Who takes a message at QoS 0, or has got it already, keeps it.
+doors and send again. Here it is seen to that no one for whom such a message waits at QoS 1 or 2 gets it as
+well, and that topics have the values they had. What has left, or waits at QoS 0, is not called back.
 """
 
 from collections.abc import Callable

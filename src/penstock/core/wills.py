@@ -34,6 +34,7 @@ class Wills:
         if self._node.log.failure is not None or self._publishing.is_stopping:
             return
         for number, (session, will) in list(self._waiting.items()):
+            session.topics.clear()  # whether it may is decided anew
             if self._publish(session, will):
                 del self._waiting[number]
                 self._node.recording.forget_will(number)  # in the commit that takes the message

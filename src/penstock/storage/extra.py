@@ -6,6 +6,7 @@ from penstock.errors import InvalidConfig
 
 PACKAGES = ("rocksdict", "pyarrow")
 """What the extra `log` brings."""
+_HINT = "needs the extra `log`: pip install 'penstock[log]', or '.[log]' in a checkout"
 
 
 def require_extra(wanted_by: str = "data_dir") -> None:
@@ -18,4 +19,4 @@ def require_extra(wanted_by: str = "data_dir") -> None:
         InvalidConfig: it is not.
     """
     if any(find_spec(package) is None for package in PACKAGES):
-        raise InvalidConfig(f"{wanted_by}: needs `pip install 'penstock[log]'`")
+        raise InvalidConfig(f"{wanted_by}: {_HINT}")

@@ -1,11 +1,13 @@
 """`penstock log info`: how much there is, for whom it is kept, and what is missing."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from penstock.cli.log.info import amount_of
 from penstock.core.records import BEHIND, RETAINED, SESSIONS, BehindRecord, RetainedRecord, SessionRecord
 from penstock.model import Door
 from penstock.storage.disk.header import read_header
@@ -56,16 +58,35 @@ def test_people_get_a_line_for_each_fact(run: Run, data: Path) -> None:
     lines = run("info", data).out.splitlines()
     assert lines[0] == f"directory: {data} (no server)"
     assert lines[2:5] == [
-        "offsets: 1 to 9",
+        "offsets: 1 to 9 (the server's own publishes take offsets too)",
         "published: 2023-11-14T22:13:21.000000Z to 2023-11-14T22:13:29.000000Z",
         "messages: 9",
     ]
+    amount = r"\d+(\.\d [KMG]iB| bytes)"
+    assert re.fullmatch(
+        rf"size: {amount} stored \(counts for log\.retention_bytes\), {amount} on disk", lines[5]
+    )
     assert lines[6:10] == [
         "sealed batches: 1",
         "not sealed: 3 messages in 2 frames",
         "topics: 3",
-        "last epochs: 1 from offset 1, 2 from offset 7",
+        "last starts: epoch 1 from offset 1, epoch 2 from offset 7 "
+        "(each start of the server begins an epoch)",
     ]
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0 bytes"),
+        (1023, "1023 bytes"),
+        (1024, "1.0 KiB"),
+        (1_700_000, "1.6 MiB"),
+        (5 << 40, "5,120.0 GiB"),
+    ],
+)
+def test_sizes_are_told_as_people_say_them(size: int, text: str) -> None:
+    assert amount_of(size) == text
 
 
 def test_on_a_terminal_it_is_a_table(run: Run, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:

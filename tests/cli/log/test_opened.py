@@ -5,11 +5,14 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
+from penstock.cli.log.findings import tidy
 from penstock.storage.disk.header import Header, write_header
+from penstock.storage.disk.layout import DATABASE_FOLDER, MARK_FILE
 from tests.cli.log.conftest import Run
 from tests.cli.log.logs import OpenLog, digest, messages, write
 
@@ -55,7 +58,7 @@ async def test_what_a_killed_server_leaves_can_be_read(
 @pytest.mark.parametrize("command", COMMANDS)
 def test_nothing_there_is_told_in_one_line(run: Run, tmp_path: Path, command: str) -> None:
     missing = tmp_path / "missing"
-    assert run(*words_of(command, missing)) == (1, "", f"error: {missing}: there is nothing\n")
+    assert run(*words_of(command, missing)) == (1, "", f"error: {missing}: no such directory\n")
     assert not missing.exists()
 
 
@@ -89,11 +92,43 @@ def test_a_missing_extra_is_told_in_one_line(
     run: Run, data: Path, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "rocksdict", None)
-    assert run(*words_of(command, data)) == (
-        1,
-        "",
-        "error: penstock log: needs `pip install 'penstock[log]'`\n",
-    )
+    says = "needs the extra `log`: pip install 'penstock[log]', or '.[log]' in a checkout"
+    assert run(*words_of(command, data)) == (1, "", f"error: penstock log: {says}\n")
+
+
+@pytest.mark.parametrize("command", LOOKING)
+def test_a_missing_database_is_told_in_one_line(run: Run, data: Path, command: str) -> None:
+    shutil.rmtree(data / DATABASE_FOLDER)
+    lost = "everything up to offset 9 is lost unless it is put back"
+    says = f"error: {data}: the database folder rocksdb/ is missing; {lost}\n"
+    assert run(*words_of(command, data)) == (1, "", says)
+    (data / MARK_FILE).unlink()
+    says = says.replace("everything up to offset 9", "everything")
+    assert run(*words_of(command, data)) == (1, "", says)
+
+
+def test_what_rocksdb_says_is_about_the_files_of_the_directory(tmp_path: Path) -> None:
+    directory = tmp_path / "my data"
+    for seen in (
+        f"{tempfile.gettempdir()}/penstock-a1b2_c3/links/",
+        f"{tempfile.gettempdir()}/penstock-a1b2_c3/copy.draft.copy/",
+        f"{directory}/rocksdb//",
+        f"{directory}/rocksdb.draft/",
+    ):
+        words = f"Corruption: bad block in {seen}000012.sst offset 7\nand {seen}MANIFEST-000004"
+        assert tidy(words, directory) == (
+            f"Corruption: bad block in {directory}/rocksdb/000012.sst offset 7 "
+            f"and {directory}/rocksdb/MANIFEST-000004"
+        )
+
+
+def test_what_cannot_be_read_is_told_without_temporary_folders(run: Run, data: Path) -> None:
+    current = data / DATABASE_FOLDER / "CURRENT"
+    current.unlink()
+    current.mkdir()  # RocksDB takes this for a failing disk
+    ended = run("info", data)
+    assert ended.code == 1
+    assert str(current) in ended.err and "/links/" not in ended.err and ended.err.count("\n") == 1
 
 
 def test_the_overview_loads_neither_rocksdb_nor_arrow() -> None:
@@ -105,17 +140,24 @@ def test_the_overview_loads_neither_rocksdb_nor_arrow() -> None:
     assert done.stdout == "[]\n"
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_nothing_temporary_stays_behind(data: Path, tmp_path: Path, number: signal.Signals) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_whoever_is_told_to_end_says_what_was_served_and_leaves_nothing_temporary(
+    data: Path, tmp_path: Path, number: signal.Signals
+) -> None:
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     words = [sys.executable, "-m", "penstock", "log", "tail", str(data), "--follow"]
-    with subprocess.Popen(words, env={**os.environ, "TMPDIR": str(scratch)}, stdout=subprocess.PIPE) as tail:
-        assert tail.stdout is not None
-        tail.stdout.readline()
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        words, env={**os.environ, "TMPDIR": str(scratch)}, stdout=pipe, stderr=pipe
+    ) as tail:
+        assert tail.stdout is not None and tail.stderr is not None
+        for _ in range(9):
+            tail.stdout.readline()
         assert list(scratch.iterdir())
         tail.send_signal(number)
-        assert tail.wait(20) == (0 if number is signal.SIGINT else 128 + number)
+        assert tail.wait(20) == 0
+        assert tail.stderr.read().startswith(b"served 9 messages; ")
     assert list(scratch.iterdir()) == []
 
 

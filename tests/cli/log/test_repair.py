@@ -128,11 +128,11 @@ def test_a_damaged_table_costs_what_was_in_it(run: Run, settled: Path) -> None:
     assert ended.code == 0
     lines = ended.out.splitlines()
     assert lines[0] == "damaged: offsets 1 to 6 (6): a sealed batch is missing or cannot be read"
-    assert "lost: offsets 1 to 6 (6)" in lines
+    assert "lost: offsets 1 to 6 (6) cannot be read any more" in lines
     assert "lost: changes of sessions, perhaps" not in lines
     assert lines[-1] == "the directory is in order, but for what is lost"
     assert run("read", settled).offsets == [7, 8, 9]
-    assert run("verify", settled).out.splitlines()[0] == "damaged: offsets 1 to 6 (6): nothing is stored"
+    assert run("verify", settled).out.splitlines()[0] == "known: offsets 1 to 6 (6) were lost earlier"
 
 
 def test_what_is_lost_stays_told_and_is_not_repaired_twice(run: Run, settled: Path) -> None:
@@ -151,7 +151,7 @@ def test_a_batch_that_is_none_is_removed(run: Run, data: Path, value: bytes | No
         change(data, delete=[(LOG, BATCH)])
     else:
         change(data, put={(LOG, BATCH): value})
-    assert "lost: offsets 1 to 6 (6)" in run("repair", data).out.splitlines()
+    assert "lost: offsets 1 to 6 (6) cannot be read any more" in run("repair", data).out.splitlines()
     assert run("read", data).offsets == [7, 8, 9]
     ended = run("read", data, "--topic", "a", "--first", 1)
     assert ended.err.splitlines()[1:] == ["missing: a sequences 1 to 3: damaged"]
@@ -159,7 +159,7 @@ def test_a_batch_that_is_none_is_removed(run: Run, data: Path, value: bytes | No
 
 def test_a_frame_that_is_none_is_removed(run: Run, data: Path) -> None:
     change(data, put={(ROWS, FRAME): b"\xc1"})
-    assert "lost: offsets 7 to 8 (2)" in run("repair", data).out.splitlines()
+    assert "lost: offsets 7 to 8 (2) cannot be read any more" in run("repair", data).out.splitlines()
     assert run("verify", data).out.splitlines()[0] == "damaged: offsets 7 to 8 (2): nothing is stored"
 
 
@@ -167,7 +167,7 @@ def test_a_missing_table_costs_what_was_in_it(run: Run, settled: Path) -> None:
     largest_table(settled).unlink()
     ended = run("repair", settled)
     assert ended.code == 0
-    assert "lost: offsets 1 to 6 (6)" in ended.out.splitlines()
+    assert "lost: offsets 1 to 6 (6) cannot be read any more" in ended.out.splitlines()
     assert "lost: changes of sessions, perhaps" in ended.out.splitlines()
     assert run("read", settled).offsets == [7, 8, 9]
 
@@ -219,6 +219,31 @@ def test_a_server_goes_on_with_what_was_repaired(run: Run, settled: Path) -> Non
         (10, "a", 5, 3),
         (11, "b", 4, 3),
     ]
+
+
+def test_a_missing_database_is_not_replaced_unasked(run: Run, data: Path) -> None:
+    shutil.rmtree(data / DATABASE_FOLDER)
+    before = digest(data)
+    ended = run("repair", data)
+    assert (ended.code, ended.out) == (1, "")
+    assert "everything up to offset 9 is lost unless it is put back; --empty gives it up" in ended.err
+    assert digest(data) == before
+
+
+def test_a_missing_database_is_given_up_if_someone_says_so(run: Run, data: Path) -> None:
+    shutil.rmtree(data / DATABASE_FOLDER)
+    ended = run("repair", data, "--empty")
+    assert ended.code == 0
+    lines = ended.out.splitlines()
+    assert lines[0] == "damaged: the database folder rocksdb/ is missing"
+    assert "lost: offsets 1 to 9 (9) cannot be read any more" in lines
+    assert lines[-1] == "the directory is in order, but for what is lost"
+    write(data, messages("a"))
+    assert run("read", data).offsets == [10]
+
+
+def test_empty_changes_nothing_where_a_database_is(run: Run, data: Path) -> None:
+    assert run("repair", data, "--empty") == (0, "all is well: nothing to repair\n", "")
 
 
 async def test_it_refuses_while_a_server_runs(run: Run, data: Path) -> None:

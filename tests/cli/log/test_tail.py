@@ -45,6 +45,10 @@ def test_an_empty_log_has_no_end(run: Run, tmp_path: Path) -> None:
     assert (ended.code, ended.out) == (0, "")
 
 
+def test_what_is_no_filter_is_wrong_usage(run: Run, data: Path) -> None:
+    assert run("tail", data, "a/#/b").code == 2
+
+
 def test_damage_among_the_last_messages_is_told(run: Run, data: Path) -> None:
     change(data, delete=[(ROWS, offset_key(7))])
     assert run("tail", data, "-n", 1).code == 0

@@ -37,6 +37,7 @@ from penstock.storage.disk.records import (
     encode_frame,
     encode_summary,
 )
+from penstock.storage.disk.survey import EPOCHS
 from penstock.testing import make_run
 from tests.cli.log.conftest import Run
 from tests.cli.log.logs import (
@@ -119,11 +120,41 @@ def test_programs_get_json(run: Run, data: Path) -> None:
         "frames": 1,
         "records": 3,
         "findings": [{"what": "nothing is stored", "first": 7, "last": 8, "remedy": "none"}],
+        "known": [],
     }
 
 
 def test_a_missing_frame_is_found(run: Run, data: Path) -> None:
     change(data, delete=[(ROWS, FRAME)])
+    assert findings(run, data) == ["offsets 7 to 8 (2): nothing is stored"]
+
+
+def test_what_was_given_up_at_an_earlier_start_is_known(run: Run, data: Path) -> None:
+    change(data, delete=[(ROWS, FRAME)])
+    write(data, messages("a"))  # a server has started since
+    well = "read 8 messages, 1 sealed batch, 2 frames, 4 records: all is well\n"
+    assert run("verify", data) == (0, f"known: offsets 7 to 8 (2) were lost earlier\n{well}", "")
+    told = msgspec.json.decode(run("verify", data, "-o", "json").out)
+    assert (told["findings"], told["known"]) == ([], [{"first": 7, "last": 8}])
+    change(data, delete=[(ROWS, offset_key(10))])
+    ended = run("verify", data)
+    assert ended.code == 1
+    assert ended.out.splitlines()[:2] == [
+        "known: offsets 7 to 8 (2) were lost earlier",
+        "damaged: offset 10: nothing is stored",
+    ]
+
+
+def test_beside_other_damage_no_loss_is_taken_for_an_old_one(run: Run, data: Path) -> None:
+    change(data, delete=[(ROWS, FRAME), (TOPICS, BATCH)])
+    write(data, messages("a"))
+    assert findings(run, data)[0] == "offsets 7 to 8 (2): nothing is stored"
+
+
+def test_without_the_record_of_the_last_start_no_loss_is_taken_for_an_old_one(run: Run, data: Path) -> None:
+    change(data, delete=[(ROWS, FRAME)])
+    write(data, messages("a"))
+    change(data, delete=[(STATE, state_key(EPOCHS, "3"))])
     assert findings(run, data) == ["offsets 7 to 8 (2): nothing is stored"]
 
 
@@ -253,21 +284,23 @@ def test_a_damaged_table_is_found(run: Run, settled: Path) -> None:
     found = findings(run, settled)
     assert found[0] == "offsets 1 to 6 (6): a sealed batch is missing or cannot be read"
     assert found[1].startswith("a part of the database cannot be read: log is damaged at ")
-    assert f" in {table.name} " in found[1]
+    assert f" in {table} " in found[1]
 
 
 @pytest.mark.parametrize("number", range(6))
 def test_a_missing_table_is_found(run: Run, settled: Path, number: int) -> None:
     sorted((settled / DATABASE_FOLDER).glob("*.sst"))[-1 - number].unlink()
     found = findings(run, settled)
-    assert re.match(r"the database is damaged \(Corruption: .* \d+\.sst: No such file", found[0])
+    assert re.match(
+        r"the database is damaged \(Corruption: .* /\S+/data/rocksdb/\d+\.sst: No such file", found[0]
+    )
 
 
 def test_a_table_of_another_length_is_found(run: Run, settled: Path) -> None:
     table = largest_table(settled)
     table.write_bytes(table.read_bytes() + b"more")
     [found] = findings(run, settled)
-    assert found.startswith(f"the database is damaged (Corruption: Sst file size mismatch: {table.name}.")
+    assert found.startswith(f"the database is damaged (Corruption: Sst file size mismatch: {table}.")
 
 
 async def test_a_damaged_write_ahead_log_is_found_and_the_rest_is_read(
@@ -284,7 +317,7 @@ async def test_a_damaged_write_ahead_log_is_found_and_the_rest_is_read(
     ended = run("verify", killed)
     assert ended.code == 1
     assert ended.out.startswith("damaged: the database is damaged (Corruption: ")
-    assert "`penstock log repair` puts in order what can be" in ended.out
+    assert "Run `penstock log repair` to put in order what can be saved" in ended.out
     assert digest(killed) == before
     assert run("read", killed).offsets[:9] == list(range(1, 10))
 

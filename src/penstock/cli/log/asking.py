@@ -12,7 +12,7 @@ from penstock.core.cursor import Cursor
 from penstock.core.ports import Gap, Wanted
 from penstock.core.settings import TopicLimits
 from penstock.core.topics import check_filter, check_topic, matches, split_share
-from penstock.errors import InvalidCursor, InvalidFilter
+from penstock.errors import InvalidCursor, InvalidFilter, InvalidTopic
 from penstock.model import Reason
 
 if TYPE_CHECKING:
@@ -30,14 +30,14 @@ def parse_time(text: str | int) -> int:
     """Microseconds since 1970 of a date and time, or of so long ago."""
     if isinstance(text, int):
         return text
-    if ago := _AGO.fullmatch(text):
-        when = datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: float(ago[1])})
-    else:
-        try:
+    try:
+        if ago := _AGO.fullmatch(text):
+            when = datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: float(ago[1])})
+        else:
             when = datetime.fromisoformat(text)
-        except ValueError:
-            example = "2026-01-31T12:00:00Z, or 90s, 30m, 12h, 7d ago"
-            raise typer.BadParameter(f"{text!r} is no time; write {example}") from None
+    except (ValueError, OverflowError):  # so long ago that there were no dates
+        example = "2026-01-31T12:00:00Z, or 90s, 30m, 12h, 7d ago"
+        raise typer.BadParameter(f"{text!r} is no time; write {example}") from None
     return ((when if when.tzinfo else when.replace(tzinfo=UTC)) - _EPOCH) // _MICROSECOND
 
 
@@ -77,11 +77,20 @@ class Request(Struct, frozen=True, kw_only=True):
     limit: int | None = None
 
     def check(self) -> None:
-        """Refuse what does not go together.
+        """Refuse what does not go together, or is no topic, filter or cursor."""
+        self._check_together()
+        self._check_spans()
+        try:
+            if self.topic is not None:
+                check_topic(self.topic, _SETTLED_ELSEWHERE)
+            if self.after is not None:
+                Cursor.decode(self.after)
+            for filter in self.filters:
+                _check_filter(filter)
+        except (InvalidTopic, InvalidFilter, InvalidCursor) as error:
+            raise typer.BadParameter(str(error)) from None
 
-        Raises:
-            InvalidTopic, InvalidFilter: that is what the topic or one of the filters is.
-        """
+    def _check_together(self) -> None:
         sequences = [self.first, self.last]
         places = [self.after, self.from_offset, self.since, self.until]
         if [self.after, self.from_offset].count(None) == 0:
@@ -92,12 +101,12 @@ class Request(Struct, frozen=True, kw_only=True):
             raise typer.BadParameter("--first and --last are sequences of a --topic")
         if sequences.count(None) < 2 and places.count(None) < 4:
             raise typer.BadParameter("--first and --last do not go with offsets, cursors and times")
-        if self.topic is not None:
-            check_topic(self.topic, _SETTLED_ELSEWHERE)
-        for filter in self.filters:
-            check_filter(filter, _SETTLED_ELSEWHERE)
-            if split_share(filter)[0] is not None:
-                raise InvalidFilter(f"{filter}: a log is not shared; leave out the group")
+
+    def _check_spans(self) -> None:
+        if self.first is not None and self.last is not None and self.first > self.last:
+            raise typer.BadParameter("--first is after --last")
+        if self.since is not None and self.until is not None and self.since > self.until:
+            raise typer.BadParameter("--since is after --until")
 
     @property
     def wanted(self) -> Wanted | None:
@@ -105,6 +114,12 @@ class Request(Struct, frozen=True, kw_only=True):
         if self.topic is not None:
             return self.topic.__eq__
         return (lambda topic: any(matches(each, topic) for each in self.filters)) if self.filters else None
+
+
+def _check_filter(filter: str) -> None:
+    check_filter(filter, _SETTLED_ELSEWHERE)
+    if split_share(filter)[0] is not None:
+        raise InvalidFilter(f"{filter}: a log is not shared; leave out the group")
 
 
 class Stretch(Struct, frozen=True):

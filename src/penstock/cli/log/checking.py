@@ -93,7 +93,7 @@ class Check:
         return self._store.scan_around(family, on_damage=partial(self._note, family))
 
     def _note(self, family: str, error: DamagedData, _place: bytes | None) -> None:
-        what = f"a part of the database cannot be read: {tidy(str(error))}"
+        what = f"a part of the database cannot be read: {tidy(str(error), self._store.path)}"
         self._unreadable.append(Finding(what, Remedy.REBUILD, None, None, family, error.key))
 
     def _check_index(self) -> Iterator[Finding]:

@@ -22,6 +22,7 @@ from penstock.cli.log.asking import (
 from penstock.cli.log.bars import bar
 from penstock.cli.log.endings import end
 from penstock.cli.log.opened import Directory, opened
+from penstock.errors import InvalidConfig
 
 
 def export(
@@ -62,6 +63,8 @@ def export(
 
         if file.suffix not in KINDS:
             raise typer.BadParameter(f"the name of the file has to end with one of {', '.join(KINDS)}")
+        if not file.parent.is_dir():
+            raise InvalidConfig(f"{file.parent}: no such directory")
         serving = Serving(snapshot, request)
         total = serving.until - serving.after
         with (

@@ -140,7 +140,7 @@ def _count_sealed(snapshot: Snapshot) -> int:
 
 def _notes(snapshot: Snapshot) -> Iterator[str]:
     if snapshot.opening.salvage is not None:
-        words = tidy(snapshot.opening.salvage.words)
+        words = tidy(snapshot.opening.salvage.words, snapshot.store.path)
         yield f"the database is damaged ({words}); this is what can be read of it"
     if snapshot.is_state_behind:
         yield "changes of sessions are lost"

@@ -1,11 +1,13 @@
 """What can be wrong in a data directory, and what would put it in order."""
 
 import re
+import tempfile
 from enum import StrEnum
+from pathlib import Path
 
 from msgspec import Struct
 
-_FOLDER = re.compile(r"/\S+/(?=\w+[-.]\w+)")
+from penstock.storage.disk.layout import DATABASE_FOLDER
 
 
 class Remedy(StrEnum):
@@ -43,13 +45,21 @@ class Finding(Struct, frozen=True):
     @property
     def text(self) -> str:
         """All of it in one line."""
+        return self.what if self.first is None else f"{self.offsets}: {self.what}"
+
+    @property
+    def offsets(self) -> str:
+        """Which offsets it is about."""
         if self.first is None:
-            return self.what
+            return ""
         if self.last is None or self.first == self.last:
-            return f"offset {self.first}: {self.what}"
-        return f"offsets {self.first} to {self.last} ({self.last - self.first + 1:,}): {self.what}"
+            return f"offset {self.first}"
+        return f"offsets {self.first} to {self.last} ({self.last - self.first + 1:,})"
 
 
-def tidy(words: str) -> str:
-    """What RocksDB says, in one line and without the folder, which may be that of a copy."""
-    return " ".join(_FOLDER.sub("", words).split())
+def tidy(words: str, directory: Path) -> str:
+    """What RocksDB says, in one line, and about the files of the data directory: it may have seen a copy."""
+    database = str(directory / DATABASE_FOLDER)
+    scratch = re.escape(str(Path(tempfile.gettempdir()).absolute())) + r"/+penstock-[^/]+/[a-z]+"
+    seen = re.compile(rf"(?:{scratch}|{re.escape(database)})(?:\.draft)?(?:\.copy)?(?=/)/+")
+    return " ".join(seen.sub(lambda _: f"{database}/", words).split())

@@ -49,8 +49,9 @@ def _facts(figures: "Figures") -> Iterator[tuple[str, str]]:
     yield "directory", f"{figures.path} ({'a server runs on it' if figures.is_served else 'no server'})"
     yield "log", f"{figures.log_id}, format {figures.format}"
     yield from _size(figures)
-    epochs = [f"{epoch.number} from offset {epoch.first}" for epoch in figures.epochs[-EPOCHS_SHOWN:]]
-    yield "last epochs", ", ".join(epochs) or "not known"
+    epochs = [f"epoch {epoch.number} from offset {epoch.first}" for epoch in figures.epochs[-EPOCHS_SHOWN:]]
+    starts = f"{', '.join(epochs)} (each start of the server begins an epoch)"
+    yield "last starts", starts if epochs else "not known"
     yield from _readers(figures)
     for gap in figures.damage:
         yield "missing", f"{offsets_of(gap)}: {gap.reason}"
@@ -62,11 +63,13 @@ def _facts(figures: "Figures") -> Iterator[tuple[str, str]]:
 
 def _size(figures: "Figures") -> Iterator[tuple[str, str]]:
     is_empty = figures.first_offset > figures.last_offset
-    yield "offsets", "none" if is_empty else f"{figures.first_offset} to {figures.last_offset}"
+    offsets = f"{figures.first_offset} to {figures.last_offset} (the server's own publishes take offsets too)"
+    yield "offsets", "none" if is_empty else offsets
     if figures.first_published_at and figures.last_published_at:
         yield "published", f"{_time(figures.first_published_at)} to {_time(figures.last_published_at)}"
     yield "messages", f"{figures.messages:,}"
-    yield "bytes", f"{figures.bytes:,}, {figures.disk_bytes:,} on disk"
+    stored, on_disk = amount_of(figures.bytes), amount_of(figures.disk_bytes)
+    yield "size", f"{stored} stored (counts for log.retention_bytes), {on_disk} on disk"
     yield "sealed batches", f"{figures.sealed_batches:,}"
     frames = counted(figures.unsealed_frames, "frame")
     yield "not sealed", f"{counted(figures.unsealed_messages, 'message')} in {frames}"
@@ -82,6 +85,14 @@ def _readers(figures: "Figures") -> Iterator[tuple[str, str]]:
     for hold in figures.holds:
         name, owner = one_line(hold.name.encode()), one_line(hold.owner.encode())
         yield f"hold {name}", f"after offset {hold.offset}, of {owner}, lapses at {_time(hold.lapses_at)}"
+
+
+def amount_of(size: int) -> str:
+    """A size as people say it."""
+    for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if size >= 1 << power:
+            return f"{size / (1 << power):,.1f} {unit}"
+    return f"{size} bytes"
 
 
 def _time(when: datetime) -> str:

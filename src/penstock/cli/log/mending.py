@@ -17,6 +17,7 @@ from penstock.cli.log.bars import bar
 from penstock.cli.log.batch_checks import extents_in, is_summary_of, open_batch, places_in
 from penstock.cli.log.checking import Check, check_files
 from penstock.cli.log.findings import Finding, Remedy, tidy
+from penstock.cli.log.opened import describe_missing, lacks_database
 from penstock.cli.log.snapshot import find_node_id
 from penstock.core.ports import Gap
 from penstock.errors import InvalidConfig
@@ -62,11 +63,14 @@ class Mended(Struct, frozen=True):
     """Where everything is as it was before."""
 
 
-def mend(path: Path, *, keeps_copy: bool) -> Mended:
+def mend(path: Path, *, keeps_copy: bool, may_empty: bool = False) -> Mended:
     """Put a data directory in order.
 
+    Args:
+        may_empty: if the database is missing, begin with an empty one.
+
     Raises:
-        InvalidConfig: it is none, or a server runs on it.
+        InvalidConfig: it is none, or a server runs on it, or its database is missing.
         StorageUnavailable: there is no room for what has to be written, or the disk fails.
     """
     if read_header(path) is None and not (path / DATABASE_FOLDER).is_dir():
@@ -74,6 +78,10 @@ def mend(path: Path, *, keeps_copy: bool) -> Mended:
     if is_served(path):
         raise InvalidConfig(f"{path} is in use by another process: stop the server first")
     findings = list(check_files(path))
+    if lacks_database(path):
+        if not may_empty:
+            raise InvalidConfig(f"{path}: {describe_missing(path)}; --empty gives it up")
+        findings.append(Finding(f"the database folder {DATABASE_FOLDER}/ is missing", Remedy.REBUILD))
     copy = _copy(path) if keeps_copy else None
     try:
         store, opening = open_store(path)
@@ -104,7 +112,7 @@ class Mending:
         """The database had to be replaced when it was opened."""
         if salvage is not None:
             self.asides.append(salvage.aside)
-            what = f"the database was damaged ({tidy(salvage.words)})"
+            what = f"the database was damaged ({tidy(salvage.words, self._store.path)})"
             self._findings.append(Finding(what, Remedy.REBUILD))
 
     def run(self, copy: Path | None) -> Mended:

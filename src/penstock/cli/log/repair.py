@@ -17,15 +17,19 @@ def repair(
     copy: Annotated[
         bool, typer.Option("--copy/--no-copy", help="Whether to keep everything as it was in a copy.")
     ] = True,
+    empty: Annotated[
+        bool, typer.Option("--empty", help="If the database is missing: begin with an empty one.")
+    ] = False,
 ) -> None:
     """Keep what can be read, make anew what is stored about it, and say what is lost.
 
-    The server has to be stopped. A directory that is in order is left as it is.
+    The server has to be stopped. A directory that is in order is left as it is. Ends with 0 when what is left
+    is in order, whatever is lost, and with 1 when it could not do its work.
     """
     with spoken(directory):
         from penstock.cli.log.mending import mend  # noqa: PLC0415 - RocksDB and Arrow take a while
 
-        _print(mend(directory, keeps_copy=copy))
+        _print(mend(directory, keeps_copy=copy, may_empty=empty))
 
 
 def _print(mended: "Mended") -> None:
@@ -35,7 +39,7 @@ def _print(mended: "Mended") -> None:
     for finding in mended.findings:
         print(f"damaged: {finding.text}")
     for gap in mended.lost:
-        print(f"lost: {offsets_of(gap)}")
+        print(f"lost: {offsets_of(gap)} cannot be read any more")
     if mended.is_state_doubtful:
         print("lost: changes of sessions, perhaps")
     if mended.sealed:

@@ -90,6 +90,11 @@ class Snapshot:
         following = [first for number, first in self.epochs.items() if number > epoch]
         return min(following) - 1 if following and epoch in self.epochs else None
 
+    def was_lost_earlier(self, gap: Gap) -> bool:
+        """Whether the server had gone past a gap already when it last started."""
+        began = self.epochs.get(self.epoch)
+        return began is not None and gap.last < began
+
     def cursor(self, offset: int) -> Cursor:
         """The cursor of an offset."""
         return Cursor((Position(self.log_id, self.epoch, offset),))

@@ -2,7 +2,8 @@
 
 import sys
 import time
-from contextlib import nullcontext, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from sys import maxsize
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +13,7 @@ from penstock.cli.connection import Output, OutputOption
 from penstock.cli.log.asking import Request
 from penstock.cli.log.endings import end
 from penstock.cli.log.lines import Lines, lines_for
-from penstock.cli.log.opened import Directory, opened
+from penstock.cli.log.opened import Directory, opened, told_to_end
 
 if TYPE_CHECKING:
     from penstock.cli.log.serving import Serving
@@ -30,7 +31,10 @@ def tail(
     *,
     count: Annotated[int, typer.Option("--count", "-n", min=0, help="How many to begin with.")] = 10,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on with what is committed from now on, until Ctrl-C.")
+        bool,
+        typer.Option(
+            "--follow", "-f", help="Go on with what is committed from now on, until Ctrl-C or SIGTERM."
+        ),
     ] = False,
     output: OutputOption = Output.TEXT,
 ) -> None:
@@ -45,11 +49,18 @@ def tail(
 
         begin = Request(filters=request.filters, from_offset=_find_last(snapshot, request, count) + 1)
         serving, lines = Serving(snapshot, begin), lines_for(output)
-        with suppress(KeyboardInterrupt) if follow else nullcontext():
+        with _until_told_to_end() if follow else nullcontext():
             _write(serving, lines)
             if follow:
                 _follow(snapshot, serving, lines)
         end(serving.statement(), output)
+
+
+@contextmanager
+def _until_told_to_end() -> Iterator[None]:
+    """Go on until Ctrl-C, SIGTERM or SIGHUP, all of which are the way to end this."""
+    with suppress(KeyboardInterrupt), told_to_end(lambda _: KeyboardInterrupt()):
+        yield
 
 
 def _find_last(snapshot: "Snapshot", request: Request, count: int) -> int:

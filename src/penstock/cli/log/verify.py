@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 def verify(directory: Directory, *, output: OutputOption = Output.TEXT) -> None:
     """Read everything, check every checksum and whether all that is stored agrees.
 
-    Ends with 1 when something is damaged.
+    Ends with 1 when something is damaged. What the server had given up already when it last started is told,
+    and is no reason to do so.
     """
     with opened(directory) as snapshot:
         check, findings = _check(snapshot)
@@ -28,10 +29,12 @@ def verify(directory: Directory, *, output: OutputOption = Output.TEXT) -> None:
             snapshot.look()
             check, again = _check(snapshot)
             findings = [each for each in again if each in findings]
+        known = _known_among(findings, snapshot)
+        findings = [each for each in findings if each not in known]
         if output is Output.JSON:
-            print(_as_json(check, findings))
+            print(_as_json(check, findings, known))
         else:
-            _print(check, findings)
+            _print(check, findings, known)
         if findings:
             raise typer.Exit(1)
 
@@ -46,18 +49,27 @@ def _check(snapshot: "Snapshot") -> tuple["Check", list[Finding]]:
     return check, [*check_files(snapshot.store.path), *_look_at_opening(snapshot), *inside]
 
 
+def _known_among(findings: list[Finding], snapshot: "Snapshot") -> list[Finding]:
+    """Losses from before the last start, unless something else is wrong that may be why they show."""
+    if any(each.can_be_mended and each.remedy is not Remedy.REWRITE for each in findings):
+        return []
+    earlier = {(gap.first, gap.last) for gap in snapshot.damage if snapshot.was_lost_earlier(gap)}
+    return [each for each in findings if (each.first, each.last) in earlier]
+
+
 def _look_at_opening(snapshot: "Snapshot") -> Iterator[Finding]:
     salvage = snapshot.opening.salvage
     if salvage is not None:
-        what = (
-            f"the database is damaged ({tidy(salvage.words)}); what follows is about what can be read of it"
-        )
+        words = tidy(salvage.words, snapshot.store.path)
+        what = f"the database is damaged ({words}); what follows is about what can be read of it"
         yield Finding(what, Remedy.REBUILD)
     if snapshot.is_state_behind:
         yield Finding("changes of sessions are lost", Remedy.NONE)
 
 
-def _print(check: "Check", findings: list[Finding]) -> None:
+def _print(check: "Check", findings: list[Finding], known: list[Finding]) -> None:
+    for finding in known:
+        print(f"known: {finding.offsets} {'was' if finding.first == finding.last else 'were'} lost earlier")
     for finding in findings:
         print(f"damaged: {finding.text}")
     looked_at = [
@@ -68,10 +80,10 @@ def _print(check: "Check", findings: list[Finding]) -> None:
     ]
     print(f"read {', '.join(looked_at)}: {counted(len(findings), 'finding') if findings else 'all is well'}")
     if any(finding.can_be_mended for finding in findings):
-        print("`penstock log repair` puts in order what can be")
+        print("Run `penstock log repair` to put in order what can be saved")
 
 
-def _as_json(check: "Check", findings: list[Finding]) -> str:
+def _as_json(check: "Check", findings: list[Finding], known: list[Finding]) -> str:
     content = {
         "messages": check.messages,
         "batches": check.batches,
@@ -81,5 +93,6 @@ def _as_json(check: "Check", findings: list[Finding]) -> str:
             {"what": each.what, "first": each.first, "last": each.last, "remedy": each.remedy}
             for each in findings
         ],
+        "known": [{"first": each.first, "last": each.last} for each in known],
     }
     return msgspec.json.encode(content).decode()
