@@ -246,6 +246,19 @@ def test_the_moves_of_a_reader_that_has_none_to_add_do_not_stay_for_ever(stage: 
 
 
 @pytest.mark.usefixtures("_few_moves")
+def test_no_window_is_written_of_a_session_that_is_prolonged_no_more(stage: Stage, disk: Disk) -> None:
+    connect(stage).drop()
+    connect(stage, "busy")
+    publish(stage, b"x")
+    stage.client("r", clean=False, expiry=LASTING)
+    stage.settle()
+    stage.client("r", clean=False, expiry=0.0)
+    for _ in range(6):
+        publish(stage, b"x")
+    assert set(records(disk, WINDOWS)) == {"busy"}
+
+
+@pytest.mark.usefixtures("_few_moves")
 def test_moves_are_numbered_on_even_if_a_window_was_written_for_all_of_them(disk: Disk) -> None:
     for start in range(6):
         stage = Stage(disk=disk)

@@ -18,7 +18,7 @@ from penstock.cli.bench.load import LoadGenerator, build_generator
 from penstock.cli.bench.machine import describe_machine
 from penstock.cli.bench.measurement import Measurement
 from penstock.cli.bench.peers import PENSTOCK, choose_peers
-from penstock.cli.bench.problems import BenchError
+from penstock.cli.bench.problems import BenchError, WrongOption
 from penstock.cli.bench.report import Result, make_rows
 from penstock.cli.bench.rounds import Measurements, raise_file_limit, run_rounds, run_trials
 from penstock.cli.bench.scenarios import PEERS, SAVING, STORED, Scenario, choose
@@ -51,7 +51,7 @@ def run(plan: Plan) -> bool:
     """Measure, write and print; True when every run counted."""
     if not sys.platform.startswith("linux"):
         raise BenchError("the bench pins processes and reads /proc: it runs on Linux only")
-    scenarios = choose(plan.scenarios)
+    scenarios = _possible(choose(plan.scenarios), plan)
     if any(scenario.contest is not PEERS for scenario in scenarios):
         _require_extra()
     out = plan.out or _default_out()
@@ -67,6 +67,14 @@ def run(plan: Plan) -> bool:
     else:
         print_result(result, Console())
     return result.failed_runs == 0
+
+
+def _possible(scenarios: list[Scenario], plan: Plan) -> list[Scenario]:
+    """Those that can be done: without Penstock there is no log to look at."""
+    possible = [each for each in scenarios if plan.with_penstock or each.contest is not STORED]
+    if not possible:
+        raise WrongOption("these scenarios are about Penstock alone; leave out --no-penstock")
+    return possible
 
 
 def _require_extra() -> None:

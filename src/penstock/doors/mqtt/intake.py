@@ -149,8 +149,8 @@ class Intake:
         """The oldest answers may leave, or have to be taken back."""
         _, acks = self._acks.popleft()
         if failure is not None:
-            acks = [self._take_back(ack) for ack in acks]
-            if self._connection.version is Version.V311:  # it has no word for this
+            kept, acks = acks, [self._take_back(ack) for ack in acks]
+            if acks != kept and self._connection.version is Version.V311:  # it has no word for this
                 self._connection.end(ReasonCode.QUOTA_EXCEEDED, str(failure))
         self._ready += acks
         self.settle()
@@ -160,7 +160,8 @@ class Intake:
         if len(ack) > SHORT_ACK and ack[SHORT_ACK:] != UNHEARD:
             return ack  # it was refused before
         if ack[0] == PUBREC[0]:
-            self._connection.door.broker.let_go(self._session, int.from_bytes(ack[2:4], "big"))
+            if int.from_bytes(ack[2:4], "big") in (self._session.received or ()):
+                return ack  # it came again, and was stored before: core forgets the numbers of what was not
             self._unanswered += 1
         return bytes((ack[0], 3)) + ack[2:4] + NOT_STORED
 

@@ -1,0 +1,91 @@
+"""The command with scenarios that need a disk: what is written where, and what is left."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from penstock.cli.bench import bench, command
+from penstock.cli.bench.machine import describe_machine
+from penstock.cli.bench.meter import Meter
+from penstock.cli.bench.report import Result
+from penstock.cli.bench.targets import accepts, free_port
+from penstock.errors import InvalidConfig
+
+
+def invoke(*arguments: str) -> tuple[int, str, str]:
+    app = typer.Typer()
+    app.command()(bench)
+    done = CliRunner().invoke(app, list(arguments))
+    return done.exit_code, done.stdout, done.stderr
+
+
+def test_trials_run_without_any_broker_and_leave_nothing_but_their_results(tmp_path: Path) -> None:
+    pytest.importorskip("rocksdict")
+    out = tmp_path / "figures" / "raw.json"
+    brief = ("--repeat", "2", "--scale", "0.001", "--peers", "none")
+    status, output, said = invoke("--scenario", "log_read", *brief, "--out", str(out), "-o", "json")
+    assert status == 0, said
+    result = msgspec.json.decode(output, type=Result)
+    assert [run.size for run in result.runs["log_read"]["penstock"]] == [
+        "1,000 sealed messages and 200 others"
+    ] * 2
+    assert result.machine.file_system
+    assert list(out.parent.iterdir()) == [out]
+
+
+def test_scenarios_about_the_log_need_penstock() -> None:
+    status, _, said = invoke("--scenario", "log_read,restart", "--no-penstock")
+    assert status == 2
+    assert "--no-penstock" in said
+
+
+def test_scenarios_with_a_data_directory_say_what_has_to_be_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def miss(wanted_by: str) -> None:
+        raise InvalidConfig(f"{wanted_by}: needs more")
+
+    monkeypatch.setattr(command, "require_extra", miss)
+    status, _, said = invoke("--scenario", "durable", "--out", str(tmp_path / "raw.json"))
+    assert status == 1
+    assert "scenarios with a data directory: needs more" in said
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("scale", ["0", "1.5"])
+def test_scale_is_a_share(scale: str) -> None:
+    status, _, said = invoke("--scenario", "log_read", "--scale", scale)
+    assert status == 2
+    assert "--scale" in said
+
+
+def test_file_system_is_that_of_the_folder() -> None:
+    assert describe_machine(Path("/proc/self")).file_system == "proc"
+
+
+LISTENER = """
+import socket, subprocess, sys
+server = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+subprocess.run([sys.executable, "-c", "import time\\nwhile time.process_time() < 0.3: pass\\ntime.sleep(60)"])
+"""
+
+
+def test_meter_counts_what_the_listener_has_started() -> None:
+    port = free_port()
+    with subprocess.Popen([sys.executable, "-c", LISTENER, str(port)], start_new_session=True) as listener:
+        try:
+            while not accepts("127.0.0.1", port):
+                time.sleep(0.01)
+            meter, deadline = Meter(port), time.monotonic() + 20
+            before = meter.read().cpu_s
+            while meter.read().cpu_s < before + 0.25 and time.monotonic() < deadline:
+                time.sleep(0.02)
+            assert meter.read().cpu_s >= before + 0.25
+        finally:
+            subprocess.run(["kill", "--", f"-{listener.pid}"], check=True)
