@@ -119,7 +119,7 @@ class TopicRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     filter: str
     """The topics this rule is for."""
     batch_size: Count | None = None
-    """Messages that are gathered before they are passed on."""
+    """Messages that are gathered before they are passed on; with a data directory only those at QoS 0."""
     batch_timeout_ms: Milliseconds | None = None
     """Longest that messages are gathered."""
     ring_messages: CountOrZero | None = None

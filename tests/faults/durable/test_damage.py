@@ -3,7 +3,8 @@
 import asyncio
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
 
@@ -88,18 +89,27 @@ def original(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 
 async def write_everything(home: Home, *, is_sealed: bool) -> None:
-    peers = Peers(home.port)
-    absent = await come(peers)
-    assert await absent.subscribe(f"load/{NAME}/0", qos=1) == (1,)
-    await absent.leave()
-    keeper = await peers.connect()
-    for topic, value in KEPT.items():
-        await keeper.publish(topic, value, retain=True)
+    async with clients_of(home) as peers:
+        absent = await come(peers)
+        assert await absent.subscribe(f"load/{NAME}/0", qos=1) == (1,)
+        await absent.leave()
+        keeper = await peers.connect()
+        for topic, value in KEPT.items():
+            await keeper.publish(topic, value, retain=True)
     await Publisher(home, NAME, Version.V5, 1, window=1_000, count=MESSAGES).run()
-    await peers.close()
     async with asyncio.timeout(PATIENCE_S):
         while is_sealed and not await home.has_sealed():
             await asyncio.sleep(0.05)
+
+
+@asynccontextmanager
+async def clients_of(home: Home) -> AsyncIterator[Peers]:
+    """Clients of the server that runs now."""
+    peers = Peers(home.port)
+    try:
+        yield peers
+    finally:
+        await peers.close()
 
 
 async def come(peers: Peers) -> Peer:
@@ -137,9 +147,9 @@ class Findings:
         return is_known and self.numbers == list(OWED) and self.values == KEPT
 
 
-async def look(home: Home) -> Findings:
+async def look(peers: Peers) -> Findings:
     """Ask for everything, and check that nothing comes that was never there."""
-    peers, findings = Peers(home.port), Findings()
+    findings = Findings()
     absent = await come(peers)
     findings.has_session = absent.connack.session_present
     publisher = await peers.connect()
@@ -162,32 +172,30 @@ async def look(home: Home) -> Findings:
         assert isinstance(packet, Publish)
         assert packet.payload == KEPT[packet.topic]
         findings.values[packet.topic] = packet.payload
-    await peers.close()
     return findings
 
 
 async def goes_on(home: Home) -> None:
     """Whatever was there before, what comes now is kept."""
-    peers = Peers(home.port)
-    subscriber = await peers.connect("later", clean=False, expiry=FOR_EVER)
-    await subscriber.subscribe("later", qos=1)
-    await subscriber.leave()
-    publisher = await peers.connect()
-    assert await publisher.publish("later", b"kept") == 0
-    await peers.close()
+    async with clients_of(home) as peers:
+        subscriber = await peers.connect("later", clean=False, expiry=FOR_EVER)
+        await subscriber.subscribe("later", qos=1)
+        await subscriber.leave()
+        publisher = await peers.connect()
+        assert await publisher.publish("later", b"kept") == 0
     await home.killed_and_back()
-    peers = Peers(home.port)
-    subscriber = await peers.connect("later", clean=False, expiry=FOR_EVER)
-    assert subscriber.connack.session_present
-    assert (await subscriber.receive(Publish)).payload == b"kept"
-    await peers.close()
+    async with clients_of(home) as peers:
+        subscriber = await peers.connect("later", clean=False, expiry=FOR_EVER)
+        assert subscriber.connack.session_present
+        assert (await subscriber.receive(Publish)).payload == b"kept"
 
 
 async def check(home: Home, what: str) -> None:
     """It starts, tells what is gone, serves the rest, and goes on."""
     try:
         await home.open()
-        findings = await look(home)
+        async with clients_of(home) as peers:
+            findings = await look(peers)
         print(f"  {len(findings.numbers)} of {len(OWED)}, {len(findings.values)} of {len(KEPT)}")
         assert findings.is_complete or TOLD.search(home.logged), what
         await goes_on(home)
@@ -219,12 +227,14 @@ async def test_journal_with_missing_bytes_does_not_stop_a_start(
 
 
 @pytest.mark.parametrize("original", ["stopped"], indirect=True)
-async def test_sessions_that_come_after_damage_to_others_are_kept(
-    original: Home, tmp_path: Path, dice: Random
+@pytest.mark.parametrize("word", [b"sessions\0absent", b"correlation_id"], ids=["sessions", "batches"])
+async def test_damage_to_what_is_in_tables_is_told_and_goes_no_further(
+    original: Home, tmp_path: Path, dice: Random, word: bytes
 ) -> None:
+    """A table of sessions, or one of sealed batches, which have the names of their columns in them."""
     home = original.copy_to(tmp_path / "trial")
-    tables = [file for file in home.data.rglob("*.sst") if b"sessions\0absent" in file.read_bytes()]
+    tables = [file for file in home.data.rglob("*.sst") if word in file.read_bytes()]
     assert tables
     for file in tables:
         damage(home, file, blank_first, dice)
-    await check(home, "sessions")
+    await check(home, str(word))

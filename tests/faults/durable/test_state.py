@@ -275,6 +275,6 @@ async def test_kills_while_the_log_is_sealed_lose_nothing(
     home = make_home()
     await home.open()
     load = Load(home, version, 1, window=300, pace_s=0)
-    await load.run([kill_with(dice)] * 2 * scale, dice, least=8_000, most=12_000)
+    await load.run([kill_with(dice)] * 2 * scale, dice, least=5_000, most=8_000)
     assert await home.has_sealed()
     home.was_well()

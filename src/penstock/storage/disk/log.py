@@ -20,6 +20,8 @@ from penstock.errors import StorageUnavailable
 from penstock.model import Reason, Run
 from penstock.storage.disk.commits import Commits, Durability
 from penstock.storage.disk.holds import HOLDS, HoldRecord, Holds
+from penstock.storage.disk.index import Piece
+from penstock.storage.disk.layout import STATE
 from penstock.storage.disk.lifetimes import Lifetimes
 from penstock.storage.disk.mark import Mark
 from penstock.storage.disk.opening import open_store
@@ -27,6 +29,7 @@ from penstock.storage.disk.reading import Reader
 from penstock.storage.disk.retention import Retention
 from penstock.storage.disk.sealing import Sealer
 from penstock.storage.disk.state import DiskStateStore
+from penstock.storage.disk.store import DamagedData, Store
 from penstock.storage.disk.survey import EPOCHS, Survey, survey
 
 log = structlog.get_logger("penstock.log")
@@ -66,6 +69,7 @@ class DiskLog:
         self._loop = loop
         self._clock = clock
         self._store, opening = open_store(path)
+        _mend_state(self._store)
         self._mark = Mark.open(path)
         found = survey(self._store, self._mark.value)
         self.log_id = self._store.log_id
@@ -98,6 +102,7 @@ class DiskLog:
         self._noted = found.last_offset  # up to here it is known how the clocks were
         self._epochs = self._begin_epoch(found)
         self._reader = Reader(self._store, self._index, node_id)
+        self._reader.on_damage = self._on_damage
         self._readers = ThreadPoolExecutor(READERS, "reader")
         self._upkeep = ThreadPoolExecutor(1, "upkeep")
         self.holds = Holds(self.state, clock, self._index, settings.max_holds)
@@ -275,5 +280,21 @@ class DiskLog:
         self._mark.close()
         self._store.close()
 
+    def _on_damage(self, piece: Piece) -> None:
+        log.error("a part of the log is lost", first=piece.first, last=piece.last, reason=str(Reason.DAMAGED))
+
     def _on_seal_error(self, error: Exception) -> None:
         log.warning("not sealed", reason=str(error))
+
+
+def _mend_state(store: Store) -> None:
+    """Take damaged records of sessions out of the way: what is put over them later has to be found again."""
+    try:
+        for _ in store.scan_keys(STATE):
+            pass
+    except DamagedData as error:
+        log.error("records of sessions are damaged", reason=str(error))
+        try:
+            store.rebuild()
+        except StorageUnavailable as failure:  # it is served as it is
+            log.error("the damaged database could not be replaced", reason=str(failure))

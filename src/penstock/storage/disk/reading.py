@@ -75,6 +75,8 @@ class Reader:
         self._node_id = node_id
         self._work_bytes = work_bytes
         self._recent = Recent(recent_bytes)
+        self._told: set[int] = set()  # where unreadable pieces begin that were told of
+        self.on_damage: Callable[[Piece], None] = lambda piece: None  # called from any thread
 
     # Runs
 
@@ -312,6 +314,9 @@ class Reader:
 
     def _miss(self, walk: Walk, piece: Piece, asked: Asked | None) -> None:
         """A piece cannot be read. That is no loss if it has nothing that is asked for."""
+        if piece.first not in self._told:
+            self._told.add(piece.first)
+            self.on_damage(piece)
         extents = None if asked is None else self._extents(piece)
         if asked is None or extents is None or any(asked[topic] for topic in extents):
             walk.miss(piece)

@@ -19,6 +19,7 @@ from penstock.storage.disk.around import next_readable
 from penstock.storage.disk.database import Database, Recovery, repair
 from penstock.storage.disk.failures import DamagedData, StorageFull, is_damage, unavailable
 from penstock.storage.disk.header import sync_folder
+from penstock.storage.disk.journal import cut_broken, find_broken
 from penstock.storage.disk.layout import DATABASE_FOLDER, FAMILIES
 
 _DRAFT = ".draft"
@@ -59,12 +60,16 @@ def open_database(folder: Path, log_id: str, *, is_strict: bool = True) -> tuple
         StorageUnavailable: the disk is full, or it fails.
     """
     _tidy(folder)
-    try:
-        return Database(folder, log_id, may_create=not _has_data(folder), is_strict=is_strict), None
-    except Exception as error:
-        words = str(error)
-    if not is_damage(words):
-        raise unavailable(words)
+    broken = find_broken(folder)
+    if not broken:
+        try:
+            return Database(folder, log_id, may_create=not _has_data(folder), is_strict=is_strict), None
+        except Exception as error:
+            words = str(error)
+        if not is_damage(words):
+            raise unavailable(words)
+    else:
+        words = ", ".join(f"{path.name} does not hang together at {place}" for path, place in broken.items())
     salvage = _salvage(folder, log_id, words)
     return Database(folder, log_id, may_create=False), salvage
 
@@ -109,6 +114,7 @@ def _salvage(folder: Path, log_id: str, words: str) -> Salvage:
     for way, attempt in _WAYS:
         try:
             copy_files(folder, draft)
+            cut_broken(draft)
             attempt(draft, log_id)
         except Exception as error:
             refusal = unavailable(str(error))
