@@ -1,5 +1,6 @@
 """What the tests of all commands share."""
 
+import logging
 from collections.abc import Iterator
 
 import pytest
@@ -7,7 +8,11 @@ import structlog
 
 
 @pytest.fixture(autouse=True)
-def untold_logs() -> Iterator[None]:
+def logs_put_back() -> Iterator[None]:
     """A command that sets the program's log up does so for its own test alone."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
     yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
     structlog.reset_defaults()

@@ -1,23 +1,12 @@
 """The program's own log: one line per event, whatever happens."""
 
 import logging
-from collections.abc import Iterator
 
 import msgspec
 import pytest
 import structlog
 
 from penstock.cli.logs import configure
-
-
-@pytest.fixture(autouse=True)
-def logs_put_back() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    structlog.reset_defaults()
 
 
 def divide() -> None:

@@ -39,10 +39,10 @@ def test_missing_and_added_bytes_are_found_and_cut_off(journal: Path, seed: int)
     dice, data = Random(seed), journal.read_bytes()
     place = dice.randrange(len(data) // 2)
     count = dice.randrange(1, 100)
-    harmed = (
-        data[:place] + (dice.randbytes(count) if seed % 2 else b"") + data[place + count * (seed % 2 == 0) :]
-    )
-    journal.write_bytes(harmed)
+    if seed % 2:
+        journal.write_bytes(data[:place] + dice.randbytes(count) + data[place:])
+    else:
+        journal.write_bytes(data[:place] + data[place + count :])
     found = find_broken(journal.parent)
     assert found.keys() == {journal}
     cut_broken(journal.parent)
