@@ -18,6 +18,7 @@ from penstock.storage.disk.log import DiskLog
 from penstock.storage.disk.store import StorageFull, Store
 from penstock.storage.disk.worker import Order, Sealed, Worker, seal
 from penstock.testing import ManualClock, make_run, payloads_of
+from tests.storage.disk.damage import flip_byte, table_of
 
 HOUR = 3_600.0
 
@@ -506,6 +507,45 @@ async def test_a_log_that_lost_everything_starts_and_says_so(home: Home) -> None
     await home.publish("a", b"4")
     span = await home.log.read(0, 1_000)
     assert ([run.offset for run in span.runs], span.gaps) == ([4], gaps_of((1, 3)))
+
+
+async def test_records_that_come_after_damage_to_others_are_kept(home: Home) -> None:
+    names = [f"c{number:03}" for number in range(0, 1_000, 2)]
+    for name in names:
+        home.log.state.put(BEHIND, name, BehindRecord(1))
+    assert await home.commit() is None
+    home.log.close()
+    flip_byte(table_of(home.path, "state"), 100)
+    with capture_logs() as said:
+        home.open()
+    assert {"records of sessions are damaged", "the log was damaged"} <= {line["event"] for line in said}
+    kept = dict(home.log.state.scan(BEHIND))
+    assert 0 < len(kept) < len(names)
+    home.log.state.put(BEHIND, "c001", BehindRecord(2))  # its place is where the damage is
+    assert await home.commit() is None
+    home.crash()
+    with capture_logs() as said:
+        home.open()
+    assert dict(home.log.state.scan(BEHIND)) == {**kept, "c001": BehindRecord(2)}
+    assert said == []  # what was mended stays mended
+
+
+async def test_a_damaged_batch_is_told_once_and_the_rest_is_served(home: Home, sealing_here: None) -> None:
+    await home.publish("a", b"1", b"2")
+    home.seal()
+    await home.publish("a", b"3")
+    home.log.close()
+    flip_byte(table_of(home.path, "log"), 100)
+    home.open()
+    with capture_logs() as said:
+        for _ in range(2):
+            span = await home.log.read(0, 1_000)
+            assert ([run.offset for run in span.runs], span.gaps) == ([3], gaps_of((1, 2)))
+        assert list(await home.fetch(1, 2, 3)) == [3]
+    assert [(line["event"], line["first"], line["last"]) for line in said] == [
+        ("a part of the log is lost", 1, 2)
+    ]
+    assert home.log.reason_of(1) is Reason.DAMAGED
 
 
 async def test_a_healthy_log_says_nothing_at_its_start(home: Home) -> None:

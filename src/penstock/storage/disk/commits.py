@@ -362,8 +362,7 @@ class Commits:
     def _reopen(self) -> None:
         self._store.reopen()
         if self._store.salvage is not None:
-            salvage = self._store.salvage
-            log.warning("the log was damaged", what=f"{salvage.words}; kept aside as {salvage.aside.name}")
+            log.warning("the log was damaged", what=self._store.salvage.note)
 
     def _write(self, batch: Batch) -> list[Piece]:
         changes = Changes()

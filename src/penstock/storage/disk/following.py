@@ -8,6 +8,7 @@ from pathlib import Path
 
 from penstock.storage.disk.database import Database, check
 from penstock.storage.disk.failures import is_damage, unavailable
+from penstock.storage.disk.journal import find_trap
 from penstock.storage.disk.salvage import Salvage, copy_files, open_database
 
 _TRIES = 5
@@ -51,7 +52,8 @@ def follow(
     Raises:
         StorageUnavailable: it cannot be read.
     """
-    for _ in range(1 if is_quiet else _TRIES):  # files go while the other process works
+    tries = 1 if is_quiet else _TRIES  # files go while the other process works
+    for _ in range(tries if find_trap(folder) is None else 0):
         try:
             return Follower(folder, scratch, is_quiet=is_quiet), None
         except Exception as error:

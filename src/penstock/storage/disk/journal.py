@@ -1,47 +1,66 @@
-"""Whether RocksDB's write-ahead log hangs together: it is looked at before RocksDB does.
+"""Headers in RocksDB's journals that it would never get past, and how they are made harmless.
 
-Where bytes are missing or were put in between, RocksDB may never come back from opening it. Only the chain of
-records is followed here; checksums are RocksDB's own business, and so is a last record that was not finished.
+The write-ahead log and the list of tables are journals: blocks of records, each behind a header with its
+length and kind. Some kinds belong to journals that are used again, which ours never are, and RocksDB returns
+to such a header without end. One flipped bit or a few missing bytes are enough to make one, and then opening
+never ends. In a copy it gets an ordinary kind: that does not fit its checksum, so RocksDB gives up the rest
+of the block, as with any damage, and goes on with the next. Whatever else is damaged is RocksDB's business.
 """
 
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from struct import Struct as Layout
 
-_BLOCK = 32 * 1024
+_BLOCK_BYTES = 32 * 1024
+_PIECE_BYTES = 64 * _BLOCK_BYTES
 _HEADER = Layout("<IHB")  # checksum, length, kind
-_FULL, _FIRST, _MIDDLE, _LAST = range(1, 5)
-_BEGINS = (_FULL, _FIRST)
-_KINDS = frozenset((_FULL, _FIRST, _MIDDLE, _LAST, 9, 10, 130))  # the last three tell of the file itself
+_KIND_PLACE = 6
+_ORDINARY = frozenset((1, 2, 3, 4))
+_TRAPS = frozenset((5, 6, 7, 8, 11))
+_HARMLESS = b"\1"
 
 
-def find_break(data: bytes) -> int | None:
-    """Where the chain of records breaks, if it does before the end."""
-    place, is_amid = 0, False
-    while place + _HEADER.size <= len(data):
-        left = _BLOCK - place % _BLOCK
-        if left < _HEADER.size:
-            place += left  # too little for a record: filled up with zeros
-            continue
-        _, length, kind = _HEADER.unpack_from(data, place)
-        if not kind and not length and not data[place:].strip(b"\0"):
-            return None  # room that was made and not used
-        if kind not in _KINDS or _HEADER.size + length > left:
-            return place
-        if kind <= _LAST and (kind in _BEGINS) is is_amid:
-            return place
-        is_amid = kind in (_FIRST, _MIDDLE) if kind <= _LAST else is_amid
-        place += _HEADER.size + length
+def find_trap(folder: Path) -> Path | None:
+    """A journal in a folder that RocksDB would never come back from, if there is one."""
+    for path in _journals(folder):
+        with suppress(OSError):  # it has just been removed, or RocksDB will say what is wrong with it
+            if any(True for _ in _traps_of(path)):
+                return path
     return None
 
 
-def find_broken(folder: Path) -> dict[Path, int]:
-    """The files of a write-ahead log that do not hang together, and where."""
-    found = {path: find_break(path.read_bytes()) for path in sorted(folder.glob("*.log"))}
-    return {path: place for path, place in found.items() if place is not None}
+def disarm(folder: Path) -> None:
+    """Make all journals in a folder harmless."""
+    for path in _journals(folder):
+        traps = list(_traps_of(path))
+        if traps:
+            with path.open("r+b") as file:
+                for place in traps:
+                    file.seek(place)
+                    file.write(_HARMLESS)
 
 
-def cut_broken(folder: Path) -> None:
-    """Leave of each file what hangs together."""
-    for path, place in find_broken(folder).items():
-        with path.open("r+b") as file:
-            file.truncate(place)
+def _journals(folder: Path) -> list[Path]:
+    return [*folder.glob("*.log"), *folder.glob("MANIFEST-*")]
+
+
+def _traps_of(path: Path) -> Iterator[int]:
+    """Where the kinds of these headers are in a journal."""
+    with path.open("rb") as file:
+        start = 0
+        while data := file.read(_PIECE_BYTES):
+            yield from (start + place for place in _traps_in(data))
+            start += len(data)
+
+
+def _traps_in(data: bytes) -> Iterator[int]:
+    for block in range(0, len(data), _BLOCK_BYTES):
+        place, last = block, min(block + _BLOCK_BYTES, len(data)) - _HEADER.size
+        while place <= last:
+            _, length, kind = _HEADER.unpack_from(data, place)
+            if kind not in _ORDINARY:  # RocksDB looks at nothing more in this block
+                if kind in _TRAPS:
+                    yield place + _KIND_PLACE
+                break
+            place += _HEADER.size + length

@@ -298,3 +298,5 @@ def _mend_state(store: Store) -> None:
             store.rebuild()
         except StorageUnavailable as failure:  # it is served as it is
             log.error("the damaged database could not be replaced", reason=str(failure))
+        if store.salvage is not None:
+            log.warning("the log was damaged", what=store.salvage.note)

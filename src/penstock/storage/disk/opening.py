@@ -47,10 +47,7 @@ class Opening(Struct, frozen=True):
         if self.is_header_restored:
             notes.append(f"{HEADER_FILE} was damaged and has been written again")
         if self.salvage is not None:
-            notes.append(
-                f"the database was damaged ({self.salvage.words}) and is {self.salvage.way} now, "
-                f"changes of sessions may be lost; the damaged one is kept in {self.salvage.aside}"
-            )
+            notes.append(self.salvage.note)
         return tuple(notes)
 
 

@@ -19,7 +19,7 @@ from penstock.storage.disk.around import next_readable
 from penstock.storage.disk.database import Database, Recovery, repair
 from penstock.storage.disk.failures import DamagedData, StorageFull, is_damage, unavailable
 from penstock.storage.disk.header import sync_folder
-from penstock.storage.disk.journal import cut_broken, find_broken
+from penstock.storage.disk.journal import disarm, find_trap
 from penstock.storage.disk.layout import DATABASE_FOLDER, FAMILIES
 
 _DRAFT = ".draft"
@@ -52,6 +52,14 @@ class Salvage(Struct, frozen=True):
     aside: Path
     """Where the damaged one is now."""
 
+    @property
+    def note(self) -> str:
+        """What the operator should know, in a sentence."""
+        return (
+            f"the database was damaged ({self.words}) and is {self.way} now, "
+            f"changes of sessions may be lost; the damaged one is kept in {self.aside}"
+        )
+
 
 def open_database(folder: Path, log_id: str, *, is_strict: bool = True) -> tuple[Database, Salvage | None]:
     """Open a database, salvaged if need be; create it if there is none.
@@ -60,8 +68,8 @@ def open_database(folder: Path, log_id: str, *, is_strict: bool = True) -> tuple
         StorageUnavailable: the disk is full, or it fails.
     """
     _tidy(folder)
-    broken = find_broken(folder)
-    if not broken:
+    trap = find_trap(folder)
+    if trap is None:
         try:
             return Database(folder, log_id, may_create=not _has_data(folder), is_strict=is_strict), None
         except Exception as error:
@@ -69,7 +77,7 @@ def open_database(folder: Path, log_id: str, *, is_strict: bool = True) -> tuple
         if not is_damage(words):
             raise unavailable(words)
     else:
-        words = ", ".join(f"{path.name} does not hang together at {place}" for path, place in broken.items())
+        words = f"Corruption: {trap.name} has a header that would not let RocksDB go"
     salvage = _salvage(folder, log_id, words)
     return Database(folder, log_id, may_create=False), salvage
 
@@ -97,7 +105,7 @@ def rebuild(folder: Path, log_id: str, words: str) -> Salvage:
 
 
 def copy_files(folder: Path, copy: Path, *, as_symlinks: bool = False) -> None:
-    """Copy the files of a database. Tables never change, so they are linked."""
+    """Copy the files of a database, without what would stop RocksDB. Tables never change: they are linked."""
     shutil.rmtree(copy, ignore_errors=True)
     copy.mkdir()
     for path in folder.iterdir():
@@ -107,6 +115,7 @@ def copy_files(folder: Path, copy: Path, *, as_symlinks: bool = False) -> None:
             _link(path, copy / path.name, as_symlinks)
         else:
             shutil.copyfile(path, copy / path.name)
+    disarm(copy)
 
 
 def _salvage(folder: Path, log_id: str, words: str) -> Salvage:
@@ -114,7 +123,6 @@ def _salvage(folder: Path, log_id: str, words: str) -> Salvage:
     for way, attempt in _WAYS:
         try:
             copy_files(folder, draft)
-            cut_broken(draft)
             attempt(draft, log_id)
         except Exception as error:
             refusal = unavailable(str(error))
