@@ -217,7 +217,7 @@ class Restoring:
         who, form, wanted = reader.who, reader.form, reader.wanted
         if isinstance(who, SharedGroup):
             self._node.keeping.owe_group(who, rest)
-        elif not (form.no_local and run.client_id == who.client_id):
+        elif not (run.client_id == who.client_id and form.no_local):
             self._node.keeping.owe(who, rest, form, self._node.keeping.choose_policy(run, wanted))
 
     def _find_positions(self) -> dict[Session, int]:

@@ -216,7 +216,8 @@ class DiskLog:
 
     def scan(self, after: int, wanted: Wanted) -> Iterator[Run]:
         for run in self._reader.scan(after, self.last_offset, wanted):
-            self._lifetimes.revive((run,))
+            if run.ttl:
+                self._lifetimes.revive((run,))
             yield run
 
     def load(self, offsets: Sequence[int]) -> dict[int, Run]:
