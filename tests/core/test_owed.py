@@ -208,3 +208,35 @@ def test_nothing_weighs_anything_when_all_is_gone_however_it_went() -> None:
     owed.discard_after(0)
     owed.add(make_run("a", bytes(100), qos=1, offset=4), FORM, Policy.DROP_NEWEST)
     assert list(owed.peek(10)) == [4]
+
+
+# The quick way in
+
+
+@pytest.mark.parametrize("kind", [Owed, StoredOwed])
+def test_a_run_that_fits_is_taken_without_asking_a_policy_as_with_one(kind: type[Owed]) -> None:
+    offered, added = kind(WIDE), kind(WIDE)
+    for offset in (1, 4, 9):
+        run = make_run("a", *[b"0123456789"] * 3, qos=1, offset=offset)
+        assert offered.offer(run, FORM)
+        added.add(run, FORM, Policy.DROP_NEWEST)
+    assert len(offered) == len(added) == 9
+    if isinstance(offered, StoredOwed) and isinstance(added, StoredOwed):
+        assert list(offered.peek(99)) == list(added.peek(99)) == [1, 2, 3, 4, 5, 6, 9, 10, 11]
+        assert offered.mean_bytes == added.mean_bytes
+
+
+@pytest.mark.parametrize(
+    "limits", [Limits(2, 1 << 20), Limits(100, 11)], ids=["one message too many", "one byte too many"]
+)
+def test_a_run_that_does_not_fit_needs_a_policy(limits: Limits) -> None:
+    owed = StoredOwed(limits)
+    assert not owed.offer(make_run("a", *[b"four"] * 3, qos=1, offset=1), FORM)
+    assert not len(owed)
+
+
+def test_what_may_expire_and_what_follows_it_goes_the_long_way() -> None:
+    owed = StoredOwed(WIDE)
+    assert not owed.offer(mortal(1, 5.0), FORM)
+    owed.add(mortal(1, 5.0), FORM, Policy.DROP_NEWEST)
+    assert not owed.offer(make_run("a", b"x", qos=1, offset=2), FORM)

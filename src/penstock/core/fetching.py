@@ -46,16 +46,21 @@ class Fetching:
         if session.sink is not sink or session.owed is not owed:
             return  # it has gone meanwhile; the offsets are still there for its return
         session.is_fetching = False
+        forms: dict[str, Form | None] = {}  # most messages have a topic that others have too
         for offset in owed.discard_through(offsets[-1]):  # some may have been dropped meanwhile
             run = found.get(offset)
             if run is None:
                 self.note_gone(session.client_id, offset)
             elif not self._access.may_read(session.identity, run.topic):
                 self._ledger.add(run, session.client_id, Reason.NOT_AUTHORIZED)
-            elif (form := self.form_of(session, run)) is not None:
-                owed.add_last(run, form)
-            else:  # it wants this no more
-                self._ledger.add(run, session.client_id, Reason.SESSION_ENDED)
+            else:
+                if run.topic not in forms:
+                    forms[run.topic] = self.form_of(session, run)
+                form = forms[run.topic]
+                if form is not None:
+                    owed.add_last(run, form)
+                else:  # it wants this no more
+                    self._ledger.add(run, session.client_id, Reason.SESSION_ENDED)
         self.on_fetched(session)
 
     def form_of(self, session: Session, run: Run) -> Form | None:

@@ -53,28 +53,22 @@ class Inflight:
 
         Answers the first number, 0 if there are no frames.
         """
-        entries, number, first = self.entries, self._last, len(parts)
+        entries, number, first, moves = self.entries, self._last, len(parts), self.moves
+        share = form.group.filter if isinstance(form, SharedForm) else None
+        base = kinds.SHARED_LEFT if share else kinds.RETAINED_LEFT if form.is_retained else kinds.LEFT
+        kind = base + level - 1
         for before, after, run in frames:
             number = number + 1 if number < LAST_NUMBER else 1
             while number in entries:
                 number = number + 1 if number < LAST_NUMBER else 1
             entries[number] = Pending(run, form, level)
             parts += (before, number.to_bytes(2, "big"), after)
+            if moves is not None:
+                moves += (number << KIND_BITS | kind, run.offset)
+                if share is not None:
+                    moves.append(share)
         self._last = number
-        if self.moves is not None:
-            self._note_left(self.moves, form, level, parts[first + 1 :: 3])
         return int.from_bytes(parts[first + 1], "big") if len(parts) > first else 0
-
-    def _note_left(self, moves: list[Step], form: Form, level: int, numbers: Iterable[bytes]) -> None:
-        share = form.group.filter if isinstance(form, SharedForm) else None
-        base = kinds.SHARED_LEFT if share else kinds.RETAINED_LEFT if form.is_retained else kinds.LEFT
-        for packed in numbers:
-            number = int.from_bytes(packed, "big")
-            pending = self.entries[number]
-            assert pending is not None
-            moves += (number << KIND_BITS | base + level - 1, pending.run.offset)
-            if share is not None:
-                moves.append(share)
 
     def release(self, number: int) -> bool:
         """A QoS 2 delivery was received; forget the message, keep the number. False if unknown."""

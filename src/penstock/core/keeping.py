@@ -57,15 +57,21 @@ class Keeping:
 
     def hold_all(self, session: Session, runs: list[Run], form: Form, wanted: Subscription) -> None:
         """Keep runs for a session that cannot get them now."""
-        outbox = session.outbox
-        has_queue = outbox is not None and session.sink is not None and not session.owed
         session.is_flowing = False
-        if session.moves is not None and _is_durable(session, runs[0], form):
+        is_durable = _is_durable(session, runs[0], form)
+        if session.moves is not None and is_durable:
             self._recording.touch(session)
+        queue = self._quick_queue(session, is_durable)
         for run in runs:
-            if not (has_queue and outbox is not None and outbox.offer(run, form)):
+            if queue is None or not queue.offer(run, form):
                 self._hold(session, run, form, self.choose_policy(run, wanted))
-                has_queue = has_queue and not session.owed  # what is owed may not be overtaken
+                queue = self._quick_queue(session, is_durable)
+
+    def _quick_queue(self, session: Session, is_durable: bool) -> Outbox | None:
+        """Where a run goes without further ado if all of it fits; what is owed may not be overtaken."""
+        if session.sink is None:
+            return session.owed if is_durable else None
+        return None if session.owed else session.outbox
 
     def choose_policy(self, run: Run, wanted: Subscription) -> Policy:
         """The topic's policy if a rule gives it one, otherwise the subscription's."""

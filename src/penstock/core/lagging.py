@@ -5,6 +5,7 @@ outbox, then what is owed, then retained values, then the fast path again.
 """
 
 from collections.abc import Callable, Sequence
+from itertools import groupby
 
 from penstock.core.backlog import take_from
 from penstock.core.clock import Clock, Scheduler
@@ -20,7 +21,7 @@ from penstock.core.ports import Form
 from penstock.core.recording import Recording
 from penstock.core.sessions import Session
 from penstock.core.shared import SharedGroup
-from penstock.model import NEVER, Reason, Run
+from penstock.model import NEVER, Reason, Run, Shape
 
 CHUNK_BYTES = 64 * 1024
 TURN_BYTES = 4 * CHUNK_BYTES
@@ -122,44 +123,50 @@ class Lagging:
     def _send(self, session: Session, entries: list[Entry], now: float) -> tuple[int, bool]:
         """Send entries in order; answer the bytes sent and whether the window stopped it."""
         parts: list[bytes] = []
-        stop = len(entries)
-        for position, (run, form) in enumerate(entries):
-            if NEVER < run.expires_at <= now:
-                self._ledger.add(run, session.client_id, Reason.EXPIRED)
-            elif run.shape.qos and form.qos:
-                sent = self._number(session, run, form, now, parts)
-                if sent < run.count:
-                    entries[position] = (run.part(sent, run.count - sent), form)
-                    stop = position
-                    break
-            else:
-                parts.append(form.encode((run,), now))
-                self._counters.delivered += run.count - self._note_oversize(session, run, form, now)
-        self._keeping.put_first(session, entries[stop:])
+        rest: list[Entry] = []
+        for (form, shape), stretch in groupby(entries, _form_and_shape):
+            if rest:
+                rest += stretch
+                continue
+            runs = self._alive(session, [run for run, _ in stretch], now)
+            if shape.qos and form.qos:
+                rest += [(run, form) for run in self._number(session, runs, form, now, parts)]
+            elif runs:
+                parts.append(form.encode(runs, now))
+                lost = self._note_oversize(session, runs, form, now)
+                self._counters.delivered += sum(run.count for run in runs) - lost
+        self._keeping.put_first(session, rest)
         data = b"".join(parts)
         if data:
             self._leaving.write(session, data)
-        return len(data), stop < len(entries)
+        return len(data), bool(rest)
 
-    def _number(self, session: Session, run: Run, form: Form, now: float, parts: list[bytes]) -> int:
-        """Send as many messages of a run as the window takes; answer how many."""
+    def _alive(self, session: Session, runs: list[Run], now: float) -> list[Run]:
+        """The runs that have not expired; the others are recorded."""
+        expired = [run for run in runs if NEVER < run.expires_at <= now]
+        for run in expired:
+            self._ledger.add(run, session.client_id, Reason.EXPIRED)
+        return [run for run in runs if not NEVER < run.expires_at <= now] if expired else runs
+
+    def _number(
+        self, session: Session, runs: list[Run], form: Form, now: float, parts: list[bytes]
+    ) -> list[Run]:
+        """Send as many messages of runs of one shape as the window takes; answer the rest."""
         inflight = self.window(session)
-        level = min(run.shape.qos, form.qos)
-        done = 0
-        while done < run.count and (room := inflight.room):
-            part = run.part(done, min(room, run.count - done))
-            frames = form.frames((part,), now)
+        while runs and (room := inflight.room):
+            leaving, runs = _split(runs, room)
+            level = min(leaving[0].shape.qos, form.qos)
+            frames = form.frames(leaving, now)
             first = inflight.add_all(frames, form, level, parts)
             if self._recording.is_on:
                 self._leaving.note(session, first, level)
             self._counters.delivered += len(frames)
-            self._note_oversize(session, part, form, now)  # these take no room in the window
-            done += part.count
-        return done
+            self._note_oversize(session, leaving, form, now)  # these take no room in the window
+        return runs
 
-    def _note_oversize(self, session: Session, run: Run, form: Form, now: float) -> int:
+    def _note_oversize(self, session: Session, runs: list[Run], form: Form, now: float) -> int:
         """Record what was left out; answer how many messages that were."""
-        lost = form.oversize((run,), now) if form.limit_bytes else []
+        lost = form.oversize(runs, now) if form.limit_bytes else []
         for part in lost:
             self._ledger.add(part, session.client_id, Reason.PACKET_TOO_LARGE)
         return sum(part.count for part in lost)
@@ -186,3 +193,17 @@ class Lagging:
         for session in self._keeping.reap(now):
             if session.sink is not None and not session.is_flowing:
                 self.wake(session)  # perhaps nothing waits any more
+
+
+def _form_and_shape(entry: Entry) -> tuple[Form, Shape]:
+    return entry[1], entry[0].shape
+
+
+def _split(runs: list[Run], room: int) -> tuple[list[Run], list[Run]]:
+    """As many messages as there is room for, and the rest; a run may be cut."""
+    for position, run in enumerate(runs):
+        if run.count > room:
+            cut = [run.part(0, room)] if room else []
+            return runs[:position] + cut, [run.part(room, run.count - room), *runs[position + 1 :]]
+        room -= run.count
+    return runs, []

@@ -8,12 +8,16 @@ therefore drop the newest, as MQTT's own default does.
 
 from array import array
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Sequence
 
 from penstock.core.outbox import FOREVER, Entry, Outbox
 from penstock.core.policy import Decision, Limits, decide, fitting
 from penstock.core.ports import Form
 from penstock.model import Policy, Run
+
+_NOTHING: deque[Entry] = deque()
+"""Stands for the entries of those who have none: an empty deque of its own weighs as much as 90 offsets."""
 
 
 class Owed(Outbox):
@@ -36,11 +40,24 @@ class StoredOwed(Owed):
 
     def __init__(self, limits: Limits) -> None:
         super().__init__(limits)
+        self._entries = _NOTHING
         self._offsets = array("Q")
         self._expiries: array[float] | None = None  # of each offset
         self._start = 0  # offsets before this index are gone
         self._stored_bytes = 0
         self.evicted: list[int] = []  # dropped by the policy or expired, and not told of yet
+
+    def add_first(self, run: Run, form: Form) -> None:
+        self._begin_entries()
+        super().add_first(run, form)
+
+    def _append(self, run: Run, form: Form) -> None:
+        self._begin_entries()
+        super()._append(run, form)
+
+    def _begin_entries(self) -> None:
+        if self._entries is _NOTHING:
+            self._entries = deque()
 
     def __len__(self) -> int:
         return self.messages + self.stored
@@ -54,6 +71,19 @@ class StoredOwed(Owed):
     def first_offset(self) -> int:
         """The oldest of those."""
         return self._offsets[self._start]
+
+    def offer(self, run: Run, form: Form) -> bool:
+        limits = self._limits
+        messages, size = len(self) + run.count, self._stored_bytes + len(run.slab)
+        has_room = messages <= limits.messages and size + self.bytes <= limits.bytes
+        if not has_room or run.expires_at or self._expiries is not None:
+            return False
+        if run.count == 1:
+            self._offsets.append(run.offset)
+        else:
+            self._offsets.extend(range(run.offset, run.offset + run.count))
+        self._stored_bytes = size
+        return True
 
     def add(self, run: Run, form: Form, policy: Policy) -> tuple[Decision, list[Run]]:
         """Owe a run; answer the decision and the runs that were dropped. Dropped offsets are in `evicted`."""

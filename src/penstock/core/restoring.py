@@ -217,7 +217,9 @@ class Restoring:
         who, form, wanted = reader.who, reader.form, reader.wanted
         if isinstance(who, SharedGroup):
             self._node.keeping.owe_group(who, rest)
-        elif not (run.client_id == who.client_id and form.no_local):
+        elif run.client_id == who.client_id and form.no_local:
+            return
+        elif who.owed is None or not who.owed.offer(rest, form):  # the quick way, for there may be many
             self._node.keeping.owe(who, rest, form, self._node.keeping.choose_policy(run, wanted))
 
     def _find_positions(self) -> dict[Session, int]:

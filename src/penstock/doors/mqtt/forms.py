@@ -149,6 +149,8 @@ class MqttForm:
 
     def _make_any(self, run: Run, level: int, now: float) -> list[Frame]:
         retain = self.is_retained or (run.shape.retain and self._retain_as_published)
+        if run.count == 1:
+            return [(*encode_frame(run, 0, level, retain, self._properties(run, now)), run)]
         parts = [run.part(index, 1) for index in range(run.count)]
         properties = self._properties(parts[0], now)
         frames: list[Frame] = []

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 from sys import maxsize
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.core.sources import LEAST_BYTES
 from penstock.model import Run
@@ -66,7 +65,10 @@ class Batch:
 
     def acknowledged(self, after: int, asked: Asked) -> Iterable[Run]:
         rows = _matching(_between(self.rows, after, maxsize), self._flags(asked))
-        return _runs_of(rows.filter(pc.greater(rows.column("qos"), 0)))
+        levels = rows.column("qos").to_pylist()
+        if not all(levels):
+            rows = rows.take(pa.array([place for place, level in enumerate(levels) if level], pa.int32()))
+        return _runs_of(rows)
 
     def stream(
         self, after: int, until: int, asked: Asked | None, columns: Sequence[str] | None
@@ -194,8 +196,10 @@ def _matching(rows: pa.RecordBatch, flags: list[bool]) -> pa.RecordBatch:
     """The rows whose topics have a flag."""
     if all(flags):
         return rows
+    from pyarrow import compute  # noqa: PLC0415 - it takes a while, and a start needs it seldom
+
     is_wanted = pa.array(flags, pa.bool_()).take(rows.column("topic").indices)
-    return rows.take(pc.indices_nonzero(is_wanted))
+    return rows.take(compute.indices_nonzero(is_wanted))
 
 
 def _fitting(rows: pa.RecordBatch, limit_bytes: int) -> int:

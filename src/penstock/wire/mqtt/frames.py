@@ -4,11 +4,15 @@ A frame is split where the packet identifier goes, so that all subscribers at Qo
 everything else. Where a run's own bytes are already the right frame they are used as they are.
 """
 
+from functools import lru_cache
+
 from penstock.model import Properties, Run
 from penstock.wire.mqtt.primitives import encode_text, encode_varint
 from penstock.wire.mqtt.properties import In, PacketProperties, encode_properties
 
 DUP = 0x08
+
+_encode_topic = lru_cache(maxsize=4_096)(encode_text)
 
 
 def encode_frame(run: Run, index: int, qos: int, retain: bool, properties: bytes) -> tuple[bytes, bytes]:
@@ -16,7 +20,7 @@ def encode_frame(run: Run, index: int, qos: int, retain: bool, properties: bytes
 
     `properties` is the whole property section of an MQTT 5 frame, and empty for 3.1.1.
     """
-    topic = encode_text(run.topic)
+    topic = _encode_topic(run.topic)
     after = properties + run.payload(index)
     length = len(topic) + (2 if qos else 0) + len(after)
     return bytes((0x30 | qos << 1 | retain,)) + encode_varint(length) + topic, after
