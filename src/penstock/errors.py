@@ -75,6 +75,54 @@ class UnknownHold(PenstockError):
     code = "unknown-hold"
 
 
+class InvalidRequest(PenstockError):
+    """A request whose parameters or body are not what this call takes."""
+
+    code = "invalid-request"
+
+
+class UnsupportedMedia(PenstockError):
+    """The body is of a kind that this call does not read."""
+
+    code = "unsupported-media"
+
+
+class NotAcceptable(PenstockError):
+    """The answer cannot be given in any of the kinds that the caller reads."""
+
+    code = "not-acceptable"
+
+
+class UnknownTopic(PenstockError):
+    """There is no topic of that name."""
+
+    code = "unknown-topic"
+
+
+class UnknownClient(PenstockError):
+    """There is no session of that client."""
+
+    code = "unknown-client"
+
+
+class UnknownStage(PenstockError):
+    """There is no stage of that name, or it has lapsed."""
+
+    code = "unknown-stage"
+
+
+class Conflict(PenstockError):
+    """What is asked for contradicts what was done before."""
+
+    code = "conflict"
+
+
+class NoLog(PenstockError):
+    """This server keeps no log that could be read; one with a data directory does."""
+
+    code = "no-log"
+
+
 class StorageUnavailable(PenstockError):
     """The log or the state store cannot take this now; nothing was acknowledged."""
 

@@ -46,9 +46,23 @@ ENDING = frozenset({TooLarge.code, ShuttingDown.code})
 """Errors that no acknowledgement has a word for: the connection ends instead."""
 
 NOT_OF_THIS_DOOR = frozenset(
-    {"invalid-cursor", "invalid-hold", "unknown-hold", "invalid-config", "malformed"}
+    {
+        "invalid-cursor",
+        "invalid-hold",
+        "unknown-hold",
+        "invalid-request",
+        "unsupported-media",
+        "not-acceptable",
+        "unknown-topic",
+        "unknown-client",
+        "unknown-stage",
+        "conflict",
+        "no-log",
+        "invalid-config",
+        "malformed",
+    }
 )
-"""Codes that never reach a client: cursors, holds and settings do not travel, wire errors have reasons."""
+"""Codes that never reach a client: what they are about is asked for at other doors, wire errors have reasons."""
 
 ENDINGS: dict[Ending, ReasonCode] = {
     Ending.TAKEN_OVER: ReasonCode.SESSION_TAKEN_OVER,

@@ -1,0 +1,1 @@
+"""The HTTP listener: it belongs to no door. Doors give it routes; it parses, checks who asks, and answers."""

@@ -1,0 +1,1 @@
+"""The web door: publish, history, why, the log, metrics and health over HTTP."""
