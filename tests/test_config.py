@@ -326,3 +326,37 @@ def test_a_filter_that_can_match_nothing_is_an_error_that_names_its_key(
     named = r"topics\[0\]\.filter" if key == "topics" else r"log\.capture\[0\]"
     with pytest.raises(InvalidConfig, match=named):
         load(file)
+
+
+# Lists of numbers
+
+
+@pytest.mark.parametrize(
+    ("text", "ports"),
+    [
+        ("8080", (8080,)),
+        ("[8080, 8000]", (8080, 8000)),
+        ("off", ()),
+        ("[]", ()),
+        ("null", None),
+        ("true", None),
+    ],
+)
+def test_a_list_of_ports_may_be_one_port_or_off(file: Path, text: str, ports: tuple[int, ...] | None) -> None:
+    file.write_text(f"http: {{port: {text}}}\n")
+    if ports is None:
+        assert "http.port: expected a whole number from 0 to 65535, a list of them, or off" in complaint(file)
+    else:
+        assert load(file).settings.http.port == ports
+
+
+@pytest.mark.parametrize(
+    ("text", "ports"), [("0", (0,)), ("8080,8000", (8080, 8000)), ("[8000]", (8000,)), ("OFF", ())]
+)
+def test_a_flag_may_name_several_ports(text: str, ports: tuple[int, ...]) -> None:
+    assert load(flags={"http.port": text}).settings.http.port == ports
+
+
+@pytest.mark.parametrize("text", ["65536", "8080,", "http", "8080,8000.5", "[[8080]]"])
+def test_what_is_no_port_is_refused_in_a_list_as_well(text: str) -> None:
+    assert complaint(flags={"http.port": text}).startswith("http.port: expected a whole number")

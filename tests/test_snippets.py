@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from shutil import which
 from textwrap import dedent
 from typing import NamedTuple
 
@@ -24,6 +25,8 @@ MARKED = re.compile(r"<!-- runs(?P<how>[^\n]*) -->\n```(?P<language>\w+)\n(?P<te
 PRINTED = re.compile(r"\s+It prints:\s+```text\n(.*?)```", re.DOTALL)
 SETTINGS = re.compile(r"```yaml\n(.*?)```", re.DOTALL)
 PENSTOCK = f"{sys.executable} -m penstock"
+ASKING = ("topics", "clients", "slow", "why", "health")
+"""The commands that ask over HTTP."""
 
 
 class Snippet(NamedTuple):
@@ -38,18 +41,20 @@ class Snippet(NamedTuple):
     def __str__(self) -> str:
         return f"{self.page}: {self.text.splitlines()[0]}"
 
-    def command(self, port: int) -> list[str]:
-        """What to run, talking to a server on another port than the page's."""
+    def command(self, server: RunningServer) -> list[str]:
+        """What to run, talking to a server on other ports than the page's."""
+        port, http_port = server.port, server.port_of("http")
         if self.language == "python":
-            elsewhere = self.text.replace("1883", str(port))
+            elsewhere = self.text.replace("1883", str(port)).replace("8080", str(http_port))
             elsewhere = re.sub(r"MqttClient\.connect\((?!\")", f"MqttClient.connect(port={port}, ", elsewhere)
             return [sys.executable, "-c", elsewhere]
         lines = self.text.splitlines()
         if self.language == "console":
             lines = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
-        script = re.sub(
-            r"(\.venv/bin/)?penstock (pub|sub)", rf"{PENSTOCK} \2 --port {port}", "\n".join(lines)
-        )
+        script = "\n".join(lines).replace("127.0.0.1:8080", f"127.0.0.1:{http_port}")
+        script = re.sub(r"(\.venv/bin/)?penstock (pub|sub)", rf"{PENSTOCK} \2 --port {port}", script)
+        asking = "|".join(ASKING)
+        script = re.sub(rf"(\.venv/bin/)?penstock ({asking})\b", rf"{PENSTOCK} \2 --port {http_port}", script)
         return ["sh", "-c", script]
 
 
@@ -80,9 +85,9 @@ SETTINGS_FILES = [
 
 
 @pytest.fixture(scope="module")
-def own_server(start_server: StartServer) -> RunningServer:
-    """A server that nobody else publishes to."""
-    return start_server()
+def own_server(start_server: StartServer, tmp_path_factory: pytest.TempPathFactory) -> RunningServer:
+    """A server that nobody else publishes to, with everything that a page may use."""
+    return start_server({"http": {"port": 0}, "data_dir": str(tmp_path_factory.mktemp("pages") / "data")})
 
 
 def test_every_marked_block_is_run_in_some_way() -> None:
@@ -92,8 +97,11 @@ def test_every_marked_block_is_run_in_some_way() -> None:
 
 @pytest.mark.parametrize("snippet", ALONE, ids=str)
 def test_a_snippet_prints_what_the_page_says(snippet: Snippet, own_server: RunningServer) -> None:
+    missing = [tool for tool in ("curl", "jq") if f"{tool} " in snippet.text and which(tool) is None]
+    if missing and snippet.language == "console":
+        pytest.skip(f"needs {' and '.join(missing)}")
     done = subprocess.run(
-        snippet.command(own_server.port),
+        snippet.command(own_server),
         env=bare_environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -107,11 +115,11 @@ def test_a_snippet_prints_what_the_page_says(snippet: Snippet, own_server: Runni
 @pytest.mark.parametrize("talking", TALKING, ids=str)
 def test_the_first_message_arrives(talking: Snippet, own_server: RunningServer) -> None:
     [listening] = LISTENING
-    *shell, script = listening.command(own_server.port)
+    *shell, script = listening.command(own_server)
     words = [*shell, f"{script} --count 1 --timeout 20"]
     with subprocess.Popen(words, env=bare_environment(), stdout=subprocess.PIPE, text=True) as listener:
         while listener.poll() is None:  # the message may come before its subscriber
-            subprocess.run(talking.command(own_server.port), env=bare_environment(), timeout=30, check=True)
+            subprocess.run(talking.command(own_server), env=bare_environment(), timeout=30, check=True)
             time.sleep(0.1)
         assert listener.stdout is not None
         assert listener.stdout.read() == "hello/world first light\n"

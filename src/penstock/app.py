@@ -21,11 +21,19 @@ from penstock.core.ports import Log, StateStore
 from penstock.core.reporting import Reporting
 from penstock.doors.base import Door
 from penstock.doors.guard import Guard
-from penstock.doors.mqtt.door import MqttDoor
+from penstock.doors.http.door import HttpDoor
+from penstock.doors.http.routes import Routes
+from penstock.doors.mqtt.door import WEBSOCKET_PATH, MqttDoor
+from penstock.doors.room import Room
 from penstock.doors.tls import Certificates
+from penstock.doors.web.context import Web
+from penstock.doors.web.offer import load, offer
 from penstock.errors import InvalidConfig
 from penstock.storage.extra import require_extra
 from penstock.storage.memory import MemoryLog, MemoryStateStore
+from penstock.storage.staged import read_rows
+from penstock.telemetry.figures import Figures
+from penstock.telemetry.lag import LoopLag
 
 if TYPE_CHECKING:
     from penstock.storage.disk.log import DiskLog
@@ -64,16 +72,68 @@ class Server:
             self._disk.holds.on_change = self.broker.commit_soon
         self._reporting = Reporting(self.broker, self._clock, __version__)
         self._guard = Guard(settings.connections, self._clock)
-        self.mqtt = MqttDoor(
-            settings.mqtt,
+        self._room = Room()
+        self._lag = LoopLag()
+        self._figures = self._make_figures()
+        self.mqtt = self._make_mqtt()
+        self.http = self._make_http()
+        self.doors: list[Door] = [door for door in (self.mqtt, self.http) if door.is_wanted]
+        self._figures.doors = (self.mqtt, self.http)
+
+    def _make_figures(self) -> Figures:
+        disk = self._disk
+        return Figures(
+            self.broker,
+            self._clock,
+            self.settings.metrics,
+            version=__version__,
+            archive=disk,
+            stored_bytes=None if disk is None else lambda: disk.stored_bytes,
+            lag=self._lag,
+        )
+
+    def _make_mqtt(self) -> MqttDoor:
+        return MqttDoor(
+            self.settings.mqtt,
+            self.broker,
+            self._clock,
+            self.settings.host,
+            certificates=self._certificates,
+            websocket=self.settings.websocket,
+            guard=self._guard,
+            room=self._room,
+        )
+
+    def _make_http(self) -> HttpDoor:
+        """The HTTP listener with what the doors behind it offer."""
+        settings, routes = self.settings, Routes()
+        web = Web(
+            broker=self.broker,
+            clock=self._clock,
+            version=__version__,
+            node_id=self.node_id,
+            started_at=self._clock.monotonic(),
+            settings=settings.http,
+            figures=self._figures,
+            staging=self.broker.staging,
+            archive=self._disk,
+            read_arrow=read_rows,
+            is_draining=lambda: self.http.is_draining,
+        )
+        offer(routes, web, part_bytes=settings.stage.max_part_bytes)
+        routes.upgrade(WEBSOCKET_PATH, self.mqtt.take_over)
+        return HttpDoor(
+            settings.http,
             self.broker,
             self._clock,
             settings.host,
+            routes=routes,
+            load_app=lambda: load(web),
             certificates=self._certificates,
-            websocket=settings.websocket,
             guard=self._guard,
+            websocket=settings.websocket,
+            room=self._room,
         )
-        self.doors: list[Door] = [self.mqtt] if self.mqtt.is_wanted else []
 
     def _restored(self) -> dict[str, int]:
         """What the data directory brought back."""
@@ -126,6 +186,7 @@ class Server:
                     await opened.close()
                 self._close_disk()
                 raise
+        self._lag.start(self._loop)
         self._repeat("reap", self.settings.reaper_interval_ms / 1000, self._reap)
         self._repeat("losses", LOSSES_INTERVAL_S, self._tell_losses)
         if self._disk is not None:
@@ -138,6 +199,7 @@ class Server:
     async def stop(self) -> None:
         """Drain: take nothing new, deliver what was taken, say goodbye, wait for the last byte."""
         deadline = time.monotonic() + self.settings.shutdown_timeout_s
+        self._lag.stop()
         for timer in self._timers.values():
             timer.cancel()
         for door in self.doors:

@@ -17,6 +17,7 @@ from penstock.core.scram import FEWEST_ITERATIONS, make_keys
 from penstock.wire.mqtt import Version
 from tests.access.entrances import Credentials, Entrance, Heard, MqttEntrance, MqttVisitor, Visitor
 from tests.access.naive import Rights
+from tests.access.web import HttpVisitor
 from tests.e2e.servers import RunningServer, Settings
 
 QUICK = PasswordHasher(time_cost=1, memory_cost=64, parallelism=1)
@@ -210,8 +211,9 @@ class Scene:
         """Look at what was heard since the last time, with the rights as they are now."""
         for visitor, user, client_id in self._visitors:
             rights, heard = self.guarded.rights_of(user), await visitor.heard()
-            stolen = [heard for heard in heard if not rights.may_read(heard[0], user or "", client_id)]
-            assert stolen == [], f"{user!r} as {client_id!r} may not read this"
+            found = [*heard, *(await visitor.pry() if isinstance(visitor, HttpVisitor) else ())]
+            stolen = [one for one in found if not rights.may_read(one[0], user or "", client_id)]
+            assert stolen == [], f"{user!r} as {client_id!r} may not read this: {stolen}"
             self.heard += heard
 
     async def forged(self) -> list[Heard]:

@@ -1,15 +1,18 @@
 """Every attempt of the table at every entrance: nothing is read or written that the rules do not give."""
 
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import cache
+from itertools import cycle
 
 import pytest
 
 from tests.access.attempt import Attempt, Outcome, Where
 from tests.access.attempts import ARRIVALS, ATTEMPTS
-from tests.access.entrances import ENTRANCES
-from tests.access.scene import RIGHTS, Files, Guarded, Scene
+from tests.access.entrances import ENTRANCES, Entrance
+from tests.access.scene import REAL_TOPICS, RIGHTS, Files, Guarded, Scene
 from tests.access.stories import STORIES
+from tests.access.web import HttpEntrance
 from tests.certificates import Authority
 from tests.e2e.servers import StartServer
 
@@ -17,25 +20,39 @@ THOROUGH = ("mqtt-3.1.1-tcp", "mqtt-5.0-tcp")
 """Where every attempt is made every time."""
 
 
+WEB = "http"
+PLACES = cycle(topic for topic in REAL_TOPICS if ".." not in topic.split("/"))  # clients go up by that
+WAYS: dict[str, Callable[[], Entrance]] = {**ENTRANCES, WEB: lambda: HttpEntrance(PLACES)}
+"""Every way in by which attempts are made."""
+
+Guard = Callable[[Where, bool], Guarded]
+"""The server of a place; one with a log, if it is asked over HTTP."""
+
+
 @pytest.fixture(scope="module")
-def guarded(start_server: StartServer, tmp_path_factory: pytest.TempPathFactory) -> dict[Where, Guarded]:
-    """The servers that attempts are made at."""
-    servers: dict[Where, Guarded] = {}
+def guard(start_server: StartServer, tmp_path_factory: pytest.TempPathFactory) -> Guard:
+    """The servers that attempts are made at, each started with the first of them."""
     certificate = Authority().issue(tmp_path_factory.mktemp("certificate"), "server").both
-    for where in Where:
-        files = Files(tmp_path_factory.mktemp("access"))
-        settings = files.settings(certificate, allow_anonymous=where is Where.GUESTS)
-        servers[where] = Guarded(start_server(settings), files)
-    return servers
+
+    @cache
+    def guard(where: Where, has_log: bool) -> Guarded:
+        folder = tmp_path_factory.mktemp("access")
+        files = Files(folder)
+        settings = {**files.settings(certificate, allow_anonymous=where is Where.GUESTS)}
+        if has_log:
+            settings |= {"http": {"port": 0, "tls_port": None}, "data_dir": str(folder / "data")}
+        return Guarded(start_server(settings), files)
+
+    return guard
 
 
 @pytest.fixture
-async def scene(guarded: dict[Where, Guarded], attempt: Attempt, entrance: str) -> AsyncIterator[Scene]:
-    here = guarded[attempt.where]
+async def scene(guard: Guard, attempt: Attempt, entrance: str) -> AsyncIterator[Scene]:
+    here = guard(attempt.where, entrance == WEB)
     if attempt.where is Where.CHANGING:
         here.rights = dict(RIGHTS)
         await here.reload()
-    scene = Scene(here, ENTRANCES[entrance]())
+    scene = Scene(here, WAYS[entrance]())
     await scene.open()
     yield scene
     await scene.close()
@@ -47,7 +64,7 @@ def pairs() -> Iterator[tuple[str, Attempt]]:
     Once they are in, those who came by another way to the same door are served by the same code.
     """
     is_soak = "PENSTOCK_SOAK" in os.environ
-    for entrance, make in ENTRANCES.items():
+    for entrance, make in WAYS.items():
         abilities = make().abilities
         for number, attempt in enumerate(ATTEMPTS):
             is_tried = is_soak or entrance in THOROUGH or attempt in (*ARRIVALS, *STORIES) or not number % 10

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
+from tests.e2e.servers import RunningServer, start
+
 
 @pytest.fixture(autouse=True)
 def logs_put_back() -> Iterator[None]:
@@ -16,3 +18,11 @@ def logs_put_back() -> Iterator[None]:
     root.handlers[:] = handlers
     root.setLevel(level)
     structlog.reset_defaults()
+
+
+@pytest.fixture(scope="session")
+def http_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """`penstock serve` with an HTTP port; shared, so use topics and names of your own."""
+    running = start(tmp_path_factory.mktemp("http-server"), {"http": {"port": 0}}, (), {})
+    yield running
+    running.stop()

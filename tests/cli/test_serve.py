@@ -13,7 +13,9 @@ pytestmark = pytest.mark.usefixtures("clean_environment")
 
 def complaint(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     with pytest.raises(SystemExit) as ended:
-        main(["serve", "--mqtt-port", "off", *words])  # whatever is taken, nothing is served
+        main(
+            ["serve", "--mqtt-port", "off", "--http-port", "off", *words]
+        )  # whatever is taken, nothing is served
     assert ended.value.code == 1
     return capsys.readouterr().err.removeprefix("error: ").rstrip()
 

@@ -202,6 +202,93 @@ def test_a_filter_that_was_at_qos_0_is_not_owed_what_came_then(disk: Disk) -> No
     assert connect(restart(disk)).take_payloads() == [b"a1", b"a2", b"b2"]
 
 
+def test_what_was_owed_by_a_filter_that_was_left_is_recorded_when_the_session_is_back(disk: Disk) -> None:
+    before = Stage(EVERYTHING, disk=disk)
+    reader = subscribe(before, filter="a", window=1)
+    reader.subscribe("b", 1)
+    publish(before, b"a1", b"a2", topic="a")
+    publish(before, b"b1", b"b2", topic="b")
+    reader.unsubscribe("b")
+    before.settle()
+    publish(before, b"b3", topic="b")
+    publish(before, b"a3", topic="a")
+    after = restart(disk)
+    assert connect(after).take_payloads() == [b"a1", b"a2", b"a3"]
+    assert after.losses() == [("b", 1, 2, "session-ended")]
+
+
+def test_what_was_owed_by_a_filter_that_was_lowered_to_qos_0_comes_at_qos_0(disk: Disk) -> None:
+    before = Stage(EVERYTHING, disk=disk)
+    reader = subscribe(before, filter="a", window=1)
+    reader.subscribe("b", 1)
+    publish(before, b"a1", b"a2", topic="a")
+    publish(before, b"b1", b"b2", topic="b")
+    reader.subscribe("b", 0)
+    before.settle()
+    publish(before, b"b3", topic="b")
+    publish(before, b"a3", topic="a")
+    taken = connect(restart(disk)).take()
+    assert [(each.payload, each.qos) for each in taken] == [
+        (b"a1", 1),
+        (b"a2", 1),
+        (b"b1", 0),
+        (b"b2", 0),
+        (b"a3", 1),
+    ]
+
+
+def test_a_filter_that_was_left_and_asked_for_again_is_owed_all_but_what_came_between(disk: Disk) -> None:
+    before = Stage(EVERYTHING, disk=disk)
+    reader = subscribe(before, filter="a", window=1)
+    publish(before, b"a1", b"a2", topic="a")
+    for payload in (b"1", b"2", b"3"):
+        reader.subscribe("b/#", 1)
+        reader.subscribe("b/+", 1)
+        publish(before, b"wanted " + payload, topic="b/1")
+        reader.unsubscribe("b/#")
+        reader.unsubscribe("b/+")
+        publish(before, b"unwanted", topic="b/1")
+    reader.subscribe("b/1", 1)
+    publish(before, b"wanted 4", topic="b/1")
+    after = connect(restart(disk))
+    assert after.take_payloads() == [b"a1", b"a2", b"wanted 1", b"wanted 2", b"wanted 3", b"wanted 4"]
+
+
+def test_filters_are_not_remembered_that_nothing_is_owed_by(disk: Disk) -> None:
+    stage = Stage(EVERYTHING, disk=disk)
+    reader = subscribe(stage, filter="a", window=2)
+    publish(stage, b"1", topic="a")
+    reader.unsubscribe("a")
+    assert reader.session.former == ()
+    publish(stage, b"2", topic="a")
+    reader.subscribe("a", 1)
+    publish(stage, b"3", b"4", topic="a")
+    reader.subscribe("b", 1)
+    reader.unsubscribe("b")
+    assert reader.session.former == ()
+    reader.unsubscribe("a")
+    assert [each.filter for each in reader.session.former] == ["a"]
+    assert reader.take_and_acknowledge() == [b"1", b"3"]
+    stage.settle()
+    assert reader.take_and_acknowledge() == [b"4"]
+    reader.subscribe("a", 1)
+    publish(stage, *[b"%d" % number for number in range(5, 9)], topic="a")
+    reader.unsubscribe("a")
+    assert len(reader.session.former) == 1
+
+
+def test_only_so_many_filters_are_remembered(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "MOST_FORMER", 3)
+    stage = Stage(EVERYTHING, disk=disk)
+    reader = subscribe(stage, filter="a", window=1)
+    publish(stage, b"1", b"2", topic="a")
+    for name in "bcdef":
+        reader.subscribe(name, 1)
+        publish(stage, b"x", topic=name)
+        reader.unsubscribe(name)
+    assert [each.filter for each in reader.session.former] == ["d", "e", "f"]
+
+
 def test_of_filters_that_overlap_one_at_qos_0_is_owed_nothing(disk: Disk) -> None:
     before = Stage(EVERYTHING, disk=disk)
     reader = subscribe(before, filter="x", window=1)
@@ -463,6 +550,25 @@ def test_a_session_that_was_catching_up_goes_on_where_it_was(disk: Disk) -> None
     again = connect(restart(disk)).take()
     assert [each.payload for each in again] == [b"3", b"4", b"5", b"6", b"7", b"8"]
     assert [each.is_again for each in again] == [True, True, True, False, False, False]
+
+
+def test_what_is_owed_and_cannot_be_read_is_recorded_for_everyone_who_was_owed_it(disk: Disk) -> None:
+    before = Stage(disk=disk)
+    for name in ("r", "late", "other"):
+        subscribe(before, name, "a/#" if name != "other" else "b").drop()
+    publish(before, b"1", b"2", b"3")
+    publish(before, b"x", topic="b")
+    late = connect(before, "late")
+    late.take_and_acknowledge()
+    before.settle()
+    late.drop()
+    publish(before, b"4", b"5")
+    disk.spoil(2, 5)
+    after = restart(disk)
+    assert after.losses("r") == [("a/b", 2, 2, "damaged"), ("a/b", 4, 4, "damaged")]
+    assert after.losses("late") == [("a/b", 4, 4, "damaged")]
+    assert len(after.losses()) == 3
+    assert connect(after).take_payloads() == [b"1", b"3", b"5"]
 
 
 def test_messages_at_qos_0_are_owed_to_nobody(disk: Disk) -> None:

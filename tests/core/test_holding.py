@@ -14,7 +14,7 @@ class Waiters:
         self.clock = ManualClock()
         self.scheduler = ManualScheduler(self.clock)
         self.given_up: list[Session] = []
-        self.holding = Holding(self.scheduler, 5.0, self.give_up)
+        self.holding = Holding(self.clock, self.scheduler, 5.0, self.give_up)
 
     def give_up(self, slow: Session) -> None:
         assert self.holding.is_awaited(slow), "it is asked to make room before anyone is released"
@@ -148,3 +148,19 @@ def test_releasing_someone_nobody_waits_for_changes_nothing(waiters: Waiters, sl
     waiters.holding.release(slow.session)
     waiters.holding.forget(slow.session)
     assert not waiters.holding.is_awaited(slow.session)
+
+
+def test_how_long_publishers_wait_is_noted(waiters: Waiters) -> None:
+    one, other, slow = Person("one"), Person("other"), Person("slow")
+    waiters.holding.hold(one.session, slow.session, 0)
+    waiters.clock.advance(1.0)
+    waiters.holding.hold(other.session, slow.session, 0)
+    assert waiters.holding.held == 2
+    waiters.clock.advance(1.0)
+    waiters.holding.release(slow.session)
+    assert (waiters.holding.held, waiters.holding.waits.count) == (0, 2)
+    assert waiters.holding.waits.seconds == pytest.approx(3.0)
+    waiters.holding.hold(one.session, slow.session, 0)
+    waiters.clock.advance(0.5)
+    waiters.holding.forget(one.session)
+    assert (waiters.holding.held, waiters.holding.waits.seconds) == (0, pytest.approx(3.5))

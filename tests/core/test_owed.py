@@ -24,7 +24,7 @@ def owe(kind: type[Owed], policy: Policy, count: int) -> tuple[list[int], list[i
         decisions.append(decision)
         dropped += [run.offset for run in lost]
     if isinstance(owed, StoredOwed):
-        return list(owed.peek(100)), dropped + owed.evicted, decisions
+        return list(owed.peek(100)), dropped + list(owed.evicted), decisions
     return [run.offset for run, _ in owed.take(100)], dropped, decisions
 
 
@@ -127,17 +127,27 @@ def test_a_message_is_taken_to_weigh_what_messages_weigh_on_average() -> None:
     assert owed.mean_bytes == 20
 
 
+ACTIONS = ("add", "offer", "leap", "discard", "through", "after", "back")
+
+
 @given(
-    st.lists(st.tuples(st.sampled_from(("add", "discard", "through", "after", "back")), st.integers(0, 40)))
+    st.sampled_from((5_000, (1 << 32) - 60, 1 << 40)),
+    st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 40))),
 )
-def test_offsets_behave_like_a_sorted_list(steps: list[tuple[str, int]]) -> None:
-    owed, model, last = stored(), list[int](), 5_000
+def test_offsets_behave_like_a_sorted_list(last: int, steps: list[tuple[str, int]]) -> None:
+    owed, model = stored(), list[int]()
     for action, amount in steps * 20:
         if action == "add":
             for _ in range(amount):
                 last += 1
                 owed.add(make_run("a", b"x", qos=1, offset=last), FORM, Policy.DROP_OLDEST)
                 model = [*model, last][-1_000:]
+        elif action == "offer" and amount:
+            if owed.offer(make_run("a", *[b"x"] * amount, qos=1, offset=last + 1), FORM):
+                model += range(last + 1, last + 1 + amount)
+            last += amount
+        elif action == "leap":
+            last += amount << 29
         elif action == "discard":
             assert list(owed.discard(amount)) == model[:amount]
             model = model[amount:]
@@ -166,7 +176,7 @@ def test_offsets_expire_wherever_they_stand_and_make_room() -> None:
     owed = stored(1, 2, limits=Limits(5, 50))
     owed.add(mortal(3, 10.0, count=2), FORM, Policy.DROP_NEWEST)
     owed.add(mortal(5, 20.0), FORM, Policy.DROP_NEWEST)
-    assert (owed.next_expiry, owed.remove_expired(9.0), owed.evicted) == (10.0, [], [])
+    assert (owed.next_expiry, owed.remove_expired(9.0), list(owed.evicted)) == (10.0, [], [])
     assert owed.remove_expired(10.0) == []
     assert (owed.evicted, list(owed.peek(10)), owed.next_expiry) == ([3, 4], [1, 2, 5], 20.0)
     assert owed.mean_bytes == 10
@@ -240,3 +250,29 @@ def test_what_may_expire_and_what_follows_it_goes_the_long_way() -> None:
     assert not owed.offer(mortal(1, 5.0), FORM)
     owed.add(mortal(1, 5.0), FORM, Policy.DROP_NEWEST)
     assert not owed.offer(make_run("a", b"x", qos=1, offset=2), FORM)
+
+
+def test_many_runs_are_taken_at_once_as_they_are_one_by_one() -> None:
+    runs = [make_run("a", *[b"0123456789"] * count, qos=1, offset=count * 10) for count in (1, 2, 3)]
+    singles = [make_run("a", b"0123456789", qos=1, offset=offset) for offset in (40, 50)]
+    together, one_by_one = StoredOwed(WIDE), StoredOwed(WIDE)
+    assert together.offer_all(runs)
+    assert together.offer_all(singles)
+    assert all(one_by_one.offer(run, FORM) for run in [*runs, *singles])
+    assert list(together.peek(99)) == list(one_by_one.peek(99)) == [10, 20, 21, 30, 31, 32, 40, 50]
+    assert together.mean_bytes == one_by_one.mean_bytes
+
+
+@pytest.mark.parametrize("limits", [Limits(2, 1 << 20), Limits(100, 11)], ids=["messages", "bytes"])
+def test_of_many_runs_nothing_is_taken_at_once_if_one_does_not_fit(limits: Limits) -> None:
+    owed = StoredOwed(limits)
+    assert not owed.offer_all([make_run("a", b"four", qos=1, offset=offset) for offset in (1, 2, 3)])
+    assert not len(owed)
+
+
+def test_of_many_runs_nothing_is_taken_at_once_if_one_may_expire_or_did_before() -> None:
+    owed = StoredOwed(WIDE)
+    assert not owed.offer_all([make_run("a", b"x", qos=1, offset=1), mortal(2, 5.0)])
+    owed.add(mortal(2, 5.0), FORM, Policy.DROP_NEWEST)
+    assert not owed.offer_all([make_run("a", b"x", qos=1, offset=3)])
+    assert list(owed.peek(10)) == [2]

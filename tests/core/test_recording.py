@@ -316,6 +316,40 @@ def test_whoever_waits_is_called_when_the_steps_of_this_turn_are_committed(stage
     assert seen == [before + 1]
 
 
+@pytest.mark.parametrize("clean", [True, False])
+def test_who_comes_back_at_once_after_its_session_ended_is_let_in_when_that_can_not_be_undone(
+    stage: Stage, disk: Disk, clean: bool
+) -> None:
+    reader = connect(stage)
+    disk.is_stuck = True
+    reader.disconnect(expiry=0.0)
+    let_in: list[dict[str, object]] = []
+    for _ in range(2):  # it may have to come more than once
+        stage.settle()
+        again = stage.client("r", clean=clean)
+        assert not again.is_known
+        stage.broker.when_remembered(again.session, lambda failure: let_in.append(records(disk, SESSIONS)))
+        stage.settle()
+    assert let_in == []
+    disk.is_stuck = False
+    disk.sync()
+    stage.settle()
+    assert let_in == [{}, {}]
+
+
+def test_who_comes_back_after_the_end_of_its_session_was_stored_need_not_wait(
+    stage: Stage, disk: Disk
+) -> None:
+    reader = connect(stage)
+    reader.disconnect(expiry=0.0)
+    stage.settle()
+    disk.is_stuck = True
+    let_in: list[Exception | None] = []
+    again = stage.client("r")
+    stage.broker.when_remembered(again.session, let_in.append)
+    assert let_in == [None]
+
+
 def test_a_log_is_not_asked_to_commit_before_it_has_got_what_is_to_be_committed(
     stage: Stage, disk: Disk
 ) -> None:

@@ -389,6 +389,17 @@ def test_what_is_offered_again_and_not_there_any_more_is_recorded(disk: Disk) ->
     assert after.losses(SHARED) == [("", 1, 1, "retention")]
 
 
+def test_what_a_group_was_owed_and_cannot_be_read_is_recorded(disk: Disk) -> None:
+    before = Stage(disk=disk)
+    share(before, "one").drop()
+    publish(before, b"1", b"2", b"3")
+    disk.spoil(2)
+    after = restart(disk)
+    assert after.losses() == [("a", 2, 2, "damaged")]
+    assert after.losses(SHARED) == after.losses()
+    assert connect(after, "one").take_payloads() == [b"1", b"3"]
+
+
 def test_at_qos_2_a_message_stays_with_the_member_it_was_sent_to(disk: Disk) -> None:
     before = Stage(disk=disk)
     one = share(before, "one", 2)

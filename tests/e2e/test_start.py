@@ -88,16 +88,18 @@ async def test_other_hosts_are_let_in_when_that_was_said(start_server: StartServ
 
 
 def test_nothing_to_serve_is_an_error() -> None:
-    assert "nothing to serve" in complaint("--mqtt-port", "off")
+    assert "nothing to serve" in complaint("--mqtt-port", "off", "--http-port", "off")
 
 
-def test_port_in_use_is_an_error() -> None:
+@pytest.mark.parametrize("door", ["mqtt", "http"])
+def test_port_in_use_is_an_error(door: str) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        text = complaint("--mqtt-port", str(port))
-    assert text == f"error: mqtt.port: cannot listen on 127.0.0.1:{port}: Address already in use\n"
+        free = {"mqtt": "--http-port", "http": "--mqtt-port"}[door]
+        text = complaint(f"--{door}-port", str(port), free, "0")
+    assert text == f"error: {door}.port: cannot listen on 127.0.0.1:{port}: Address already in use\n"
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])

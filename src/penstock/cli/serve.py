@@ -28,6 +28,9 @@ def serve(
     mqtt_port: Annotated[
         str | None, typer.Option(help="MQTT port; 0 takes a free one, off closes it.")
     ] = None,
+    http_port: Annotated[
+        str | None, typer.Option(help="HTTP port, or several; 0 takes a free one, off closes it.")
+    ] = None,
     allow_anonymous: Annotated[
         bool | None, typer.Option(help="Let clients in without a user name.", show_default=False)
     ] = None,
@@ -78,6 +81,7 @@ def serve(
     flags = {
         "host": host,
         "mqtt.port": mqtt_port,
+        "http.port": http_port,
         "access.allow_anonymous": allow_anonymous,
         "node_id": node_id,
         "logging.level": log_level,
@@ -137,7 +141,7 @@ async def _serve(settings: "Settings") -> None:
 
     server = Server(settings)
     if not server.doors:
-        raise InvalidConfig("mqtt.port: every door is off; there is nothing to serve")
+        raise InvalidConfig("mqtt.port, http.port: every door is off; there is nothing to serve")
     stopping, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)

@@ -1,5 +1,8 @@
 """What can go wrong between a client and its server, with the reason the server gave."""
 
+from collections.abc import Sequence
+from typing import Any
+
 from penstock.errors import PenstockError
 from penstock.wire.mqtt.reasons import ReasonCode
 
@@ -29,6 +32,29 @@ class RequestRefused(_WithReason):
     """The server took the request and said no; the connection stays."""
 
     code = "request-refused"
+
+
+class HttpRefused(RequestRefused):
+    """The server answered an HTTP request with an error: `code` and `retryable` are those it gave.
+
+    The code is `request-refused` if it gave none, because something between us and it answered.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        *,
+        status: int,
+        code: str = RequestRefused.code,
+        retryable: bool = False,
+        errors: Sequence[dict[str, Any]] = (),
+    ) -> None:
+        super().__init__(text)
+        self.status = status
+        self.errors = list(errors)
+        """What is wrong with each part of the request, where there is more than one."""
+        self.code = code  # type: ignore[misc]
+        self.retryable = retryable  # type: ignore[misc]
 
 
 def describe(reason: int, detail: str | None = None) -> str:

@@ -112,6 +112,9 @@ def _plain(key: Key, value: Any) -> Any:
 
 
 def _convert_list(key: Key, item: inspect.Type, value: Any, origin: str, is_text: bool) -> Any:
+    has_numbers = isinstance(item, inspect.IntType)
+    if has_numbers:
+        value = _as_numbers(value)
     if is_text and isinstance(value, str):
         value = _split(key, value, origin)
     if not isinstance(value, list | tuple):
@@ -119,9 +122,16 @@ def _convert_list(key: Key, item: inspect.Type, value: Any, origin: str, is_text
     if isinstance(item, inspect.StructType):
         return tuple(_rule(item.cls, f"{key.name}[{at}]", each, origin) for at, each in enumerate(value))
     try:
-        return msgspec.convert(value, key.annotation)
+        return msgspec.convert(value, key.annotation, strict=not (is_text and has_numbers))
     except (msgspec.ValidationError, UnicodeError) as error:
         raise wrong(key.name, describe(key), value, origin) from error
+
+
+def _as_numbers(value: Any) -> Any:
+    """A list of numbers may be written as one number, and an empty one as `off`."""
+    if value is False or (isinstance(value, str) and value.strip().lower() in UNSET_WORDS):
+        return []
+    return [value] if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def _split(key: Key, text: str, origin: str) -> Any:
@@ -177,6 +187,8 @@ def _describe_kind(kind: inspect.Type) -> str:
             return f"one of {', '.join(str(member.value) for member in kind.cls)}"
         case inspect.VarTupleType(item_type=inspect.StructType()):
             return "a list of rules"
+        case inspect.VarTupleType(item_type=inspect.IntType()):
+            return f"{_describe_kind(kind.item_type)}, a list of them, or off"
         case inspect.VarTupleType():
             return "a list of texts"
     raise TypeError(f"no words for a setting of type {kind}")

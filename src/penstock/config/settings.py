@@ -6,9 +6,11 @@ from msgspec import Meta, Struct
 
 from penstock.core.settings import AccessSettings, CoreSettings
 from penstock.doors.guard import GuardSettings
+from penstock.doors.http import HttpSettings
 from penstock.doors.mqtt.settings import MqttSettings
 from penstock.doors.tls import TlsSettings
 from penstock.doors.websocket import WebSocketSettings
+from penstock.telemetry.settings import MetricsSettings
 
 
 class LoggingSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -42,7 +44,9 @@ class Settings(CoreSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     connections: GuardSettings = GuardSettings()
     tls: TlsSettings = TlsSettings()
     mqtt: MqttSettings = MqttSettings()
+    http: HttpSettings = HttpSettings()
     websocket: WebSocketSettings = WebSocketSettings()
+    metrics: MetricsSettings = MetricsSettings()
     access: AccessSettings = AccessSettings()
 
 

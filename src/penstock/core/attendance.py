@@ -68,7 +68,8 @@ class Attendance:
         self._check_storage(arrival)
         client_id = arrival.identity.client_id
         session = self._node.sessions.get(client_id)
-        had_record = session is not None and session.is_recorded
+        is_recorded = session is not None and session.is_recorded
+        had_record = is_recorded or self._node.recording.has_stale_record(client_id)
         if session is not None:
             is_foreign = session.identity.user != arrival.identity.user  # never shown to someone else
             if session.sink is not None:
@@ -159,6 +160,7 @@ class Attendance:
         """At start: a session that outlived the server. It is away, since it left or since now."""
         session = Session(Identity(record.user, client_id, record.is_certified), record.door)
         session.expiry, session.will, session.born = record.expiry, record.will, record.born
+        session.former = record.former
         session.is_recorded = True
         self._node.sessions[client_id] = session
         for filter, wanted in record.subscriptions.items():

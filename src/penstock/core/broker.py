@@ -13,15 +13,17 @@ from penstock.core.attendance import Arrival, Attendance
 from penstock.core.clock import Clock, Scheduler
 from penstock.core.node import Node
 from penstock.core.ports import Log, StateStore
-from penstock.core.publishing import Publishing, Receipt
+from penstock.core.publishing import Published, Publishing
+from penstock.core.receipts import Receipt
 from penstock.core.restoring import Restoring
 from penstock.core.rights import Rights
 from penstock.core.sessions import Ending
 from penstock.core.settings import CoreSettings
+from penstock.core.staging import Staging
 from penstock.core.subscribing import Subscribing
 from penstock.errors import PenstockError
 
-__all__ = ["DROPS_TOPIC", "Arrival", "Broker", "Receipt"]
+__all__ = ["DROPS_TOPIC", "Arrival", "Broker", "Published", "Receipt"]
 
 DROPS_TOPIC = "$penstock/drops"
 DROPS_A_MESSAGE = 1_000
@@ -47,8 +49,12 @@ class Broker:
         # What a door may look at:
         self.counters = node.counters
         self.ledger = node.ledger
+        self.tallies = node.tallies
+        self.slow = node.slow
         self.topics = node.topics
         self.sessions = node.sessions
+        self.callers = node.callers
+        self.receipts = node.receipts
         self.retained = node.retained
         self.history = node.history
         self.router = node.router
@@ -60,10 +66,15 @@ class Broker:
         self._publishing = publishing = Publishing(node)
         self.publish = publishing.publish
         self.publish_all = publishing.publish_all
+        self.publish_once = publishing.publish_once
+        self.publish_each = publishing.publish_each
         self.publish_server = publishing.publish_server
+        self.check_publish = publishing.check
+        self.when_free = node.callers.when_free
         self.when_settled = publishing.when_settled
         self.when_stored = publishing.when_stored
         self.when_remembered = publishing.when_remembered
+        self.staging = Staging(node, publishing)
         subscribing = Subscribing(node)
         self.subscribe = subscribing.subscribe
         self.unsubscribe = subscribing.unsubscribe
@@ -88,6 +99,8 @@ class Broker:
         """Bring back what outlived the last broker on these stores."""
         if self._node.recording.is_on:
             Restoring(self._node, self._attendance).restore()
+            self.receipts.restore()
+            self.staging.restore()
             self.forget_rights()  # the rules may be others than when these sessions were saved
 
     def reap(self) -> None:
@@ -96,6 +109,8 @@ class Broker:
         self._attendance.reap(now)
         for topic in self.retained.reap(now):
             self._node.recording.forget_value(topic.name)
+        self.receipts.reap(now)
+        self.staging.reap()
         if self.topics.is_nearly_full:
             self._forget_topics()
         self.lagging.reap(now)
@@ -118,6 +133,8 @@ class Broker:
         """Take nothing new, and flush; what waits for slow subscribers goes on leaving."""
         self._publishing.is_stopping = True
         self._publishing.forget_topics(self.sessions.values())  # every publish is decided anew, and refused
+        self.callers.free_all()
+        self.staging.stop()
         self.tick.close()
 
     def commit_soon(self) -> None:

@@ -18,6 +18,7 @@ from penstock.core.ports import Form, Frame
 from penstock.core.recording import Recording
 from penstock.core.sessions import Session
 from penstock.core.shared import SharedGroup
+from penstock.core.tallies import Tallies
 from penstock.core.tick import Stretch
 from penstock.model import NEVER, Reason, Run
 
@@ -32,6 +33,7 @@ class Delivery:
         clock: Clock,
         ledger: Ledger,
         counters: Counters,
+        tallies: Tallies,
         keeping: Keeping,
         lagging: Lagging,
         leaving: Leaving,
@@ -40,6 +42,7 @@ class Delivery:
         self._clock = clock
         self._ledger = ledger
         self._counters = counters
+        self._tallies = tallies
         self._keeping = keeping
         self._lagging = lagging
         self._leaving = leaving
@@ -55,21 +58,25 @@ class Delivery:
             self._keeping.outcomes = {}
         for stretch in stretches:
             runs, qos = stretch.runs, stretch.shape.qos
+            reach, before = 0, self._counters.delivered
             for form, members in stretch.audience.classes():
                 try:
                     if form.no_local:
-                        self._deliver_to_others(form, members, runs, now, dirty)
+                        reach += self._deliver_to_others(form, members, runs, now, dirty)
                     elif qos and form.qos:
-                        self._deliver_numbered(form, members, runs, now, dirty)
+                        reach += self._deliver_numbered(form, members, runs, now, dirty)
                     else:
-                        self._deliver_shared_bytes(form, members, runs, now, dirty)
+                        reach += self._deliver_shared_bytes(form, members, runs, now, dirty)
                 except Exception as error:  # of one class; the others get theirs
                     failure = error
                     self._note_failure(members, runs)
             for group in stretch.audience.shared:
                 for run in runs:
                     self._deliver_to_one(group, run, now, dirty)
+            if reach or self._counters.delivered != before:
+                stretch.reach = reach
         self._write(dirty)
+        self._tallies.note(stretches)
         if failure is not None:
             raise failure
 
@@ -94,7 +101,8 @@ class Delivery:
 
     def _deliver_shared_bytes(
         self, form: Form, members: Members, runs: list[Run], now: float, dirty: list[Session]
-    ) -> None:
+    ) -> int:
+        """Send the same bytes to all; answer how many sessions got them."""
         data: bytes | None = None
         flowing = 0
         for session in members:
@@ -112,10 +120,13 @@ class Delivery:
             self._counters.delivered += flowing * (runs[0].count if len(runs) == 1 else _count(runs))
         if form.limit_bytes:
             self._note_oversize(form, members, runs, now)
+        return flowing
 
     def _deliver_numbered(
         self, form: Form, members: Members, runs: list[Run], now: float, dirty: list[Session]
-    ) -> None:
+    ) -> int:
+        """Send to each with numbers of its own; answer how many sessions got all of it."""
+        reach = 0
         frames: list[Frame] | None = None
         is_stored = self._recording.is_on
         level = min(runs[0].shape.qos, form.qos)
@@ -132,6 +143,7 @@ class Delivery:
                     dirty.append(session)
                 first = inflight.add_all(frames, form, level, parts)
                 self._counters.delivered += len(frames)
+                reach += 1
                 if is_stored:
                     self._leaving.note(session, first, level)
             else:
@@ -140,19 +152,28 @@ class Delivery:
                     self._lagging.wake(session)
         if form.limit_bytes:
             self._note_oversize(form, members, runs, now)
+        return reach
 
     def _deliver_to_others(
         self, form: Form, members: Members, runs: list[Run], now: float, dirty: list[Session]
-    ) -> None:
-        """No Local: members get everything but their own. Only those who are senders differ from the rest."""
+    ) -> int:
+        """No Local: members get everything but their own. Only those who are senders differ from the rest.
+
+        Answers how many got everything; what the others got is counted here.
+        """
         deliver = self._deliver_numbered if form.qos and runs[0].shape.qos else self._deliver_shared_bytes
-        senders = {run.client_id for run in runs}
-        own = {session: wanted for session, wanted in members.items() if session.client_id in senders}
-        deliver(form, Others(members, own), runs, now, dirty)
+        door, senders = runs[0].shape.door, {run.client_id for run in runs}
+        own = {
+            session: wanted
+            for session, wanted in members.items()
+            if session.client_id in senders and session.door is door
+        }
+        reach = deliver(form, Others(members, own), runs, now, dirty)
         for session, subscription in own.items():
             others = [run for run in runs if run.client_id != session.client_id]
-            if others:
-                deliver(form, {session: subscription}, others, now, dirty)
+            if others and deliver(form, {session: subscription}, others, now, dirty):
+                self._tallies.add(others)
+        return reach
 
     def _deliver_to_one(self, group: SharedGroup, run: Run, now: float, dirty: list[Session]) -> None:
         """A shared group: each message to one member that can take it, behind what the group is owed."""
@@ -170,7 +191,8 @@ class Delivery:
         form = subscription.form
         is_numbered = message.shape.qos and form.qos
         deliver = self._deliver_numbered if is_numbered else self._deliver_shared_bytes
-        deliver(form, {session: subscription}, [message], now, dirty)
+        if deliver(form, {session: subscription}, [message], now, dirty):
+            self._tallies.add_one(message)
 
     def _note_oversize(self, form: Form, members: Iterable[Session], runs: Sequence[Run], now: float) -> None:
         """Record what was left out for those who got the rest; the others are told of when theirs leaves."""
@@ -180,6 +202,7 @@ class Delivery:
             self._counters.delivered -= 0 if is_numbered else run.count * len(reached)
             for session in reached:
                 self._ledger.add(run, session.client_id, Reason.PACKET_TOO_LARGE)
+            self._tallies.add((run,), -len(reached))
 
     def serve_groups(self, session: Session) -> None:
         """Serve the shared groups of a session: it came, went, or caught up."""

@@ -11,7 +11,7 @@ from functools import partial
 from penstock.core.access import Access
 from penstock.core.ledger import Ledger
 from penstock.core.owed import StoredOwed
-from penstock.core.ports import Form, Log, Sink
+from penstock.core.ports import Form, Log, Lost, Sink
 from penstock.core.router import Router
 from penstock.core.sessions import Session
 from penstock.model import Door, Policy, Reason, Run, bare_shape
@@ -90,6 +90,13 @@ class Fetching:
     def note_gone(self, client_id: str, offset: int) -> None:
         """Record a message that the log has no more, or never had."""
         self._ledger.add(_unknown(offset), client_id, self._log.reason_of(offset))
+
+    def note_damaged(self, client_id: str, lost: Lost) -> None:
+        """Record messages that the log has and cannot read."""
+        count, shape = lost.last - lost.first + 1, bare_shape(Door.SERVER, 0, False)
+        self._ledger.add(
+            Run(lost.topic, b"", 0, 0, count, shape, sequence=lost.first), client_id, Reason.DAMAGED
+        )
 
 
 def _unknown(offset: int) -> Run:

@@ -6,20 +6,32 @@ again or has used up the block timeout; then the oldest of what waits is dropped
 
 from collections.abc import Callable
 
-from penstock.core.clock import Handle, Scheduler
+from penstock.core.clock import Clock, Handle, Scheduler
+from penstock.core.latency import Histogram, bucket_of
 from penstock.core.sessions import Session
 
 
 class Holding:
     """Who waits for whom."""
 
-    def __init__(self, scheduler: Scheduler, timeout: float, on_timeout: Callable[[Session], None]) -> None:
+    def __init__(
+        self, clock: Clock, scheduler: Scheduler, timeout: float, on_timeout: Callable[[Session], None]
+    ) -> None:
+        self._clock = clock
         self._scheduler = scheduler
         self._timeout = timeout
         self._on_timeout = on_timeout
         self._waiting: dict[Session, set[Session]] = {}  # slow subscriber -> publishers
         self._timers: dict[Session, Handle] = {}
+        self._since: dict[Session, float] = {}  # publishers
         self.held_total = 0
+        self.waits = Histogram()
+        """How long each of them had to wait."""
+
+    @property
+    def held(self) -> int:
+        """How many publishers wait now."""
+        return len(self._since)
 
     def hold(self, publisher: Session, slow: Session, qos: int) -> None:
         """Make the publisher of a message wait until a slow subscriber has room."""
@@ -30,6 +42,7 @@ class Holding:
         publishers.add(publisher)
         if publisher.held_by is None:
             publisher.held_by = set()
+            self._since[publisher] = self._clock.monotonic()
             self.held_total += 1
         if publisher.sink is not None:
             publisher.sink.hold(is_unacknowledged=not qos)
@@ -45,7 +58,7 @@ class Holding:
                 continue
             publisher.held_by.discard(slow)
             if not publisher.held_by:
-                publisher.held_by = None
+                self._let_go(publisher)
                 if publisher.sink is not None:
                     publisher.sink.release()
 
@@ -53,7 +66,14 @@ class Holding:
         """A publisher is gone and waits for nobody."""
         for slow in publisher.held_by or ():
             self._waiting.get(slow, set()).discard(publisher)
+        self._let_go(publisher)
+
+    def _let_go(self, publisher: Session) -> None:
         publisher.held_by = None
+        since = self._since.pop(publisher, None)
+        if since is not None:
+            seconds = self._clock.monotonic() - since
+            self.waits.add(bucket_of(seconds), seconds)
 
     def is_awaited(self, slow: Session) -> bool:
         """Someone waits for this subscriber."""

@@ -6,7 +6,8 @@ A policy decides what is kept; what is dropped goes into the ledger. How it gets
 
 from collections.abc import Callable, Sequence
 
-from penstock.core.clock import Scheduler
+from penstock.core.callers import Callers
+from penstock.core.clock import Clock, Scheduler
 from penstock.core.fetching import Fetching
 from penstock.core.holding import Holding
 from penstock.core.inflight import Pending
@@ -20,6 +21,7 @@ from penstock.core.registry import Registry
 from penstock.core.sessions import Ending, Session, Subscription
 from penstock.core.settings import CoreSettings
 from penstock.core.shared import SharedForm, SharedGroup, reform_any
+from penstock.core.slow import Slow
 from penstock.core.topics import WILDCARDS, split_share
 from penstock.model import Policy, Reason, Run
 
@@ -33,31 +35,39 @@ class Keeping:
     def __init__(
         self,
         settings: CoreSettings,
+        clock: Clock,
         scheduler: Scheduler,
         ledger: Ledger,
         topics: Registry,
         sessions: dict[str, Session],
         recording: Recording,
         fetching: Fetching,
+        callers: Callers,
+        slow: Slow,
     ) -> None:
         self._ledger = ledger
         self._topics = topics
         self._sessions = sessions
         self._recording = recording
         self._fetching = fetching
+        self._callers = callers
+        self.slow = slow
         self._outbox_limits = Limits(settings.outbox.messages, settings.outbox.bytes)
         self._owed_limits = Limits(settings.sessions.owed_messages, settings.sessions.owed_bytes)
         self._block_wildcards = settings.outbox.block_wildcards
         self._expiring: dict[Session | SharedGroup, None] = {}  # something waits for them that may expire
         self.too_slow: dict[Session, None] = {}  # to be closed at the end of this flush
         self.outcomes: dict[int, list[int]] = {}  # of this turn, by offset: how often dropped, held
-        self.holding = Holding(scheduler, settings.outbox.block_timeout_ms / 1000, self._on_block_timeout)
+        block_timeout_s = settings.outbox.block_timeout_ms / 1000
+        self.holding = Holding(clock, scheduler, block_timeout_s, self._on_block_timeout)
 
     # Coming
 
     def hold_all(self, session: Session, runs: list[Run], form: Form, wanted: Subscription) -> None:
         """Keep runs for a session that cannot get them now."""
         session.is_flowing = False
+        if session.sink is not None and session not in self.slow.watched:
+            self.slow.watch(session, self.choose_policy(runs[0], wanted))
         is_durable = _is_durable(session, runs[0], form)
         if session.moves is not None and is_durable:
             self._recording.touch(session)
@@ -116,7 +126,7 @@ class Keeping:
         for lost in dropped:
             self._drop(lost, session, Reason.OUTBOX_FULL, policy, "outbox")
         if decision.hold:
-            publisher = self._sessions.get(run.client_id)
+            publisher = self._publisher_of(run)
             if publisher is None or publisher is session:  # a session never blocks itself
                 self._shrink(session, policy)
             else:
@@ -124,6 +134,12 @@ class Keeping:
                 self.holding.hold(publisher, session, run.shape.qos)
         if decision.close:
             self.too_slow[session] = None
+
+    def _publisher_of(self, run: Run) -> Session | None:
+        """Who sent a run and can be made to wait; others may have the same client id at another door."""
+        caller = self._callers.publisher_of(run)
+        session = self._sessions.get(run.client_id) if caller is None else caller
+        return session if session is not None and session.door is run.shape.door else None
 
     def owe(self, session: Session, run: Run, form: Form, policy: Policy) -> None:
         """Keep a run for a session until it has room, or is back."""
@@ -140,6 +156,8 @@ class Keeping:
         self, session: Session, owed: StoredOwed, reason: Reason, policy: Policy | None = None
     ) -> None:
         evicted, owed.evicted = owed.evicted, []
+        if policy is not None:
+            self.slow.note_dropped(session, len(evicted), policy)
         self._fetching.note_lost(session.client_id, evicted, reason, policy)
 
     def _owed_of(self, session: Session) -> Owed:
@@ -168,12 +186,14 @@ class Keeping:
         """End connections under `disconnect`: now that what they got in this turn has been written."""
         slow, self.too_slow = self.too_slow, {}
         for session in slow:
+            self.slow.mark(session, Policy.DISCONNECT)
             session.is_paused = True  # nothing more leaves until its door has let go of it
             if session.sink is not None:
                 session.sink.close(Ending.SLOW)
 
     def _drop(self, run: Run, session: Session, reason: Reason, policy: Policy, setting: str) -> None:
         self._ledger.add(run, session.client_id, reason, policy, setting)
+        self.slow.note_dropped(session, run.count, policy)
         self.outcomes.setdefault(run.offset, [0, 0])[0] += 1
 
     def outcome(self, run: Run) -> tuple[int, int]:

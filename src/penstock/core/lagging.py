@@ -21,7 +21,8 @@ from penstock.core.ports import Form
 from penstock.core.recording import Recording
 from penstock.core.sessions import Session
 from penstock.core.shared import SharedGroup
-from penstock.model import NEVER, Reason, Run, Shape
+from penstock.core.tallies import Tallies
+from penstock.model import NEVER, Policy, Reason, Run, Shape
 
 CHUNK_BYTES = 64 * 1024
 TURN_BYTES = 4 * CHUNK_BYTES
@@ -39,6 +40,7 @@ class Lagging:
         scheduler: Scheduler,
         ledger: Ledger,
         counters: Counters,
+        tallies: Tallies,
         recording: Recording,
         keeping: Keeping,
         leaving: Leaving,
@@ -48,8 +50,10 @@ class Lagging:
         self._scheduler = scheduler
         self._ledger = ledger
         self._counters = counters
+        self._tallies = tallies
         self._recording = recording
         self._keeping = keeping
+        self._slow = keeping.slow
         self._leaving = leaving
         self._fetching = fetching
         leaving.on_left = fetching.on_fetched = self.drain
@@ -98,8 +102,18 @@ class Lagging:
                 session.is_flowing = True
                 break
         self._let_go(session)
+        self._watch(session)
         if session.is_flowing and session.groups:
             self.on_caught_up(session)
+
+    def _watch(self, session: Session) -> None:
+        """See whether a session lags behind now."""
+        is_watched = session in self._slow.watched
+        if session.is_flowing and is_watched:
+            self._slow.forget(session)
+        elif not session.is_flowing and not is_watched and session.sink is not None and session.is_waiting:
+            policies = (wanted.policy for wanted in session.subscriptions.values())
+            self._slow.watch(session, next(policies, Policy.DROP_NEWEST))
 
     def _let_go(self, session: Session) -> None:
         holding = self._keeping.holding
@@ -133,6 +147,7 @@ class Lagging:
                 rest += [(run, form) for run in self._number(session, runs, form, now, parts)]
             elif runs:
                 parts.append(form.encode(runs, now))
+                self._tallies.add(runs)
                 lost = self._note_oversize(session, runs, form, now)
                 self._counters.delivered += sum(run.count for run in runs) - lost
         self._keeping.put_first(session, rest)
@@ -161,6 +176,7 @@ class Lagging:
             if self._recording.is_on:
                 self._leaving.note(session, first, level)
             self._counters.delivered += len(frames)
+            self._tallies.add(leaving)
             self._note_oversize(session, leaving, form, now)  # these take no room in the window
         return runs
 
@@ -169,6 +185,7 @@ class Lagging:
         lost = form.oversize(runs, now) if form.limit_bytes else []
         for part in lost:
             self._ledger.add(part, session.client_id, Reason.PACKET_TOO_LARGE)
+        self._tallies.add(lost, -1)
         return sum(part.count for part in lost)
 
     def _take_back(self, session: Session, entries: Sequence[Entry]) -> None:
@@ -184,6 +201,7 @@ class Lagging:
         for group in session.groups or ():
             group.depart(session)
         self._ready.pop(session, None)
+        self._slow.forget(session)
         groups = self._keeping.owe_rest(session)
         session.gate = 0
         return groups
@@ -193,6 +211,7 @@ class Lagging:
         for session in self._keeping.reap(now):
             if session.sink is not None and not session.is_flowing:
                 self.wake(session)  # perhaps nothing waits any more
+        self._slow.reap(now)
 
 
 def _form_and_shape(entry: Entry) -> tuple[Form, Shape]:

@@ -5,7 +5,7 @@ subscription matched" is never written here: it can be derived, and it is not a 
 """
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from msgspec import Struct
 
@@ -84,6 +84,7 @@ class Ledger:
         self._news: dict[tuple[str, str, Reason], News] = {}
         self._told: dict[Reason, int] = {}  # of `counts`, as of the last `take_losses`
         self._last_loss = ("", "")  # whose, and of which topic
+        self.on_lost: Callable[[Run, Reason, Policy | None], None] = lambda run, reason, policy: None
 
     def add(
         self, run: Run, client_id: str, reason: Reason, policy: Policy | None = None, setting: str = ""
@@ -93,6 +94,9 @@ class Ledger:
         self.counts[reason] = self.counts.get(reason, 0) + count
         if reason in LOSSES:
             self._last_loss = (client_id, run.topic)
+            self.on_lost(run, reason, policy)
+        elif reason is Reason.EXPIRED:
+            self.on_lost(run, reason, policy)
         key = (client_id, run.topic, reason)
         now = self._clock.wall_us()
         if self.is_watched and not run.topic.startswith("$"):  # else news would be about news
@@ -143,6 +147,11 @@ class Ledger:
         self._told = {reason: self.counts.get(reason, 0) for reason in LOSSES}
         reasons = " ".join(f"{reason}={count}" for reason, count in lost.items())
         return Losses(sum(lost.values()), reasons, *self._last_loss)
+
+    @property
+    def rows_known(self) -> int:
+        """How many rows are remembered."""
+        return len(self._rows)
 
     @property
     def total(self) -> int:

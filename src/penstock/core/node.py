@@ -4,6 +4,7 @@ The rules are in `publishing.py`, `subscribing.py` and `attendance.py`, which sh
 """
 
 from penstock.core.access import Access
+from penstock.core.callers import Callers
 from penstock.core.clock import Clock, Scheduler
 from penstock.core.counters import Counters
 from penstock.core.delivery import Delivery
@@ -15,6 +16,7 @@ from penstock.core.leaving import Leaving
 from penstock.core.ledger import Ledger
 from penstock.core.policy import Limits
 from penstock.core.ports import Log, StateStore
+from penstock.core.receipts import Receipts
 from penstock.core.recording import Recording
 from penstock.core.registry import Registry
 from penstock.core.replaced import Replaced
@@ -22,6 +24,8 @@ from penstock.core.retained import Retained
 from penstock.core.router import Router
 from penstock.core.sessions import Session
 from penstock.core.settings import CoreSettings
+from penstock.core.slow import Slow
+from penstock.core.tallies import Tallies
 from penstock.core.tick import Tick
 from penstock.core.unstored import Unstored
 
@@ -43,10 +47,15 @@ class Node:
         self.log = log
         self.state = state
         self.clock = clock
+        self.scheduler = scheduler
         self.counters = Counters()
         self.ledger = Ledger(clock, settings.ledger.rows)
         self.topics = Registry(settings, log.last_sequence)
+        self.tallies = Tallies(self.topics, clock)
+        self.ledger.on_lost = self.tallies.note_lost
+        self.slow = Slow(settings.slow, clock)
         self.sessions: dict[str, Session] = {}
+        self.callers = Callers(scheduler)
         self.retained = Retained(settings.retained.max_messages)
         self.history = History(self.topics, log, clock)
         self.history.head = log.last_offset
@@ -55,27 +64,52 @@ class Node:
         self.tick = Tick(clock, scheduler)
         self.tick.is_durable = log.is_durable
         self.recording = Recording(log, state, self.tick, self.sessions)
+        self.receipts = Receipts(settings.message_ids, log, state, clock, self.recording)
         self.leaving = Leaving(log, self.recording, self.ledger)
         self.fetching = Fetching(log, access, self.ledger, self.router)
         self.keeping = Keeping(
-            settings, scheduler, self.ledger, self.topics, self.sessions, self.recording, self.fetching
+            settings,
+            clock,
+            scheduler,
+            self.ledger,
+            self.topics,
+            self.sessions,
+            self.recording,
+            self.fetching,
+            self.callers,
+            self.slow,
         )
         self.lagging = Lagging(
             clock,
             scheduler,
             self.ledger,
             self.counters,
+            self.tallies,
             self.recording,
             self.keeping,
             self.leaving,
             self.fetching,
         )
         self.delivery = Delivery(
-            clock, self.ledger, self.counters, self.keeping, self.lagging, self.leaving, self.recording
+            clock,
+            self.ledger,
+            self.counters,
+            self.tallies,
+            self.keeping,
+            self.lagging,
+            self.leaving,
+            self.recording,
         )
         self.replaced = Replaced(log, clock, self.topics, self.retained, self.recording)
         self.unstored = Unstored(
-            log, self.tick, self.sessions, self.ledger, self.recording, self.fetching, self.replaced
+            log,
+            self.tick,
+            self.sessions,
+            self.ledger,
+            self.recording,
+            self.fetching,
+            self.replaced,
+            self.receipts,
         )
         self.unstored.on_less = self.lagging.wake
         self.tick.on_flush = self.delivery.deliver

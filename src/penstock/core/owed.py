@@ -1,9 +1,9 @@
 """What an absent session still gets.
 
 In memory mode the owed list holds references to the runs themselves, under limits of its own. With a log on
-disk it holds offsets, eight bytes each, and the messages are fetched when the session is back. Nobody can be
-made to wait for someone who is not there, and there is no connection to close: `block` and `disconnect`
-therefore drop the newest, as MQTT's own default does.
+disk it holds offsets, four bytes each as long as they lie close enough together, and the messages are fetched
+when the session is back. Nobody can be made to wait for someone who is not there, and there is no connection
+to close: `block` and `disconnect` therefore drop the newest, as MQTT's own default does.
 """
 
 from array import array
@@ -17,7 +17,9 @@ from penstock.core.ports import Form
 from penstock.model import Policy, Run
 
 _NOTHING: deque[Entry] = deque()
-"""Stands for the entries of those who have none: an empty deque of its own weighs as much as 90 offsets."""
+"""Stands for the entries of those who have none: an empty deque of its own weighs as much as 150 offsets."""
+_NARROW = 1 << 32
+"""Offsets that are less than this apart need four bytes each."""
 
 
 class Owed(Outbox):
@@ -36,16 +38,17 @@ class StoredOwed(Owed):
     Only while some of it may expire it is also known of each when.
     """
 
-    __slots__ = ("_expiries", "_offsets", "_start", "_stored_bytes", "evicted")
+    __slots__ = ("_base", "_expiries", "_places", "_start", "_stored_bytes", "evicted")
 
     def __init__(self, limits: Limits) -> None:
         super().__init__(limits)
         self._entries = _NOTHING
-        self._offsets = array("Q")
-        self._expiries: array[float] | None = None  # of each offset
-        self._start = 0  # offsets before this index are gone
+        self._base = 0
+        self._places = array("I")  # offsets, less the base
+        self._expiries: array[float] | None = None  # of each of them
+        self._start = 0  # places before this index are gone
         self._stored_bytes = 0
-        self.evicted: list[int] = []  # dropped by the policy or expired, and not told of yet
+        self.evicted: Sequence[int] = ()  # dropped by the policy or expired, and not told of yet
 
     def add_first(self, run: Run, form: Form) -> None:
         self._begin_entries()
@@ -65,25 +68,63 @@ class StoredOwed(Owed):
     @property
     def stored(self) -> int:
         """How many messages are still in the log alone."""
-        return len(self._offsets) - self._start
+        return len(self._places) - self._start
 
     @property
     def first_offset(self) -> int:
         """The oldest of those."""
-        return self._offsets[self._start]
+        return self._base + self._places[self._start]
 
     def offer(self, run: Run, form: Form) -> bool:
-        limits = self._limits
-        messages, size = len(self) + run.count, self._stored_bytes + len(run.slab)
+        limits, places = self._limits, self._places
+        messages = self.messages + len(places) - self._start + run.count
+        size = self._stored_bytes + len(run.slab)
         has_room = messages <= limits.messages and size + self.bytes <= limits.bytes
         if not has_room or run.expires_at or self._expiries is not None:
             return False
         if run.count == 1:
-            self._offsets.append(run.offset)
+            try:
+                places.append(run.offset - self._base)
+            except OverflowError:
+                self._pack([*self.peek(self.stored), run.offset])
         else:
-            self._offsets.extend(range(run.offset, run.offset + run.count))
+            self._extend(range(run.offset, run.offset + run.count))
         self._stored_bytes = size
         return True
+
+    def offer_all(self, runs: Sequence[Run]) -> bool:
+        """Take many runs if all of them fit; at start, when there may be very many."""
+        limits = self._limits
+        messages = len(self) + sum([run.count for run in runs])
+        size = self._stored_bytes + sum([len(run.slab) for run in runs])
+        has_room = messages <= limits.messages and size + self.bytes <= limits.bytes
+        if not has_room or self._expiries is not None or any(run.expires_at for run in runs):
+            return False
+        if messages == len(self) + len(runs):
+            self._extend([run.offset for run in runs])
+        else:
+            for run in runs:
+                self._extend(range(run.offset, run.offset + run.count))
+        self._stored_bytes = size
+        return True
+
+    def _extend(self, offsets: Sequence[int]) -> None:
+        """Add offsets, which rise and come after all others."""
+        base, places = self._base, self._places
+        if offsets and offsets[-1] - base >= _NARROW and places.typecode == "I":
+            self._pack([*self.peek(self.stored), *offsets])
+        else:
+            places.extend([offset - base for offset in offsets] if base else offsets)
+
+    def _pack(self, offsets: Sequence[int]) -> None:
+        """Hold these offsets and no others, as narrow as they can be; they rise."""
+        last = offsets[-1] if offsets else 0
+        self._base = 0 if last < _NARROW else offsets[0]
+        width = "I" if last - self._base < _NARROW else "Q"
+        self._places = array(width, [offset - self._base for offset in offsets])
+        if self._expiries is not None:
+            del self._expiries[: self._start]
+        self._start = 0
 
     def add(self, run: Run, form: Form, policy: Policy) -> tuple[Decision, list[Run]]:
         """Owe a run; answer the decision and the runs that were dropped. Dropped offsets are in `evicted`."""
@@ -92,10 +133,9 @@ class StoredOwed(Owed):
         fits = fitting(waiting, self.bytes + self._stored_bytes, limits, run.count, size)
         decision = decide(_for_absent(policy), run.count, fits)
         self._expect(run)
-        for offset in range(run.offset, run.offset + decision.accept):
-            self._offsets.append(offset)
-            if self._expiries is not None:
-                self._expiries.append(run.expires_at or FOREVER)
+        self._extend(range(run.offset, run.offset + decision.accept))
+        if self._expiries is not None:
+            self._expiries.extend([run.expires_at or FOREVER] * decision.accept)
         self._stored_bytes += decision.accept * size
         if decision.evict:
             self._evict()
@@ -107,26 +147,32 @@ class StoredOwed(Owed):
         if run.expires_at:
             self.next_expiry = min(self.next_expiry, run.expires_at)
             if self._expiries is None:
-                self._expiries = array("d", (FOREVER,)) * len(self._offsets)
+                self._expiries = array("d", (FOREVER,)) * len(self._places)
 
     def _evict(self) -> None:
         """Drop the oldest until the limits hold; of what is in the log only the mean size is known."""
+        evicted = list(self.evicted)
         while self.stored and (
             len(self) > self._limits.messages or self.bytes + self._stored_bytes > self._limits.bytes
         ):
-            self.evicted += self.discard(1)
+            evicted += self.discard(1)
+        self.evicted = evicted
 
     def peek(self, count: int) -> Sequence[int]:
         """The oldest offsets."""
-        return self._offsets[self._start : self._start + count]
+        return self._offsets(self._start, self._start + count)
+
+    def _offsets(self, start: int, stop: int | None = None) -> Sequence[int]:
+        base, places = self._base, self._places[start:stop]
+        return [base + place for place in places] if base else places
 
     def discard(self, count: int) -> Sequence[int]:
         """Take the oldest offsets away, and answer them."""
         taken = self.peek(count)
         self._weigh_less(len(taken))
         self._start += len(taken)
-        if self._start > 1_024 and self._start * 2 > len(self._offsets):
-            del self._offsets[: self._start]
+        if self._start > 1_024 and self._start * 2 > len(self._places):
+            del self._places[: self._start]
             if self._expiries is not None:
                 del self._expiries[: self._start]
             self._start = 0
@@ -139,28 +185,31 @@ class StoredOwed(Owed):
 
     def discard_through(self, offset: int) -> Sequence[int]:
         """Take offsets up to this one away, and answer them."""
-        return self.discard(bisect_right(self._offsets, offset, lo=self._start) - self._start)
+        return self.discard(self._find_after(offset) - self._start)
 
     def discard_after(self, offset: int) -> Sequence[int]:
         """Take offsets behind this one away, and answer them."""
-        first = bisect_right(self._offsets, offset, lo=self._start)
-        taken = self._offsets[first:]
+        first = self._find_after(offset)
+        taken = self._offsets(first)
         self._weigh_less(len(taken))
-        del self._offsets[first:]
+        del self._places[first:]
         if self._expiries is not None:
             del self._expiries[first:]
         return taken
 
+    def _find_after(self, offset: int) -> int:
+        """The index of the first that is behind an offset."""
+        return bisect_right(self._places, offset - self._base, lo=self._start)
+
     def remove_expired(self, now: float) -> list[Run]:
         """Take out whatever has expired. What is in the log alone is in `evicted`."""
-        expiries, offsets, first = self._expiries, self._offsets, self._start
-        if expiries is not None and now >= self.next_expiry:
-            living = [place for place in range(first, len(offsets)) if expiries[place] > now]
-            self.evicted += [offsets[place] for place in range(first, len(offsets)) if expiries[place] <= now]
-            self._weigh_less(self.stored - len(living))
-            self._offsets = array("Q", [offsets[place] for place in living])
-            self._expiries = array("d", [expiries[place] for place in living])
-            self._start = 0
+        if self._expiries is not None and now >= self.next_expiry:
+            known = list(zip(self._offsets(self._start), self._expiries[self._start :], strict=True))
+            living = [(offset, expiry) for offset, expiry in known if expiry > now]
+            self.evicted = [*self.evicted, *(offset for offset, expiry in known if expiry <= now)]
+            self._weigh_less(len(known) - len(living))
+            self._pack([offset for offset, _ in living])
+            self._expiries = array("d", [expiry for _, expiry in living])
         return super().remove_expired(now)
 
     def remove_entries(self, is_unwanted: Callable[[Entry], bool]) -> list[Entry]:
@@ -182,11 +231,10 @@ class StoredOwed(Owed):
         offsets = [offset for run in stored for offset in range(run.offset, run.offset + run.count)]
         for run in stored:
             self._expect(run)
+        self._pack([*offsets, *self.peek(self.stored)])
         if self._expiries is not None:
             expiries = [run.expires_at or FOREVER for run in stored for _ in range(run.count)]
-            self._expiries = array("d", expiries) + self._expiries[self._start :]
-        self._offsets = array("Q", offsets) + self._offsets[self._start :]
-        self._start = 0
+            self._expiries = array("d", expiries) + self._expiries
         self._stored_bytes += sum(len(run.slab) for run in stored)
 
     @property

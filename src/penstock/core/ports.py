@@ -1,10 +1,11 @@
 """What core needs from outside. Each is small, and each has an in-memory twin.
 
 `Form` and `Sink` come from a door: how a subscriber wants its bytes, and where they go. `Log` and
-`StateStore` come from storage. The contract suites in `tests/contract` say what each owes.
+`StateStore` come from storage; the contract suites in `tests/contract` say what each owes. So does `Archive`,
+which has no twin in memory: only a log on disk is read in bulk.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -105,6 +106,16 @@ class Gap(Struct, frozen=True):
     reason: Reason
 
 
+class Lost(Struct, frozen=True):
+    """Messages of one topic that a log should have and cannot read: the first and the last sequence."""
+
+    topic: str
+    first: int
+    last: int
+    until: int
+    """Their offsets are not behind this one."""
+
+
 class Span(Struct, frozen=True):
     """What a log can tell of the offsets after a position: the runs it has, and how far it looked.
 
@@ -202,8 +213,11 @@ class Log(Protocol):
         """Why a message is not there that someone was to get."""
         ...
 
-    def scan(self, after: int, wanted: Wanted) -> Iterator[Run]:
-        """Every committed run at QoS 1 or 2 after an offset: at start, when nobody waits for the loop."""
+    def scan(self, after: int, wanted: Wanted) -> Iterator[Run | Lost]:
+        """Every committed run at QoS 1 or 2 after an offset: at start, when nobody waits for the loop.
+
+        Where some cannot be read, it tells of which topics they are, if that is known.
+        """
         ...
 
     def load(self, offsets: Sequence[int]) -> dict[int, Run]:
@@ -254,4 +268,165 @@ class StateStore(Protocol):
 
     def cut(self, table: str, before: int) -> None:
         """Remove the records of a table without keys whose numbers are lower."""
+        ...
+
+
+LOG_COLUMNS = (
+    "offset",
+    "topic",
+    "sequence",
+    "epoch",
+    "published_at",
+    "expires_at",
+    "qos",
+    "retain",
+    "payload",
+    "content_type",
+    "correlation_id",
+    "message_id",
+    "client_id",
+    "node_id",
+    "door",
+    "properties",
+)
+"""The columns of the log as Arrow has it, in their order."""
+
+
+class ArrowSpan(Struct, frozen=True):
+    """What a log has between two offsets, as complete Arrow IPC streams one after another."""
+
+    streams: tuple[bytes, ...]
+    until: int
+    rows: int
+    gaps: tuple[Gap, ...] = ()
+
+
+class Portion(Struct, frozen=True):
+    """A part of a log: what lies after one offset, up to another."""
+
+    after: int
+    until: int
+    rows: int
+    """There may be fewer, but not more."""
+    bytes: int
+    """What it takes as stored, about."""
+
+
+class Hold(Struct, frozen=True):
+    """A named position by which a reader keeps what it has not read: everything after `offset`."""
+
+    name: str
+    owner: str
+    offset: int
+    lapse_s: float
+    """How long it lasts from each sign of life on."""
+    lapses_at: int
+    """When it lapses if there is none, in microseconds of wall time."""
+
+
+class Holds(Protocol):
+    """All holds of a log. What is changed in one turn of the loop is stored with the log's commit of it."""
+
+    def create(self, name: str, owner: str, offset: int, lapse_s: float) -> Hold:
+        """Keep everything after an offset; if the owner has a hold of this name already, it takes this place.
+
+        Raises:
+            InvalidHold: the name or the lapse time breaks a rule.
+            NotAuthorized: someone else has a hold of this name.
+            InvalidCursor: what follows the offset is not there any more.
+            QuotaExceeded: there are too many holds.
+        """
+        ...
+
+    def renew(self, name: str, owner: str) -> Hold:
+        """Let a hold last for its whole lapse time again.
+
+        Raises:
+            UnknownHold: there is none of this name, or it has lapsed.
+            NotAuthorized: it is someone else's.
+        """
+        ...
+
+    def move(self, name: str, owner: str, offset: int) -> Hold:
+        """Keep only what is after this offset from now on; that renews the hold too.
+
+        Raises:
+            UnknownHold: there is none of this name, or it has lapsed.
+            NotAuthorized: it is someone else's.
+            InvalidCursor: what follows the offset is not there any more.
+        """
+        ...
+
+    def release(self, name: str, owner: str) -> None:
+        """End a hold.
+
+        Raises:
+            UnknownHold: there is none of this name, or it has lapsed.
+            NotAuthorized: it is someone else's.
+        """
+        ...
+
+    def listing(self) -> list[Hold]:
+        """All holds that have not lapsed, by name."""
+        ...
+
+
+class Archive(Protocol):
+    """A log that is read in bulk, by offsets and off the loop. Nothing is seen before it is committed."""
+
+    @property
+    def log_id(self) -> str: ...
+
+    @property
+    def epoch(self) -> int: ...
+
+    @property
+    def first_offset(self) -> int: ...
+
+    @property
+    def last_offset(self) -> int: ...
+
+    @property
+    def holds(self) -> Holds:
+        """What readers keep; asked on the loop."""
+        ...
+
+    def end_of(self, epoch: int) -> int | None:
+        """The last committed offset of an epoch, None if it is not known; of this one, `last_offset`."""
+        ...
+
+    async def arrow(
+        self,
+        after: int,
+        until: int,
+        limit_bytes: int,
+        wanted: Wanted,
+        columns: Sequence[str] | None = None,
+        limit_rows: int | None = None,
+    ) -> ArrowSpan:
+        """What is between two offsets as Arrow streams of the same schema, about `limit_bytes` of them.
+
+        A read that looked at much and found little ends as well, but it always gets on. One that has all rows
+        of its limit ends with the last of them.
+
+        Args:
+            columns: some of `LOG_COLUMNS`, in the order they are to have; None for all.
+        """
+        ...
+
+    async def arrow_end(self, columns: Sequence[str] | None, metadata: Mapping[str, str]) -> bytes:
+        """A complete Arrow stream of the same schema with one empty batch that carries this metadata."""
+        ...
+
+    async def find_time(self, wall_us: int) -> int:
+        """The offset after which the first message of this time or later lies; 0 if that may have left."""
+        ...
+
+    async def portions(
+        self, after: int, until: int, parts: int, wanted: Wanted, limit_rows: int | None = None
+    ) -> tuple[Portion, ...]:
+        """What is between two offsets in at most so many parts of about the same size, without reading it.
+
+        They meet, and there is at least one. With a limit on rows they end before there are more.
+        """
         ...

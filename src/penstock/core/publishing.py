@@ -4,19 +4,24 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NoReturn
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from penstock.core.access import Identity
 from penstock.core.audience import NOBODY, Audience
 from penstock.core.node import Node
 from penstock.core.ports import Settled, Ticket
+from penstock.core.receipts import Key, Receipt
 from penstock.core.registry import Topic
 from penstock.core.sessions import Session
 from penstock.core.topics import check_topic
-from penstock.errors import NotAuthorized, PenstockError, ShuttingDown, StorageUnavailable
+from penstock.errors import NotAuthorized, PenstockError, ShuttingDown, StorageUnavailable, TooLarge
 from penstock.model import Door, Reason, Run, bare_shape
 
+FOUND_BY_CLIENT_ID = (Door.MQTT, Door.SERVER)
+"""Doors whose publishers need not be noted: one has a session for each client id, the other has one."""
 
-class Receipt(Struct, frozen=True, gc=False):
+
+class Published(Struct, frozen=True, gc=False):
     """What became of a publish: its stamps are in the run, its readers in the audience."""
 
     run: Run
@@ -36,19 +41,20 @@ class Publishing:
         self._tick, self._history, self._router = node.tick, node.history, node.router
         self._log = node.log
         self._unstored = node.unstored
+        self._receipts = node.receipts
         self._topics = node.topics
         self._counters = node.counters
         self._server = Session(Identity(None, ""), Door.SERVER)
         self.is_stopping = False
 
-    def publish(self, run: Run, sender: Session) -> Receipt:
+    def publish(self, run: Run, sender: Session) -> Published:
         """Record a run and queue it for everyone who asked; never waits.
 
         Raises:
             PenstockError: the topic is invalid, forbidden or one too many; nothing was recorded.
         """
         ticket = self.publish_all((run,), sender, _raise)
-        return Receipt(run, sender.topics[run.topic].audience, ticket)
+        return Published(run, sender.topics[run.topic].audience, ticket)
 
     def publish_all(
         self, runs: Sequence[Run], sender: Session, refuse: Callable[[Run, PenstockError], None]
@@ -104,10 +110,16 @@ class Publishing:
                 elif audience is not NOBODY:
                     last = tick.add(topic, run)
         finally:
-            if sender is not self._server:
-                self._counters.published += offset - 1 - history.head
-            history.head = offset - 1
+            self._advance(offset - 1, sender)
         return self._unstored.watch() if is_kept else None
+
+    def _advance(self, head: int, sender: Session) -> None:
+        """Offsets up to this one are given."""
+        before, self._history.head = self._history.head, head
+        if sender is not self._server:
+            self._counters.published += head - before
+        if sender.door not in FOUND_BY_CLIENT_ID and head > before:
+            self._node.callers.note(before + 1, head, sender)
 
     def _publish_special(self, run: Run, topic: Topic) -> None:
         """What only some messages need: expiry, retained value."""
@@ -120,7 +132,82 @@ class Publishing:
                 self._topics.make_ring(topic, before=run.sequence)  # while the value is there
             self._retain(topic, run)
 
-    def publish_server(self, topic: str, payload: bytes, *, retain: bool = False) -> Receipt:
+    def check(self, run: Run, sender: Session) -> Topic:
+        """Refuse a message that `publish_each` would not take; answer its topic.
+
+        Raises:
+            PenstockError: it may not be published, is too large, or cannot be stored now.
+        """
+        topic = sender.topics.get(run.topic) or self._admit(run.topic, sender)
+        limit_bytes = self._node.settings.max_payload_bytes
+        if run.stride - run.head > limit_bytes:
+            raise TooLarge(f"the payload has {run.stride - run.head} bytes and {limit_bytes} are allowed")
+        if self._log.failure is not None and run.shape.qos:
+            raise StorageUnavailable(str(self._log.failure))
+        self._receipts.key_of(run)
+        return topic
+
+    def publish_once(self, run: Run, sender: Session) -> Receipt:
+        """Publish a message, unless one with its id was published to its topic lately.
+
+        Raises:
+            PenstockError: it may not be published, is too large, or cannot be stored now.
+        """
+        return self.publish_each((run,), sender)[0]
+
+    def publish_each(self, runs: Sequence[Run], sender: Session) -> list[Receipt]:
+        """Publish messages in order: all of them or, if one may not be, none.
+
+        Each run is one message. One whose id was published to its topic lately is not published again: its
+        receipt is that of the first, whose commit may be under way.
+
+        Raises:
+            PenstockError: why the first that may not be published may not.
+        """
+        topics = [self.check(run, sender) for run in runs]
+        keys = [self._receipts.key_of(run) for run in runs]
+        known: dict[Key, Receipt | None] = {}
+        fresh: list[Run] = []
+        for run, key in zip(runs, keys, strict=True):
+            if key is not None and key not in known:
+                known[key] = self._receipts.find(key)
+            elif key is not None:
+                continue  # the same message is here twice
+            if key is None or known[key] is None:
+                fresh.append(run)
+        ticket = self.publish_all(fresh, sender, _raise)
+        receipts: list[Receipt] = []
+        for run, topic, key in zip(runs, topics, keys, strict=True):
+            earlier = None if key is None else known[key]
+            if earlier is None:
+                receipt = self._receipt_of(run, topic, ticket)
+                if key is not None:
+                    known[key] = replace(receipt, is_duplicate=True)
+                    self._receipts.add(key, receipt)
+                receipts.append(receipt)
+            else:
+                receipts.append(earlier)
+        return receipts
+
+    def _receipt_of(self, run: Run, topic: Topic, ticket: Ticket | None) -> Receipt:
+        """Where a message stands that has just been published."""
+        log, audience = self._log, topic.audience
+        wants_storing = topic.traits.is_kept or run.shape.retain or (run.shape.qos and audience.wants_storing)
+        is_stored = bool(log.is_durable and log.failure is None and wants_storing)
+        message_id = run.properties.message_id if run.properties is not None else None
+        return Receipt(
+            run.topic,
+            run.sequence,
+            run.offset,
+            log.epoch,
+            run.published_at,
+            len(audience),
+            is_stored,
+            message_id,
+            ticket if is_stored else None,
+        )
+
+    def publish_server(self, topic: str, payload: bytes, *, retain: bool = False) -> Published:
         """Publish in the server's own name, also to `$` topics."""
         run = Run(topic, payload, 0, len(payload), 1, bare_shape(Door.SERVER, 0, retain))
         return self.publish(run, self._server)
@@ -176,7 +263,7 @@ class Publishing:
 
     def forget_topics(self, sessions: Iterable[Session]) -> None:
         """Look topics up again, and decide again who may use them."""
-        for session in (*sessions, self._server):
+        for session in (*sessions, *self._node.callers.sessions(), self._server):
             session.topics.clear()
 
     def _retain(self, topic: Topic, run: Run) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from itertools import islice
 
 from penstock.core.owed import StoredOwed
-from penstock.core.ports import Log, Settled, StateStore
+from penstock.core.ports import Log, Settled, StateStore, Ticket
 from penstock.core.records import (
     BEHIND,
     GROUPS,
@@ -27,7 +27,7 @@ from penstock.core.records import (
     WillRecord,
     WindowRecord,
 )
-from penstock.core.sessions import Session
+from penstock.core.sessions import Former, Session, Subscription
 from penstock.core.shared import SharedForm, SharedGroup
 from penstock.core.tick import Tick
 from penstock.core.value import Value
@@ -36,6 +36,8 @@ MOVES_KEPT = 1_000
 """How many turns of steps may lie there before the windows they belong to are written."""
 ENTRIES_A_TURN = 1_000
 """How many deliveries are written with windows in one turn."""
+MOST_FORMER = 100
+"""How many filters that a session has left are remembered; of who changes its mind more often, the last."""
 
 
 class Recording:
@@ -52,6 +54,7 @@ class Recording:
         self._groups: dict[SharedGroup, None] = {}
         self._backlogs: dict[Session, dict[str, int]] = {}  # what a session's record may still name
         self._dirty: dict[Session, int] = {}  # whose window is older than its steps; the number of the first
+        self._deleted: dict[str, Ticket] = {}  # whose records are there until a commit is made, and which
         self._last_move = -1
         self._is_urgent = False
         self._waiting: list[Settled] = []  # for the commit of this turn
@@ -97,6 +100,14 @@ class Recording:
             self._unsaved[session] = None
             self._ask(is_urgent=True)
 
+    def note_former(self, session: Session, old: Subscription, head: int) -> None:
+        """A filter was left, or lowered to QoS 0: what a session is owed by it up to `head` stays owed."""
+        first = first_owed(session) if session.moves is not None and old.options.qos else None
+        if first is not None and first <= head and old.since < head:
+            known = [each for each in session.former if each.until >= first]
+            new = Former(old.filter, old.options, old.policy, old.since, head)
+            session.former = (*known, new)[-MOST_FORMER:]
+
     def touch(self, session: Session, *, is_urgent: bool = False) -> None:
         """What it has on its way, or what it is owed, has changed."""
         if session.moves is not None:
@@ -128,6 +139,18 @@ class Recording:
         session.is_recorded = False
         for table in (SESSIONS, WINDOWS, BEHIND):
             self._state.delete(table, session.client_id)
+        self._deleted.pop(session.client_id, None)  # so that they stand in the order of their commits
+        self._deleted[session.client_id] = self._log.ticket
+        while self._deleted:
+            client_id, ticket = next(iter(self._deleted.items()))
+            if not self._log.is_committed(ticket):
+                break
+            del self._deleted[client_id]
+
+    def has_stale_record(self, client_id: str) -> bool:
+        """If the server were killed now, the next one would know a session of this client that has ended."""
+        ticket = self._deleted.get(client_id)
+        return ticket is not None and not self._log.is_committed(ticket)
 
     def forget_record(self, table: str, key: str) -> None:
         """At start: a record is of someone who is not known any more."""
@@ -319,6 +342,7 @@ def _record_of(session: Session, backlog: dict[str, int]) -> SessionRecord:
         session.left_at,
         session.born,
         backlog,
+        session.former,
     )
 
 

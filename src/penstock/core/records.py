@@ -6,7 +6,8 @@ an array when stored: a change of its fields is a change of the format on disk.
 
 from msgspec import Struct
 
-from penstock.core.sessions import Options, Will
+from penstock.core.ports import Position
+from penstock.core.sessions import Former, Options, Will
 from penstock.model import Door, Policy, Properties
 
 SESSIONS = "sessions"
@@ -16,6 +17,12 @@ MOVES = "moves"
 BEHIND = "behind"
 GROUPS = "groups"
 WILLS = "wills"
+RECEIPTS = "receipts"
+STAGED = "staged"
+CHUNKS = "staged_chunks"
+DECIDED = "stage_commits"
+PROGRESS = "stage_progress"
+RELEASED = "stage_keys"
 
 
 class SubscriptionRecord(Struct, frozen=True, array_like=True):
@@ -41,6 +48,7 @@ class SessionRecord(Struct, frozen=True, array_like=True):
     """Moves before this number are those of an earlier session of the same client."""
     backlog: dict[str, int] = {}
     """Filters whose retained values are still being sent, and the newest offset when they were asked for."""
+    former: tuple[Former, ...] = ()
 
 
 class RetainedRecord(Struct, frozen=True, array_like=True):
@@ -106,6 +114,70 @@ class WillRecord(Struct, frozen=True, array_like=True):
     will: Will
 
 
+class ChunkRecord(Struct, frozen=True, array_like=True):
+    """Some rows of a part of a stage, by a number; see `chunks.py`."""
+
+    topics: tuple[str, ...]
+    rows: int
+    data: bytes
+
+
+class StagedRecord(Struct, frozen=True, array_like=True):
+    """One part of a stage, by a number: whose it is, when it came, and the numbers of its chunks."""
+
+    stage: str
+    part: int
+    owner: str | None
+    staged_at: int
+    chunks: tuple[int, ...]
+
+
+class DecidedRecord(Struct, frozen=True, array_like=True):
+    """A commit of stages that is decided and not finished, by a number: its chunks are published in order."""
+
+    owner: str | None
+    key: str
+    digest: bytes
+    """Of the names of its stages."""
+    user: str | None
+    client_id: str
+    is_certified: bool
+    rows: int
+    chunks: tuple[int, ...]
+
+
+class ProgressRecord(Struct, frozen=True, array_like=True):
+    """How many chunks of a commit are published, by its number, and between which positions."""
+
+    done: int
+    first: Position
+    last: Position
+
+
+class ReleasedRecord(Struct, frozen=True, array_like=True):
+    """A commit of stages that is finished, by its number."""
+
+    owner: str | None
+    key: str
+    digest: bytes
+    rows: int
+    first: Position
+    last: Position
+    finished_at: int
+
+
+class ReceiptRecord(Struct, frozen=True, array_like=True):
+    """A stored message that was accepted under an id, by its topic and the id."""
+
+    topic: str
+    message_id: str
+    sequence: int
+    offset: int
+    epoch: int
+    published_at: int
+    subscribers: int
+
+
 TABLES: dict[str, type[Struct]] = {
     SESSIONS: SessionRecord,
     RETAINED: RetainedRecord,
@@ -114,5 +186,11 @@ TABLES: dict[str, type[Struct]] = {
     BEHIND: BehindRecord,
     GROUPS: GroupRecord,
     WILLS: WillRecord,
+    STAGED: StagedRecord,
+    CHUNKS: ChunkRecord,
+    DECIDED: DecidedRecord,
+    PROGRESS: ProgressRecord,
+    RELEASED: ReleasedRecord,
+    RECEIPTS: ReceiptRecord,
 }
 """What each table of the state store holds."""

@@ -10,15 +10,18 @@ from typing import TypeVar
 from msgspec import Struct
 
 from penstock.core.audience import NOBODY, Audience
+from penstock.core.latency import Recent
 from penstock.core.ring import Ring, Rings
 from penstock.core.settings import CoreSettings, TopicRule
 from penstock.core.topics import matches
 from penstock.core.value import Value
 from penstock.errors import QuotaExceeded
-from penstock.model import NEVER, Policy, Run
+from penstock.model import NEVER, Policy, Reason, Run
 
 T = TypeVar("T")
 STALE = -1
+Loss = tuple[Reason, Policy | None]
+"""Why something was lost, and by which policy."""
 
 
 class Traits(Struct, frozen=True):
@@ -43,7 +46,20 @@ class Traits(Struct, frozen=True):
 class Topic:
     """One topic of the topic space."""
 
-    __slots__ = ("audience", "gone_offset", "name", "retained", "ring", "sequence", "traits", "version")
+    __slots__ = (
+        "audience",
+        "delivered",
+        "gone_offset",
+        "lost",
+        "name",
+        "recent",
+        "retained",
+        "ring",
+        "sequence",
+        "start",
+        "traits",
+        "version",
+    )
 
     def __init__(self, name: str, traits: Traits) -> None:
         self.name = name
@@ -54,6 +70,20 @@ class Topic:
         self.audience: Audience = NOBODY
         self.version = STALE  # of the router, when `audience` was found
         self.gone_offset = 0  # of a value that stood for the ring until it expired
+        # Since the server started, for `tallies.py`:
+        self.start = 0  # the sequence at that time
+        self.delivered = 0  # messages, once for each session that got them
+        self.lost: dict[Loss, int] | None = None
+        self.recent: Recent | None = None
+
+    @property
+    def published(self) -> int:
+        """How many messages it got since the server started, or since the topic was made after that."""
+        return self.sequence - self.start
+
+    def begin_after(self, sequence: int) -> None:
+        """Go on behind a sequence that was given before the server started."""
+        self.sequence = self.start = max(self.sequence, sequence)
 
     @property
     def runs(self) -> list[Run]:
@@ -80,6 +110,7 @@ class Registry(dict[str, Topic]):
         self._rings = Rings(settings.ring)
         self._traits: dict[tuple[int, ...], Traits] = {}
         self._floor = 0  # no forgotten topic had a higher sequence
+        self.on_forgotten: Callable[[Topic], None] = lambda topic: None
 
     @property
     def rings(self) -> Rings:
@@ -103,6 +134,7 @@ class Registry(dict[str, Topic]):
             if topic.ring is not None:
                 topic.ring.close()
             del self[topic.name]
+            self.on_forgotten(topic)
         return len(unused)
 
     def make(self, name: str) -> Topic:
@@ -117,7 +149,7 @@ class Registry(dict[str, Topic]):
     def restore(self, name: str) -> Topic:
         """Make a topic that was there before, however many there are."""
         topic = Topic(name, self._find_traits(name))
-        topic.sequence = max(self._floor, self._last_sequence(name))  # the log may not be able to say
+        topic.begin_after(max(self._floor, self._last_sequence(name)))  # the log may not be able to say
         self[name] = topic
         return topic
 

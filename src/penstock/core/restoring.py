@@ -6,6 +6,9 @@ the log from the lowest of them finds what everyone is owed.
 """
 
 from collections.abc import Iterator
+from itertools import groupby, islice
+from operator import attrgetter
+from sys import maxsize
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,7 +19,8 @@ from penstock.core.backlog import Backlog
 from penstock.core.inflight import Pending
 from penstock.core.node import Node
 from penstock.core.outbox import Entry
-from penstock.core.ports import Form
+from penstock.core.owed import StoredOwed
+from penstock.core.ports import Form, Lost
 from penstock.core.records import (
     BEHIND,
     GROUPS,
@@ -36,18 +40,24 @@ from penstock.core.records import (
 )
 from penstock.core.sessions import Options, Session, Subscription
 from penstock.core.shared import SharedGroup
+from penstock.core.topics import matches
 from penstock.core.value import Extras, Value
 from penstock.core.windows import Window
 from penstock.model import NEVER, Run, bare_shape
 
+RUNS_AT_ONCE = 1_000
+_topic_of = attrgetter("topic")
+_since_of = attrgetter("since")
+
 
 class Reader(Struct, frozen=True):
-    """Who is owed the messages of a topic after an offset, in which form, and by which subscription."""
+    """Who is owed the messages of a topic between two offsets, in which form, and by which subscription."""
 
     who: Session | SharedGroup
     after: int
     form: Form
     wanted: Subscription
+    until: int = maxsize
 
 
 class Restoring:
@@ -56,6 +66,7 @@ class Restoring:
     def __init__(self, node: Node, attendance: Attendance) -> None:
         self._node = node
         self._attendance = attendance
+        self._changed: list[Session] = []  # those who have left filters and are owed something by them
 
     def restore(self) -> None:
         """Restore everything. Nobody is connected yet."""
@@ -84,7 +95,7 @@ class Restoring:
                     node.recording.forget_value(name)
                     continue
             topic = node.topics.restore(name)
-            topic.sequence = max(topic.sequence, value.sequence)
+            topic.begin_after(value.sequence)
             node.history.head = max(node.history.head, value.offset)
             node.retained.restore(topic, value)
 
@@ -197,6 +208,7 @@ class Restoring:
         waiting = {group: record.position for group, record in groups.items() if record.position is not None}
         if not positions and not waiting:
             return
+        self._changed = [session for session in positions if session.former]
         readers: dict[str, list[Reader]] = {}
         now = self._node.clock.monotonic()
 
@@ -204,22 +216,43 @@ class Restoring:
             readers[topic] = list(self._find_readers(topic, positions, waiting))
             return bool(readers[topic])
 
-        for run in self._node.log.scan(min((*positions.values(), *waiting.values())), wanted):
-            if not NEVER < run.expires_at <= now:
-                for reader in readers[run.topic]:
-                    self._owe(run, reader)
+        found = self._node.log.scan(min((*positions.values(), *waiting.values())), wanted)
+        for topic, group in groupby(found, _topic_of):
+            while some := list(islice(group, RUNS_AT_ONCE)):
+                runs = [run for run in some if isinstance(run, Run) and not NEVER < run.expires_at <= now]
+                lost = [each for each in some if isinstance(each, Lost)]
+                for reader in readers[topic]:
+                    if runs:
+                        self._owe_all(runs, reader)
+                    self._note_lost(lost, reader)
+
+    def _note_lost(self, lost: list[Lost], reader: Reader) -> None:
+        """Record what someone was owed and nobody can read; perhaps it had got some of it before."""
+        who = reader.who.client_id if isinstance(reader.who, Session) else reader.who.filter
+        for each in lost:
+            if reader.after < each.until:
+                self._node.fetching.note_damaged(who, each)
+
+    def _owe_all(self, runs: list[Run], reader: Reader) -> None:
+        """Owe runs of one topic in their order: at once where nothing has to be decided."""
+        owed = reader.who.owed if isinstance(reader.who, Session) and not reader.form.no_local else None
+        is_all = reader.after < runs[0].offset and runs[-1].offset + runs[-1].count - 1 <= reader.until
+        if not (is_all and isinstance(owed, StoredOwed) and owed.offer_all(runs)):
+            for run in runs:
+                self._owe(run, reader)
 
     def _owe(self, run: Run, reader: Reader) -> None:
         skip = max(reader.after + 1 - run.offset, 0)
-        if skip >= run.count:
+        stop = min(reader.until + 1 - run.offset, run.count)
+        if skip >= stop:
             return
-        rest = run.part(skip, run.count - skip)
+        rest = run.part(skip, stop - skip)
         who, form, wanted = reader.who, reader.form, reader.wanted
         if isinstance(who, SharedGroup):
             self._node.keeping.owe_group(who, rest)
-        elif run.client_id == who.client_id and form.no_local:
+        elif form.no_local and run.client_id == who.client_id and run.shape.door is who.door:
             return
-        elif who.owed is None or not who.owed.offer(rest, form):  # the quick way, for there may be many
+        else:
             self._node.keeping.owe(who, rest, form, self._node.keeping.choose_policy(run, wanted))
 
     def _find_positions(self) -> dict[Session, int]:
@@ -264,14 +297,34 @@ class Restoring:
     def _find_readers(
         self, topic: str, positions: dict[Session, int], waiting: dict[SharedGroup, int]
     ) -> Iterator[Reader]:
-        """Who of those that are behind is owed the messages of a topic, and after which offset."""
+        """Who of those that are behind is owed the messages of a topic, and after which offset.
+
+        Of one session first what it is owed by filters that it has left: these offsets are the lower ones.
+        """
         audience = self._node.router.find_audience(topic)
+        present: dict[Session, Reader] = {}
         for form, members in audience.classes():
             for session in members if form.qos else ():
                 if session in positions:
                     mine = (session.subscriptions.get(group.filter) for group in audience.groups)
                     since = min(each.since for each in mine if each is not None and each.options.qos)
-                    yield Reader(session, max(positions[session], since), form, members[session])
+                    after = max(positions[session], since)
+                    present[session] = Reader(session, after, form, members[session])
+        for session in self._changed:
+            until = present[session].after if session in present else maxsize
+            yield from _find_former(session, topic, positions[session], until)
+        yield from present.values()
         for group in audience.shared:
             if group in waiting:
                 yield Reader(group, waiting[group], group.speaker.form, group.speaker)
+
+
+def _find_former(session: Session, topic: str, position: int, until: int) -> Iterator[Reader]:
+    """What a session is owed of a topic by filters that it has left; each offset once."""
+    for each in sorted(session.former, key=_since_of):
+        after, last = max(position, each.since), min(each.until, until)
+        if after < last and matches(each.filter, topic):
+            form = AwayForm((each.options,))
+            wanted = Subscription(each.filter, each.options, form, each.policy, each.since)
+            yield Reader(session, after, form, wanted, last)
+            position = last

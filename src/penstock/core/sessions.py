@@ -58,6 +58,17 @@ class Subscription(Struct, frozen=True, gc=False):
     """The newest offset when it was made; replacing it changes nothing."""
 
 
+class Former(Struct, frozen=True, array_like=True):
+    """A filter that was left, or lowered to QoS 0, while its session was still owed something by it."""
+
+    filter: str
+    options: Options
+    policy: Policy
+    since: int
+    until: int
+    """The newest offset when it was left."""
+
+
 class Will(Struct, frozen=True):
     """What is published when a session's connection ends without a goodbye."""
 
@@ -80,6 +91,7 @@ class Session:
         "door",
         "expires_at",
         "expiry",
+        "former",
         "gate",
         "groups",
         "held_by",
@@ -127,6 +139,7 @@ class Session:
         # Of what is stored; nothing is while `moves` is None:
         self.moves: list[Step] | None = None  # what happened to `inflight` and `received` in this turn
         self.position: int | None = None  # it is owed what it wants after this offset; None if nothing
+        self.former: tuple[Former, ...] = ()  # what it wanted earlier, and is owed too
         self.left_at: int | None = None  # when it went away, in wall time
         self.born = 0  # its first step
         self.is_recorded = False  # the state store knows of it

@@ -85,6 +85,15 @@ class LedgerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Rows remembered; when there are more, the oldest go."""
 
 
+class MessageIdSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How long it is remembered which message ids were accepted, so that none is published twice."""
+
+    window_s: Seconds = 600.0
+    """How long a message id is remembered for its topic; 0 remembers none."""
+    max: CountOrZero = 100_000
+    """Most message ids that are remembered; when there are more, the oldest go. 0 remembers none."""
+
+
 class LogSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which topics the log keeps, and how much of them in memory mode."""
 
@@ -100,6 +109,37 @@ class LogSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Most bytes kept beyond retention because absent sessions are still owed them."""
     max_holds: Count = 1_000
     """Most holds, by which readers keep what they have not read yet."""
+    max_readers: Count = 8
+    """Most requests at the same time that read the log in bulk; another one is asked to come again."""
+
+
+class StageSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Messages that wait for a commit before they are published, and how long commits are remembered."""
+
+    lapse_s: Annotated[float, Meta(gt=0)] = 3600.0
+    """How long a stage waits for its commit after its last part came."""
+    max_bytes: Count = 256 * MIB
+    """Most bytes of all stages together; they are in memory, and with a data directory also there."""
+    max_part_bytes: Count = 64 * MIB
+    """Largest body of one part."""
+    max_stages: Count = 10_000
+    """Most stages at the same time."""
+    keys_s: Seconds = 7 * 24 * 3600.0
+    """How long the key of a commit is remembered, so that the same commit is not made twice."""
+    max_keys: Count = 100_000
+    """Most keys that are remembered; when there are more, the oldest go."""
+
+
+class SlowSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who is called slow, and how long that is remembered."""
+
+    after_ms: Milliseconds = 1_000
+    """How long something has to wait for a connected subscriber until it is slow; one that loses something is
+    slow at once."""
+    keep_s: Seconds = 600.0
+    """How long it is remembered that somebody was slow, after it has caught up or gone."""
+    max_clients: Count = 1_000
+    """Most of those who are slow or were; when there are more, those who were go first."""
 
 
 class AccessSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -142,9 +182,14 @@ class CoreSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     retained: RetainedSettings = RetainedSettings()
     ledger: LedgerSettings = LedgerSettings()
     log: LogSettings = LogSettings()
+    message_ids: MessageIdSettings = MessageIdSettings()
+    stage: StageSettings = StageSettings()
+    slow: SlowSettings = SlowSettings()
     topics: tuple[TopicRule, ...] = ()
     """Rules for the topics that match a filter; the first that sets a value wins."""
     default_ttl_ms: Milliseconds = 0
     """Lifetime of messages that bring none and that no rule covers; 0 means no end."""
+    max_payload_bytes: Count = 4 * MIB
+    """Largest payload that is taken at any door but MQTT, which has a setting of its own."""
     reaper_interval_ms: Count = 1_000
     """How often expired messages are looked for and removed."""

@@ -51,6 +51,8 @@ class Subscribing:
         group = self._node.router.open_group(filter)
         if old is not None:
             group.leave(session, old)
+            if share is None and not options.qos:
+                self._node.recording.note_former(session, old, self._node.history.head)
         group.join(session, subscription)
         session.subscriptions[filter] = subscription
         self._node.counters.subscriptions_added += old is None
@@ -70,9 +72,12 @@ class Subscribing:
         A session that is forced to leave a shared group does not keep what it was chosen for: if it goes
         away without having acknowledged that, the others get it.
         """
-        if filter not in session.subscriptions:
+        old = session.subscriptions.get(filter)
+        if old is None:
             return False
         self.leave(session, filter, keeps=not is_forced)
+        if split_share(filter)[0] is None:
+            self._node.recording.note_former(session, old, self._node.history.head)
         self._node.recording.save(session)
         return True
 

@@ -15,24 +15,34 @@ from penstock.core.clock import Clock, Handle, Scheduler
 from penstock.core.registry import Topic
 from penstock.model import Run, Shape
 
+NOT_READ = 0.0
+"""Stands for the time of a read while nothing was read."""
+
 
 class Stretch(Struct):
     """Consecutive runs of one audience and one shape."""
 
+    topic: Topic
+    """That of the first run; others may follow."""
     audience: Audience
     shape: Shape
     runs: list[Run]
+    read_at: float
+    """When its first byte was read, on the monotonic clock."""
+    reach: int | None = None
+    """How many sessions got all of it, once it is delivered; None if nobody got anything."""
 
 
 class Batch:
     """What is gathered for a topic that wants larger batches."""
 
-    __slots__ = ("count", "runs", "timer")
+    __slots__ = ("count", "read_at", "runs", "timer")
 
-    def __init__(self, timer: Handle) -> None:
+    def __init__(self, timer: Handle, read_at: float) -> None:
         self.runs: list[Run] = []
         self.count = 0
         self.timer = timer
+        self.read_at = read_at  # of the first
 
 
 class Tick:
@@ -51,26 +61,39 @@ class Tick:
         self.is_durable = False  # then nothing is gathered that a crash must not lose
         self.is_ending = False  # what is done now still belongs to the turn
         self.wall_us = 0  # the time of everything published in this turn
+        self.read_at = NOT_READ  # when the first of it was read
         self.on_end: Callable[[], None] = lambda: None  # what was left by the turn can be committed
 
     def open(self) -> None:
         """Begin a turn: take the time and ask for the flush."""
         self.is_open = True
         self.wall_us = self._clock.wall_us()
+        if self.read_at == NOT_READ:
+            self.read_at = self._clock.monotonic()
         self._scheduler.call_soon(self.flush)
 
     def open_alone(self, now: float) -> bool:
         """Begin a turn for one chunk by itself, if no other came lately; then its door flushes at once.
 
         `now` is the loop's time, which has milliseconds. On an idle server this saves a turn of the loop;
-        on a busy one chunks come closer than that and share a flush.
+        on a busy one chunks come closer than that and share a flush. If the chunk did not begin a turn in
+        the end, its door calls `forget_read`.
         """
-        is_alone = now > self._last_chunk_at and not self.is_open
+        if self.is_open:
+            self._last_chunk_at = now
+            return False
+        is_alone = now > self._last_chunk_at
         self._last_chunk_at = now
+        self.read_at = self._clock.monotonic()
         if is_alone:
             self.is_open = True
             self.wall_us = self._clock.wall_us()
         return is_alone
+
+    def forget_read(self) -> None:
+        """Nothing was published of what was read: the next turn has nothing to do with it."""
+        if not self.is_open:
+            self.read_at = NOT_READ
 
     def add(self, topic: Topic, run: Run) -> Stretch | None:
         """Begin a stretch with a run that cannot join the last; answer the one that the next run may join."""
@@ -79,16 +102,16 @@ class Tick:
         else:
             if topic in self._batches:
                 self._release(topic)
-            self.last = Stretch(topic.audience, run.shape, [run])
+            self.last = Stretch(topic, topic.audience, run.shape, [run], self.read_at)
             self._stretches.append(self.last)
         return self.last
 
-    def _append(self, audience: Audience, run: Run) -> None:
+    def _append(self, topic: Topic, run: Run, read_at: float) -> None:
         last = self.last
-        if last is not None and last.audience is audience and last.shape is run.shape:
+        if last is not None and last.audience is topic.audience and last.shape is run.shape:
             last.runs.append(run)
         else:
-            self.last = Stretch(audience, run.shape, [run])
+            self.last = Stretch(topic, topic.audience, run.shape, [run], read_at)
             self._stretches.append(self.last)
 
     def _gather(self, topic: Topic, run: Run) -> None:
@@ -96,7 +119,7 @@ class Tick:
         batch = self._batches.get(topic)
         if batch is None:
             timer = self._scheduler.call_later(topic.traits.batch_timeout, lambda: self._release(topic))
-            batch = self._batches[topic] = Batch(timer)
+            batch = self._batches[topic] = Batch(timer, self.read_at)
         batch.runs.append(run)
         batch.count += run.count
         if batch.count >= topic.traits.batch_size:
@@ -109,7 +132,7 @@ class Tick:
             self.open()
         self.last = None  # offsets rise within a stretch, and these are older than what came meanwhile
         for run in batch.runs:
-            self._append(topic.audience, run)
+            self._append(topic, run, batch.read_at)
         self.last = None
 
     def after(self, callback: Callable[[], None]) -> None:
@@ -121,6 +144,7 @@ class Tick:
     def flush(self) -> None:
         """Deliver everything, call who waits for that, and end the turn."""
         self.is_open = False
+        self.read_at = NOT_READ
         self.is_ending = True
         self.last = None
         stretches, self._stretches = self._stretches, []

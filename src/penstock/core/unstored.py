@@ -14,6 +14,7 @@ from penstock.core.moves import FORGOTTEN, step
 from penstock.core.outbox import Entry, Outbox
 from penstock.core.owed import StoredOwed
 from penstock.core.ports import Log, Ticket
+from penstock.core.receipts import Receipts
 from penstock.core.recording import Recording
 from penstock.core.replaced import Replaced
 from penstock.core.sessions import Session
@@ -34,6 +35,7 @@ class Unstored:
         recording: Recording,
         fetching: Fetching,
         replaced: Replaced,
+        receipts: Receipts,
     ) -> None:
         self._log = log
         self._tick = tick
@@ -42,6 +44,7 @@ class Unstored:
         self._recording = recording
         self._fetching = fetching
         self._replaced = replaced
+        self._receipts = receipts
         self._watched: Ticket = 0
         self.on_less: Callable[[Session], None] = lambda session: None  # perhaps nothing waits any more
 
@@ -59,6 +62,7 @@ class Unstored:
         else:
             self._tick.take_back()
             self._replaced.put_back()
+            self._receipts.take_back()
             self._recording.give_up(failure)
             for session in list(self._sessions.values()):
                 self._withdraw(session)

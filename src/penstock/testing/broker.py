@@ -9,7 +9,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from penstock.core.access import Access, Identity, OpenAccess
-from penstock.core.broker import Arrival, Broker, Receipt
+from penstock.core.broker import Arrival, Broker, Published
 from penstock.core.ports import Form, Log, StateStore
 from penstock.core.sessions import Options, Session, Will
 from penstock.core.settings import CoreSettings
@@ -178,7 +178,7 @@ class Client:
 
     def publish(
         self, topic: str, *payloads: bytes, qos: int = 0, retain: bool = False, ttl: float = NEVER
-    ) -> Receipt:
+    ) -> Published:
         """Publish payloads of one length as one run."""
         return self._broker.publish(make_run(topic, *payloads, qos=qos, retain=retain, ttl=ttl), self.session)
 

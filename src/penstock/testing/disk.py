@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from msgspec import Struct, msgpack
 from msgspec.structs import replace
 
-from penstock.core.ports import Settled, Span, Ticket, Wanted
+from penstock.core.ports import Lost, Settled, Span, Ticket, Wanted
 from penstock.core.records import TABLES
 from penstock.errors import StorageUnavailable
 from penstock.model import NEVER, Reason, Run, bare_shape
@@ -26,6 +26,7 @@ class Content:
     def __init__(self) -> None:
         self.runs: list[Run] = []
         self.holes: set[int] = set()  # offsets of messages that could not be written
+        self.spoiled: set[int] = set()  # of runs that cannot be read
         self.first_offset = 1
         self.last_offset = 0
         self.epochs: list[int] = []  # where each began
@@ -62,6 +63,10 @@ class Disk:
         content = self.content
         content.runs = [run for run in content.runs if run.offset > until]
         content.first_offset = until + 1
+
+    def spoil(self, *offsets: int) -> None:
+        """Let nobody read the runs any more that begin at these offsets."""
+        self.content.spoiled.update(offsets)
 
 
 class Turn:
@@ -232,10 +237,12 @@ class DiskLog:
         is_hole = offset > self.last_offset or offset in self._disk.content.holes
         return Reason.NEVER_STORED if is_hole else Reason.DAMAGED
 
-    def scan(self, after: int, wanted: Wanted) -> Iterator[Run]:
+    def scan(self, after: int, wanted: Wanted) -> Iterator[Run | Lost]:
         for run in self._revive(self._disk.content.runs):
-            if run.offset + run.count - 1 > after and run.shape.qos and wanted(run.topic):
-                yield run
+            last = run.offset + run.count - 1
+            if last > after and run.shape.qos and wanted(run.topic):
+                is_spoiled = run.offset in self._disk.content.spoiled
+                yield Lost(run.topic, run.sequence, run.sequence + run.count - 1, last) if is_spoiled else run
 
     def load(self, offsets: Sequence[int]) -> dict[int, Run]:
         wanted = set(offsets)
@@ -243,7 +250,7 @@ class DiskLog:
             offset: run.part(offset - run.offset, 1)
             for run in (*self._revive(self._disk.content.runs), *self._uncommitted())
             for offset in range(run.offset, run.offset + run.count)
-            if offset in wanted
+            if offset in wanted and run.offset not in self._disk.content.spoiled
         }
 
     def _revive(self, runs: Iterable[Run]) -> Iterator[Run]:

@@ -11,6 +11,7 @@ import pytest
 from penstock.core.cursor import Cursor
 from penstock.core.ports import Position
 from penstock.model import Properties
+from penstock.storage.disk.frames import Frame, encode_frame
 from penstock.storage.disk.header import read_header
 from penstock.storage.disk.layout import (
     FIRST_OFFSET_KEY,
@@ -24,7 +25,6 @@ from penstock.storage.disk.layout import (
     sequence_key,
 )
 from penstock.storage.disk.opening import open_store
-from penstock.storage.disk.records import Frame, encode_frame
 from penstock.storage.disk.store import Changes
 from penstock.testing import make_run
 from tests.cli.log.conftest import Run

@@ -9,6 +9,7 @@ import pytest
 
 from penstock.core.records import RETAINED, RetainedRecord
 from penstock.model import Door
+from penstock.storage.disk.frames import Frame, Summary, encode_extents, encode_frame, encode_summary
 from penstock.storage.disk.header import read_header
 from penstock.storage.disk.layout import (
     DATABASE_FOLDER,
@@ -25,7 +26,6 @@ from penstock.storage.disk.layout import (
     state_key,
 )
 from penstock.storage.disk.mark import Mark
-from penstock.storage.disk.records import Frame, Summary, encode_extents, encode_frame, encode_summary
 from penstock.testing import make_run
 from tests.cli.log.conftest import Run
 from tests.cli.log.logs import (

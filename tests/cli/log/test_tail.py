@@ -11,6 +11,7 @@ from signal import SIGINT
 
 import pytest
 
+from penstock.core.cursor import Cursor
 from penstock.storage.disk.layout import ROWS, offset_key
 from tests.cli.log.conftest import Run
 from tests.cli.log.logs import OpenLog, change, messages, write
@@ -109,3 +110,20 @@ async def test_what_is_sealed_while_it_is_followed_comes_once(data: Path) -> Non
         opened.log.close()
         left, _ = await end(tail)
     assert (offsets, left) == (list(range(9, 12_510)), b"")
+
+
+async def test_who_interrupts_it_in_the_middle_is_told_where_it_really_ended(data: Path) -> None:
+    opened = OpenLog(data)
+    for _ in range(25):
+        await opened.commit(messages("abcde" * 200))
+    opened.log.close()
+    async with following(data, "-n", "25000") as tail:
+        first = await next_offset(tail)  # and now it waits until more is read
+        left, statement = await end(tail)
+    offsets = [first, *(int(line.split()[0]) for line in left.splitlines())]
+    assert offsets == list(range(10, 10 + len(offsets)))
+    assert len(offsets) < 25_000
+    words = statement.decode().split()
+    assert words[:2] == ["served", f"{len(offsets):,}"]
+    (position,) = Cursor.decode(words[-1]).positions
+    assert position.offset == offsets[-1]

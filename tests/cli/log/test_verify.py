@@ -12,6 +12,14 @@ from penstock.cli.log import checking
 from penstock.cli.log.findings import Finding
 from penstock.core.records import SESSIONS
 from penstock.storage.disk.columns import decode_batch, encode_batch
+from penstock.storage.disk.frames import (
+    Extent,
+    Frame,
+    decode_summary,
+    encode_extents,
+    encode_frame,
+    encode_summary,
+)
 from penstock.storage.disk.header import read_header
 from penstock.storage.disk.layout import (
     DATABASE_FOLDER,
@@ -29,14 +37,6 @@ from penstock.storage.disk.layout import (
     state_key,
 )
 from penstock.storage.disk.opening import open_store
-from penstock.storage.disk.records import (
-    Extent,
-    Frame,
-    decode_summary,
-    encode_extents,
-    encode_frame,
-    encode_summary,
-)
 from penstock.storage.disk.survey import EPOCHS
 from penstock.testing import make_run
 from tests.cli.log.conftest import Run

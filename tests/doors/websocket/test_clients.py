@@ -13,6 +13,7 @@ from websockets.typing import Subprotocol
 
 from penstock.app import Server
 from penstock.config import Settings
+from penstock.doors.http import HttpSettings
 from penstock.doors.mqtt import MqttSettings
 from tests.doors.websocket.peers import MIB, TIMEOUT_S, Hall
 
@@ -22,7 +23,7 @@ MQTT = [Subprotocol("mqtt")]
 @pytest.fixture
 async def port() -> AsyncIterator[int]:
     """The WebSocket port of a server that has no other."""
-    server = Server(Settings(mqtt=MqttSettings(port=None, websocket_port=0)))
+    server = Server(Settings(mqtt=MqttSettings(port=None, websocket_port=0), http=HttpSettings(port=())))
     await server.start()
     [address] = server.mqtt.addresses()
     assert address.startswith("ws://")

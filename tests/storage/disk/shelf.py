@@ -4,6 +4,15 @@ from collections.abc import Iterator, Sequence
 
 from penstock.core.settings import LogSettings
 from penstock.model import Run
+from penstock.storage.disk.frames import (
+    Extent,
+    Frame,
+    Summary,
+    decode_frame,
+    encode_extents,
+    encode_frame,
+    encode_summary,
+)
 from penstock.storage.disk.holds import Holds
 from penstock.storage.disk.index import Index, Piece
 from penstock.storage.disk.layout import (
@@ -18,15 +27,6 @@ from penstock.storage.disk.layout import (
     pack_place,
     sequence_key,
     unpack_place,
-)
-from penstock.storage.disk.records import (
-    Extent,
-    Frame,
-    Summary,
-    decode_frame,
-    encode_extents,
-    encode_frame,
-    encode_summary,
 )
 from penstock.storage.disk.retention import Retention, Trimmed
 from penstock.storage.disk.store import Changes, Store

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from penstock.model import Run
 from penstock.storage.disk.columns import encode_batch, summarize, to_batch
+from penstock.storage.disk.frames import Frame, Range, encode_extents, encode_frame, encode_summary
 from penstock.storage.disk.index import Index, Piece
 from penstock.storage.disk.layout import (
     INDEX,
@@ -16,7 +17,6 @@ from penstock.storage.disk.layout import (
     sequence_key,
 )
 from penstock.storage.disk.reading import Reader
-from penstock.storage.disk.records import Frame, Range, encode_extents, encode_frame, encode_summary
 from penstock.storage.disk.store import Changes, Store
 from penstock.testing import make_run
 

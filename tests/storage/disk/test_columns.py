@@ -15,7 +15,7 @@ from penstock.storage.disk.columns import (
     to_batch,
     to_runs,
 )
-from penstock.storage.disk.records import Extent, Frame, Summary, decode_frame, encode_frame, expiry_of
+from penstock.storage.disk.frames import Extent, Frame, Summary, decode_frame, encode_frame, expiry_of
 from penstock.testing import make_run, payloads_of
 
 NOW_US = 1_750_000_000_000_000

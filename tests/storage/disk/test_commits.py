@@ -12,13 +12,14 @@ from penstock.core.ports import Ticket
 from penstock.core.records import BEHIND, MOVES, TABLES, BehindRecord, MovesRecord
 from penstock.errors import StorageUnavailable
 from penstock.model import Run
+from penstock.storage.disk import commit as commit_module
 from penstock.storage.disk import commits as commits_module
 from penstock.storage.disk.commits import Commits, Durability
+from penstock.storage.disk.frames import Frame, decode_frame
 from penstock.storage.disk.index import Index
 from penstock.storage.disk.layout import ROWS
 from penstock.storage.disk.mark import Mark, MarkValue
 from penstock.storage.disk.opening import open_store
-from penstock.storage.disk.records import Frame, decode_frame
 from penstock.storage.disk.state import DiskStateStore
 from penstock.storage.disk.store import Changes, Store
 from penstock.testing import make_run, payloads_of
@@ -157,7 +158,7 @@ async def test_turns_that_end_while_one_is_written_share_the_next_commit(bench: 
 async def test_a_commit_takes_no_further_turn_when_it_is_full(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commits_module, "COMMIT_RUNS", 2)
+    monkeypatch.setattr(commit_module, "COMMIT_RUNS", 2)
     tickets = []
     for number in range(6):
         tickets.append(bench.append(b"%d" % number))
@@ -170,8 +171,8 @@ async def test_a_commit_takes_no_further_turn_when_it_is_full(
 async def test_a_disk_that_does_not_keep_up_is_a_failure_until_it_does(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commits_module, "COMMIT_RUNS", 1)
-    monkeypatch.setattr(commits_module, "QUEUED_BATCHES", 3)
+    monkeypatch.setattr(commit_module, "COMMIT_RUNS", 1)
+    monkeypatch.setattr(commits_module, "QUEUED_COMMITS", 3)
     for number in range(4):
         assert bench.commits.failure is None
         bench.append(b"%d" % number)
@@ -196,7 +197,7 @@ async def test_offsets_that_are_not_kept_are_covered_by_the_frames(bench: Bench)
 async def test_a_large_turn_is_one_commit_of_several_frames(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commits_module, "FRAME_BYTES", 1_000)
+    monkeypatch.setattr(commit_module, "FRAME_BYTES", 1_000)
     tickets = {bench.append(bytes([number]) * 400) for number in range(10)}
     bench.end_turn()
     await bench.settle()
@@ -275,7 +276,7 @@ async def test_a_failed_commit_is_told_and_its_messages_are_not_there_later(
 async def test_a_refused_commit_that_reached_the_disk_all_the_same_is_taken_back(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commits_module, "FRAME_BYTES", 300)
+    monkeypatch.setattr(commit_module, "FRAME_BYTES", 300)
     disk = Stubborn(bench.store, monkeypatch, writes_anyway=True)
     for number in range(5):
         bench.append(bytes([number]) * 200)
@@ -406,7 +407,7 @@ async def test_what_was_cut_while_its_commit_failed_does_not_come_back(
 async def test_holes_of_a_long_failure_take_little_room(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commits_module, "MOST_HOLES", 5)
+    monkeypatch.setattr(commit_module, "MOST_HOLES", 5)
     disk = Stubborn(bench.store, monkeypatch)
     bench.append(b"1")
     bench.end_turn()

@@ -1,7 +1,7 @@
 """What was read last stays at hand, within its limit."""
 
 from penstock.storage.disk.contents import ROW_FACTOR, Recent, Rows
-from penstock.storage.disk.records import Frame, encode_frame
+from penstock.storage.disk.frames import Frame, encode_frame
 from penstock.testing import make_run
 
 

@@ -5,10 +5,11 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from structlog.testing import capture_logs
 
-from penstock.core.ports import Gap
+from penstock.core.ports import LOG_COLUMNS, Gap
 from penstock.core.records import BEHIND, BehindRecord
 from penstock.core.settings import LogSettings
 from penstock.errors import InvalidConfig, StorageUnavailable
@@ -554,3 +555,45 @@ async def test_a_healthy_log_says_nothing_at_its_start(home: Home) -> None:
     with capture_logs() as said:
         home.open()
     assert (home.log.damage, said) == ((), [])
+
+
+# In bulk
+
+
+def everything(topic: str) -> bool:
+    return True
+
+
+async def test_nothing_is_read_in_bulk_before_it_is_committed(home: Home) -> None:
+    await home.publish("a", b"1", b"2")
+    home.append("a", b"3")
+    span = await home.log.arrow(0, 3, 1_000_000, everything)
+    assert (span.until, span.rows) == (2, 2)
+    assert await home.commit() is None
+    assert (await home.log.arrow(2, 3, 1_000_000, everything)).rows == 1
+
+
+async def test_the_last_stream_has_no_rows_and_carries_what_it_is_given(home: Home) -> None:
+    for columns in (None, ["payload", "topic"]):
+        with pa.ipc.open_stream(await home.log.arrow_end(columns, {"key": "value"})) as reader:
+            assert reader.schema.names == (columns or list(LOG_COLUMNS))
+            batch, metadata = reader.read_next_batch_with_custom_metadata()
+            assert (batch.num_rows, dict(metadata)) == (0, {b"key": b"value"})
+
+
+async def test_times_and_portions_are_found_up_to_what_is_committed(home: Home, clock: ManualClock) -> None:
+    for number in range(4):
+        await home.publish("a", b"%d" % number)
+        clock.advance(1.0)
+    home.append("a", b"later")
+    assert await home.log.find_time(clock.wall_us() - 2_000_000) == 2
+    assert await home.log.find_time(clock.wall_us()) == 4
+    portions = await home.log.portions(0, 4, 2, everything)
+    assert [(each.after, each.until, each.rows) for each in portions] == [(0, 2, 2), (2, 4, 2)]
+
+
+async def test_a_log_that_is_closed_is_not_read_in_bulk(home: Home) -> None:
+    home.log.close()
+    with pytest.raises(StorageUnavailable):
+        await home.log.arrow(0, 0, 1, everything)
+    home.open()

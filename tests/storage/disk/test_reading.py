@@ -12,17 +12,19 @@ from threading import Thread
 import pyarrow as pa
 import pytest
 
-from penstock.core.ports import Gap, Span, Wanted
-from penstock.model import Reason
-from penstock.storage.disk.columns import SCHEMA, to_runs
+from penstock.core.ports import LOG_COLUMNS, ArrowSpan, Gap, Lost, Span, Wanted
+from penstock.model import Reason, Run
+from penstock.storage.disk.batches import encode_end
+from penstock.storage.disk.columns import SCHEMA, decode_batch, encode_batch, to_runs
 from penstock.storage.disk.index import Index, Piece
 from penstock.storage.disk.layout import DATABASE_FOLDER, LOG, ROWS, TOPICS, offset_key
 from penstock.storage.disk.opening import open_store
-from penstock.storage.disk.reading import ArrowSpan, Reader
+from penstock.storage.disk.reading import Reader
 from penstock.storage.disk.store import Store
 from penstock.storage.disk.survey import survey
 from penstock.testing import make_run
-from tests.storage.disk.stored import Message, StoredLog, empty, messages_in
+from penstock.wire.arrow import cut
+from tests.storage.disk.stored import NOON, Message, StoredLog, empty, messages_in
 
 ALL = 1 << 30
 
@@ -404,6 +406,24 @@ def test_a_scan_gives_what_is_wanted_at_a_quality_of_service(log: StoredLog) -> 
     assert len(expected) > 10
 
 
+def test_a_scan_tells_which_topics_are_in_a_batch_that_cannot_be_read(log: StoredLog) -> None:
+    for topics, qos in (("ac", 1), ("aca", 1), ("a", 0), ("c", 1), ("a", 1), ("a", 2)):
+        log.commit_each(*topics, qos=qos)
+        spoiled = log.seal()
+        if topics != "ac" and qos < 2:
+            log.put(LOG, spoiled.first, b"no batch")
+    lost_and_found = list(log.reader.scan(0, log.head, is_a))
+    assert [each for each in lost_and_found if isinstance(each, Lost)] == [
+        Lost("a", 2, 3, 5),
+        Lost("a", 5, 5, 8),
+    ]
+    assert [each.offset for each in lost_and_found if isinstance(each, Run)] == [1, 9]
+    log.remove(TOPICS, 3)
+    assert [each for each in log.reader.scan(0, log.head, is_a) if isinstance(each, Lost)] == [
+        Lost("a", 5, 5, 8)
+    ]
+
+
 def test_a_scan_reads_no_batch_that_has_nothing_for_it(
     log: StoredLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -444,8 +464,175 @@ def test_sealed_batches_leave_as_they_are_stored(log: StoredLog) -> None:
     assert span == ArrowSpan(tuple(log.value(LOG, first) or b"" for first in (1, 3, 5)), 6, 6)
     is_all = log.reader.arrow(0, 6, ALL, lambda topic: True)
     assert is_all.streams == span.streams
-    log.put(LOG, 3, b"whatever it is")  # nobody looks into it
-    assert log.reader.arrow(2, 4, ALL).streams == (b"whatever it is",)
+
+
+def test_nobody_unpacks_a_batch_of_which_everything_is_asked_for(log: StoredLog) -> None:
+    write_three_batches(log)
+    stored = bytearray(log.value(LOG, 3) or b"")
+    stored[-600:-8] = bytes(592)
+    with pytest.raises(ValueError, match="not a batch"):
+        decode_batch(bytes(stored), SCHEMA.names)
+    log.put(LOG, 3, bytes(stored))
+    for wanted in (None, lambda topic: True):
+        span = log.reader.arrow(2, 4, ALL, wanted)
+        assert span == ArrowSpan((bytes(stored),), 4, 2)
+    assert log.reader.arrow(2, 4, ALL, None, ["topic", "payload"]).gaps == (Gap(3, 4, Reason.DAMAGED),)
+
+
+def test_a_batch_that_has_nothing_for_a_reader_is_not_even_read(
+    log: StoredLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for topics in ("bc", "cb", "ac"):
+        log.commit_each(*topics)
+        log.seal()
+    get, asked = log.store.get, list[str]()
+    read: list[bytes] = []
+
+    def wanted(topic: str) -> bool:
+        asked.append(topic)
+        return topic == "a"
+
+    def note(family: str, keys: Sequence[bytes]) -> list[bytes | None]:
+        read.extend(keys if family == LOG else ())
+        return get(family, keys)
+
+    monkeypatch.setattr(log.store, "get", note)
+    span = log.reader.arrow(0, 6, ALL, wanted)
+    assert (span.until, rows_of(span)) == (6, log.messages[4:5])
+    assert read == [offset_key(5)]
+    assert len(asked) == len(set(asked))
+
+
+def test_where_it_is_not_known_which_topics_a_batch_has_it_is_looked_into(log: StoredLog) -> None:
+    write_three_batches(log)
+    for first in (1, 3, 5):
+        log.put(TOPICS, first, b"nonsense")
+    assert rows_of(log.reader.arrow(0, 6, ALL, is_a)) == [row for row in log.messages if is_a(row[1])]
+
+
+def test_a_value_that_is_no_stream_is_a_gap_though_nobody_unpacks_it(log: StoredLog) -> None:
+    write_three_batches(log)
+    log.put(LOG, 3, b"whatever it is")
+    for wanted in (None, lambda topic: True):
+        span = log.reader.arrow(0, 6, ALL, wanted)
+        assert span.gaps == (Gap(3, 4, Reason.DAMAGED),)
+        assert rows_of(span) == [row for row in log.messages if row[0] not in (3, 4)]
+
+
+def test_a_batch_with_another_schema_is_converted_to_ours(log: StoredLog) -> None:
+    write_three_batches(log)
+    batch = decode_batch(log.value(LOG, 3) or b"").replace_schema_metadata({"made": "elsewhere"})
+    log.put(LOG, 3, encode_batch(batch))
+    span = log.reader.arrow(0, 6, ALL, lambda topic: True)
+    assert {bytes(cut(stream).schema) for stream in span.streams} == {bytes(cut(encode_end(None, {})).schema)}
+    assert rows_of(span) == log.messages
+
+
+def test_every_stream_has_the_schema_that_the_last_one_has(log: StoredLog) -> None:
+    write_mixed(log)
+    for columns in (None, ["payload"], ["topic", "offset"], ["door", "client_id", "properties"]):
+        for wanted in (is_a, lambda topic: True):
+            span = log.reader.arrow(0, log.head, 500, wanted, columns)
+            schemas = {bytes(cut(stream).schema) for stream in span.streams}
+            assert schemas == {bytes(cut(encode_end(columns, {"key": "value"})).schema)}
+
+
+def test_the_columns_that_readers_are_told_of_are_those_of_every_batch() -> None:
+    assert list(LOG_COLUMNS) == SCHEMA.names
+
+
+@pytest.mark.parametrize("limit_rows", [1, 2, 3, 7, 40, 10_000])
+@pytest.mark.parametrize("wanted", [None, is_a, lambda topic: True], ids=["all", "some", "each"])
+def test_a_limit_of_rows_is_kept_exactly_and_reading_goes_on_behind_it(
+    log: StoredLog, limit_rows: int, wanted: Wanted | None
+) -> None:
+    write_mixed(log)
+    expected = [row for row in log.messages if wanted is None or wanted(row[1])]
+    found: list[Message] = []
+    after = 0
+    while after < log.head:
+        span = log.reader.arrow(after, log.head, ALL, wanted, None, limit_rows)
+        rows = rows_of(span)
+        assert span.rows == len(rows) == min(limit_rows, len(expected) - len(found))
+        assert not rows or rows[-1][0] <= span.until
+        found += rows
+        after = span.until
+    assert found == expected
+
+
+def test_a_limit_of_rows_leaves_what_is_missing_behind_it_to_the_next(log: StoredLog) -> None:
+    log.commit(make_run("a", b"1"), make_run("a", b"2"), holes=[(3, 5)])
+    log.commit_each("a")
+    span = log.reader.arrow(0, 6, ALL, None, None, 2)
+    assert (span.until, span.gaps) == (2, ())
+    assert log.reader.arrow(2, 6, ALL).gaps == (Gap(3, 5, Reason.NEVER_STORED),)
+
+
+def test_a_read_that_finds_nothing_of_much_ends_and_gets_on(log: StoredLog) -> None:
+    for _ in range(40):
+        log.commit(*[make_run("c", bytes(100)) for _ in range(20)])
+        log.seal()
+    reader = Reader(log.store, log.index, "node", work_bytes=2_000)
+    spans: list[ArrowSpan] = []
+    while not spans or spans[-1].until < log.head:
+        spans.append(reader.arrow(spans[-1].until if spans else 0, log.head, ALL, is_a))
+    assert 1 < len(spans) < 40
+    assert not any(span.streams or span.gaps for span in spans)
+
+
+# Times
+
+
+@pytest.mark.parametrize("is_sealed", [True, False])
+def test_the_first_message_of_a_time_is_found(log: StoredLog, is_sealed: bool) -> None:
+    for _ in range(4):
+        log.commit(make_run("a", b"1"), make_run("a", b"2", b"3"), skipped=2)
+    if is_sealed:
+        log.seal()
+        log.commit_each("b")
+    times = {run.offset: run.published_at for run in log.reader.runs(0, log.head, ALL, None).runs}
+    for wall_us in range(NOON + 3, NOON + log.head + 2):
+        later = [offset for offset, time in times.items() if time >= wall_us]
+        expected = min(later) - 1 if later else log.head
+        assert log.reader.find_time(wall_us, log.head) == expected
+
+
+def test_a_time_before_everything_that_is_left_may_be_among_what_has_left(log: StoredLog) -> None:
+    log.commit_each(*"abc")
+    log.trim(3)
+    assert log.reader.find_time(NOON - 1, 3) == 0
+    assert log.reader.find_time(NOON + 3, 3) == 2
+
+
+def test_a_time_is_found_behind_what_is_damaged(log: StoredLog) -> None:
+    log.commit_each(*"abc")
+    log.put(ROWS, 2, b"nonsense")
+    assert log.reader.find_time(NOON + 2, 3) == 2
+
+
+def test_an_empty_log_has_no_times(log: StoredLog) -> None:
+    assert log.reader.find_time(NOON, 0) == 0
+
+
+# Portions
+
+
+def test_portions_are_told_without_a_look_at_the_data(log: StoredLog) -> None:
+    write_three_batches(log)
+    for first in (1, 3, 5):
+        log.put(LOG, first, b"whatever it is")
+    portions = log.reader.portions(0, 6, 3, None)
+    assert [(each.after, each.until, each.rows) for each in portions] == [(0, 2, 2), (2, 4, 2), (4, 6, 2)]
+
+
+def test_a_portion_counts_the_rows_that_are_asked_for_where_that_is_known(log: StoredLog) -> None:
+    log.commit_each(*"abcab")
+    log.seal()
+    log.commit_each(*"cb")
+    (whole,) = log.reader.portions(0, 7, 1, is_a)
+    assert whole.rows == 2 + 2, "of what is not sealed, all may be"
+    assert log.reader.portions(0, 5, 1, is_a)[0].rows == 2
+    assert log.reader.portions(0, 5, 1, None)[0].rows == 5
 
 
 def test_what_is_not_sealed_is_converted_so_that_the_newest_message_is_there(log: StoredLog) -> None:
@@ -532,6 +719,27 @@ def test_nothing_to_tell_is_no_stream(log: StoredLog) -> None:
     assert log.reader.arrow(0, 2, ALL, is_a) == ArrowSpan((), 2, 0)
     log.seal()
     assert log.reader.arrow(0, 2, ALL, is_a) == ArrowSpan((), 2, 0)
+
+
+@pytest.mark.parametrize("wanted", [None, is_a])
+def test_frames_that_are_sealed_while_others_of_their_batch_were_read_do_not_come_twice(
+    changing: tuple[StoredLog, ChangingIndex], wanted: Wanted | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, _ = changing
+    log.commit_each(*"aaaaaa")
+    get, count = log.store.get, 0
+
+    def get_then_seal(family: str, keys: Sequence[bytes]) -> list[bytes | None]:
+        nonlocal count
+        count += 1
+        if count == 3:
+            log.seal()
+        return get(family, keys)
+
+    monkeypatch.setattr(log.store, "get", get_then_seal)
+    monkeypatch.setattr("penstock.storage.disk.reading._BYTES_AT_ONCE", 1)
+    span = log.reader.arrow(0, 6, ALL, wanted)
+    assert (rows_of(span), span.gaps) == (log.messages, ())
 
 
 def test_a_column_that_does_not_exist_is_refused(log: StoredLog) -> None:

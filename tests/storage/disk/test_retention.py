@@ -14,6 +14,12 @@ from msgspec import Struct
 
 from penstock.core.settings import LogSettings
 from penstock.errors import StorageUnavailable
+from penstock.storage.disk.frames import (
+    Extent,
+    Summary,
+    encode_extents,
+    encode_summary,
+)
 from penstock.storage.disk.index import Piece
 from penstock.storage.disk.layout import (
     INDEX,
@@ -27,12 +33,6 @@ from penstock.storage.disk.layout import (
     unpack_place,
 )
 from penstock.storage.disk.opening import open_store
-from penstock.storage.disk.records import (
-    Extent,
-    Summary,
-    encode_extents,
-    encode_summary,
-)
 from penstock.storage.disk.retention import Retention, Trimmed, Why, choose
 from penstock.storage.disk.sealing import Sealer
 from penstock.storage.disk.store import Changes, DamagedData, Store

@@ -15,6 +15,14 @@ from penstock.errors import StorageUnavailable
 from penstock.model import Run
 from penstock.storage.disk import sealing
 from penstock.storage.disk.columns import decode_batch, to_runs
+from penstock.storage.disk.frames import (
+    Extent,
+    Frame,
+    Range,
+    decode_extents,
+    decode_summary,
+    encode_frame,
+)
 from penstock.storage.disk.index import Index, Piece
 from penstock.storage.disk.layout import (
     INDEX,
@@ -28,14 +36,6 @@ from penstock.storage.disk.layout import (
     sequence_key,
 )
 from penstock.storage.disk.opening import open_store
-from penstock.storage.disk.records import (
-    Extent,
-    Frame,
-    Range,
-    decode_extents,
-    decode_summary,
-    encode_frame,
-)
 from penstock.storage.disk.sealing import Sealer
 from penstock.storage.disk.store import Changes, DamagedData, StorageFull, Store
 from penstock.storage.disk.worker import WorkerFailed
@@ -101,7 +101,8 @@ class Ground:
 
 
 @pytest.fixture
-def ground(tmp_path: Path) -> Iterator[Ground]:
+def ground(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ground]:
+    monkeypatch.setattr(sealing, "START_DELAY_S", 0.0)
     store, _ = open_store(tmp_path / "data")
     ground = Ground(store)
     yield ground
@@ -224,6 +225,19 @@ def test_what_was_left_unsealed_is_sealed_at_start(ground: Ground) -> None:
     ground.sealer(messages=10).start()
     wait_until(lambda: len(ground.rows()) == 5)
     assert [len(batch) for batch in ground.batches()] == [10, 10, 10]
+
+
+def test_a_server_that_comes_up_is_left_alone_until_it_commits_something(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sealing, "START_DELAY_S", 3_600.0)
+    ground.commit_singles(35)
+    sealer = ground.sealer(messages=10)
+    sealer.start()
+    ground.commit_singles(1)
+    assert ground.batches() == []
+    sealer.poke()
+    wait_until(lambda: len(ground.rows()) == 6)
 
 
 def test_frames_without_messages_count_too(ground: Ground) -> None:

@@ -274,9 +274,9 @@ def test_a_database_that_compaction_found_damaged_is_replaced_by_what_can_be_rea
     damage(store, entries[250][1])
     put(store, ROWS, (offset_key(251), b"new"))
     store.compact(ROWS, offset_key(600))
-    with pytest.raises(StorageUnavailable, match="Corruption"):
-        put(store, ROWS, (offset_key(700), b"refused"))
     assert store.needs_reopen
+    with pytest.raises(StorageUnavailable, match="before it is opened again"):
+        put(store, ROWS, (offset_key(700), b"refused"))
     assert store.get(ROWS, [entries[0][0]]) == [entries[0][1]]
     store.reopen()
     assert not store.needs_reopen
@@ -300,8 +300,7 @@ def test_without_room_for_a_copy_a_damaged_database_is_used_as_it_is(small_disk:
     damage(store, entries[100][1])
     put(store, ROWS, (offset_key(101), b"new"))
     store.compact(ROWS, offset_key(600))
-    with pytest.raises(StorageUnavailable, match="Corruption"):
-        put(store, ROWS, (offset_key(700), b"refused"))
+    assert store.needs_reopen
     (small_disk / "ballast").write_bytes(bytes(store.free_bytes() - 1_500_000))
     store.reopen()
     assert store.salvage is None

@@ -13,8 +13,8 @@ import pytest
 
 from penstock.model import Run
 from penstock.storage.disk.columns import decode_batch, to_runs
+from penstock.storage.disk.frames import Extent, Frame, decode_extents, encode_frame
 from penstock.storage.disk.layout import pack_place, sequence_key
-from penstock.storage.disk.records import Extent, Frame, decode_extents, encode_frame
 from penstock.storage.disk.worker import MODULE, Order, Part, Worker, WorkerFailed, seal, serve
 from penstock.testing import make_run
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from penstock.model import Door, Run, bare_shape
 from penstock.storage.disk.columns import decode_batch, encode_batch, summarize, to_batch, to_runs
+from penstock.storage.disk.frames import Frame, decode_frame, encode_extents, encode_frame, encode_summary
 from penstock.storage.disk.index import Piece
 from penstock.storage.disk.layout import (
     COMMIT_KEY,
@@ -19,7 +20,6 @@ from penstock.storage.disk.layout import (
 )
 from penstock.storage.disk.mark import Mark
 from penstock.storage.disk.opening import open_store
-from penstock.storage.disk.records import Frame, decode_frame, encode_extents, encode_frame, encode_summary
 from penstock.storage.disk.store import Changes, DamagedData, Store
 from penstock.storage.disk.survey import EPOCHS
 

@@ -11,7 +11,9 @@ Metric = Literal[
     "connects_per_s",
     "delivered_per_s",
     "disconnect_cpu_s",
+    "load_share",
     "p50_us",
+    "read_rows_per_s",
     "return_s",
     "rows_per_s",
     "start_s",
@@ -60,6 +62,9 @@ class Measurement(Struct, kw_only=True, omit_defaults=True):
     rows_per_s: float | None = None
     tail_rows_per_s: float | None = None
     """Both per second of CPU."""
+    read_rows_per_s: float | None = None
+    load_share: float | None = None
+    """What of the deliveries without a reader is left with one."""
     start_s: float | None = None
     start_cpu_s: float | None = None
     """What of it was work of the server's."""

@@ -81,7 +81,7 @@ def _first_line(*arguments: str) -> Callable[[str], str]:
 
 def penstock_command(program: str, port: int) -> list[str]:
     """What starts a Penstock without a data directory."""
-    return [program, "-m", "penstock", "serve", "--mqtt-port", str(port)]
+    return [program, "-m", "penstock", "serve", "--mqtt-port", str(port), "--http-port", "off"]
 
 
 def _penstock(name: str, durability: str) -> Recipe:

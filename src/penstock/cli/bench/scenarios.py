@@ -168,6 +168,18 @@ _TABLE = (
         Figure("tail_rows_per_s", "rows/s per core, not sealed"),
     ),
     _trial(
+        "log_http",
+        "the same over HTTP, by a client that throws it away",
+        Figure("rows_per_s", "rows/s per core", (Goal(">=", 1_000_000, None),)),
+        Figure("read_rows_per_s", "rows/s"),
+    ),
+    _trial(
+        "log_http_load",
+        "`mixed` on a server whose log is read over HTTP as fast as it goes, and on the same without",
+        Figure("load_share", "deliveries, with : without", (Goal(">=", 0.5, None),)),
+        Figure("read_rows_per_s", "rows/s meanwhile"),
+    ),
+    _trial(
         "log_start",
         "a server with 10,000,000 messages in its log, and a first read of the last 1,000",
         Figure("start_s", "s to the first CONNACK", (Goal("<", 3, None),)),

@@ -8,8 +8,8 @@ from msgspec import MsgspecError
 
 from penstock.storage.disk.columns import SCHEMA, decode_batch
 from penstock.storage.disk.failures import DamagedData
+from penstock.storage.disk.frames import Extent, Summary, decode_extents
 from penstock.storage.disk.layout import SEQUENCES, TOPICS, offset_key, pack_place, sequence_key
-from penstock.storage.disk.records import Extent, Summary, decode_extents
 from penstock.storage.disk.store import Store
 
 _KEYS_AT_ONCE = 10_000

@@ -18,6 +18,7 @@ from penstock.core.ports import Gap
 from penstock.core.records import TABLES
 from penstock.storage.disk.database import Entry
 from penstock.storage.disk.failures import DamagedData
+from penstock.storage.disk.frames import Frame, Summary, decode_frame, decode_summary
 from penstock.storage.disk.header import read_header
 from penstock.storage.disk.holds import HOLDS, HoldRecord
 from penstock.storage.disk.index import Index
@@ -34,7 +35,6 @@ from penstock.storage.disk.layout import (
 )
 from penstock.storage.disk.log import EpochRecord
 from penstock.storage.disk.mark import Mark
-from penstock.storage.disk.records import Frame, Summary, decode_frame, decode_summary
 from penstock.storage.disk.store import Store
 from penstock.storage.disk.survey import EPOCHS
 

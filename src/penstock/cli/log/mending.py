@@ -21,6 +21,7 @@ from penstock.cli.log.opened import describe_missing, lacks_database
 from penstock.cli.log.snapshot import find_node_id
 from penstock.core.ports import Gap
 from penstock.errors import InvalidConfig
+from penstock.storage.disk.frames import decode_summary, encode_extents, encode_summary
 from penstock.storage.disk.header import read_header
 from penstock.storage.disk.layout import (
     DATABASE_FOLDER,
@@ -35,7 +36,6 @@ from penstock.storage.disk.layout import (
 )
 from penstock.storage.disk.mark import Mark
 from penstock.storage.disk.opening import is_served, open_store
-from penstock.storage.disk.records import decode_summary, encode_extents, encode_summary
 from penstock.storage.disk.reindexing import find_batches
 from penstock.storage.disk.salvage import Salvage, copy_files
 from penstock.storage.disk.sealing import Sealer

@@ -47,7 +47,7 @@ class Serving:
         """What is asked for and was not served yet, one batch after another.
 
         Args:
-            advance: told how many offsets it has come by now.
+            advance: told how many offsets it has come by now. If it raises, the statement is right too.
         """
         while self.position < self.until:
             for batch in self._read_on():
@@ -59,7 +59,8 @@ class Serving:
                     self._go_back(end)
                     self.until = end
                     break
-                advance(batch.column("offset")[-1].as_py() - self.after)
+                self.position = batch.column("offset")[-1].as_py()
+                advance(self.position - self.after)
             advance(self.position - self.after)
 
     def _read_on(self) -> Iterator[pa.RecordBatch]:
@@ -95,7 +96,7 @@ class Serving:
             self.served,
             self._missing(),
             self.position >= snapshot.last_offset,
-            (*self._lost, *(gap for gap in self._gaps if gap.last > self._known)),
+            (*self._lost, *(gap for gap in self._gaps_until(self.position) if gap.last > self._known)),
         )
 
     @property
@@ -144,7 +145,10 @@ class Serving:
     def _go_back(self, offset: int) -> None:
         """Forget what was found after an offset."""
         self.position = offset
-        self._gaps = [
+        self._gaps = self._gaps_until(offset)
+
+    def _gaps_until(self, offset: int) -> list[Gap]:
+        return [
             Gap(gap.first, min(gap.last, offset), gap.reason) for gap in self._gaps if gap.first <= offset
         ]
 

@@ -1,10 +1,12 @@
 """`penstock log tail`: the newest messages, and those that come."""
 
+import signal
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from sys import maxsize
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,7 +15,7 @@ from penstock.cli.connection import Output, OutputOption
 from penstock.cli.log.asking import Request
 from penstock.cli.log.endings import end
 from penstock.cli.log.lines import Lines, lines_for
-from penstock.cli.log.opened import Directory, opened, told_to_end
+from penstock.cli.log.opened import Directory, opened
 
 if TYPE_CHECKING:
     from penstock.cli.log.serving import Serving
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 POLL_S = 0.2
 """How often to look whether something was committed."""
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def tail(
@@ -49,18 +52,50 @@ def tail(
 
         begin = Request(filters=request.filters, from_offset=_find_last(snapshot, request, count) + 1)
         serving, lines = Serving(snapshot, begin), lines_for(output)
-        with _until_told_to_end() if follow else nullcontext():
+        if follow:
+            with Patience().until_told_to_end() as patience:
+                _follow(snapshot, serving, lines, patience)
+        else:
             _write(serving, lines)
-            if follow:
-                _follow(snapshot, serving, lines)
         end(serving.statement(), output)
 
 
-@contextmanager
-def _until_told_to_end() -> Iterator[None]:
-    """Go on until Ctrl-C, SIGTERM or SIGHUP, all of which are the way to end this."""
-    with suppress(KeyboardInterrupt), told_to_end(lambda _: KeyboardInterrupt()):
-        yield
+class Patience:
+    """Ctrl-C, SIGTERM and SIGHUP end a tail; the first not amid a batch, so that its place is known."""
+
+    def __init__(self) -> None:
+        self._is_over = self._is_waiting = False
+
+    @contextmanager
+    def until_told_to_end(self) -> Iterator["Patience"]:
+        """Go on until one of these comes."""
+        before = {number: signal.getsignal(number) for number in _SIGNALS}
+        for number, handler in before.items():
+            if handler is not signal.SIG_IGN:  # nohup wants it so
+                signal.signal(number, self._on_signal)
+        try:
+            with suppress(KeyboardInterrupt):
+                yield self
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        if self._is_waiting or self._is_over:
+            raise KeyboardInterrupt
+        self._is_over = True
+
+    def check(self) -> None:
+        """Here it may end."""
+        if self._is_over:
+            raise KeyboardInterrupt
+
+    def wait(self, seconds: float) -> None:
+        """Do nothing for a while; here it may end too."""
+        self._is_waiting = True
+        self.check()
+        time.sleep(seconds)
+        self._is_waiting = False
 
 
 def _find_last(snapshot: "Snapshot", request: Request, count: int) -> int:
@@ -77,15 +112,16 @@ def _find_last(snapshot: "Snapshot", request: Request, count: int) -> int:
     return snapshot.first_offset - 1
 
 
-def _write(serving: "Serving", lines: Lines) -> None:
-    for batch in serving.batches():
+def _write(serving: "Serving", lines: Lines, check: Callable[[], None] = lambda: None) -> None:
+    for batch in serving.batches(lambda _: check()):
         sys.stdout.buffer.writelines(lines(batch))
     sys.stdout.flush()
 
 
-def _follow(snapshot: "Snapshot", serving: "Serving", lines: Lines) -> None:
+def _follow(snapshot: "Snapshot", serving: "Serving", lines: Lines, patience: Patience) -> None:
+    _write(serving, lines, patience.check)
     while True:
         if snapshot.refresh():
             serving.follow()
-            _write(serving, lines)
-        time.sleep(POLL_S)
+            _write(serving, lines, patience.check)
+        patience.wait(POLL_S)

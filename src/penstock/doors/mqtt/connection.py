@@ -1,28 +1,24 @@
-"""One MQTT connection: packets in, calls to core, packets out.
+"""One MQTT connection: packets in, calls to core, and its end.
 
 It is an asyncio protocol and core's sink at once. Reading and writing never wait: a chunk is taken
-whole, deliveries arrive as joined bytes at the tick's flush, acknowledgements follow in the same turn.
-Control packets are written at once and so never wait behind an outbox. What the packets mean is in
-`handlers.py`; publishes come in runs and go to core from here, through `intake.py` if they want an answer.
+whole, deliveries arrive as joined bytes at the tick's flush, acknowledgements follow in the same turn; the
+way out is in `link.py`. What the packets mean is in `handlers.py`; publishes come in runs and go to core from
+here, through `intake.py` if they want an answer.
 """
 
 import asyncio
 from collections.abc import Iterable
-from functools import partial, reduce
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, cast
 
-from penstock.core.away import AwayForm
-from penstock.core.ports import Form
-from penstock.core.rate import TokenBucket
 from penstock.core.sessions import Ending, Session
 from penstock.doors.base import GONE, Peer
-from penstock.doors.mqtt.answers import ENDINGS, Answer, encode_within, ends_connection, in_words, reason_of
-from penstock.doors.mqtt.forms import MqttForm, form_of
+from penstock.doors.mqtt.answers import ENDINGS, encode_within, ends_connection, in_words, reason_of
 from penstock.doors.mqtt.gate import NO_GATE, Gate, Why
 from penstock.doors.mqtt.handlers import HANDLERS, on_unexpected
 from penstock.doors.mqtt.intake import Intake
-from penstock.doors.mqtt.resending import Resending
+from penstock.doors.mqtt.link import Link
 from penstock.errors import PenstockError
 from penstock.model import Run
 from penstock.wire.mqtt.aliases import AliasWriter
@@ -42,58 +38,35 @@ if TYPE_CHECKING:
 
 CLOSING_TIMEOUT_S = 5.0
 """How long the last bytes may take to leave a connection that is being closed."""
-CONTROL_LIMIT_BYTES = 1024 * 1024
-"""How many bytes of answers a peer may leave unread before we read no more from it."""
-UNSTORED_LIMIT = 1_000
-"""How many answers may wait for a commit before we read no more from a client."""
 UNKNOWN = Peer("", 0)
 """Who has not been asked for its address yet."""
 
 
-class Connection(asyncio.BufferedProtocol):
+class Connection(Link):
     """What stands between one socket and core."""
 
     __slots__ = (
-        "_again",
-        "_aliases",
         "_deadline",
         "_intake",
-        "_is_full",
         "_keep_alive_s",
-        "_last_seen",
-        "_loop",
         "_reader",
-        "_session",
-        "_transport",
-        "_unstored",
         "_waiting",
-        "bucket",
-        "door",
         "explains",
-        "gate",
         "has_arrived",
-        "is_closing",
-        "is_held",
         "is_welcome",
-        "limit_bytes",
         "notes",
         "peer",
         "proof",
         "refusal",
-        "version",
         "wants_details",
     )
-
-    _transport: asyncio.Transport
-    gate: Gate
 
     def __init__(self, door: "MqttDoor", peer: Peer | None = None, *, has_arrived: bool = False) -> None:
         """Args:
         has_arrived: the guard of its address has already counted that it came.
         """
+        super().__init__(door)
         settings = door.settings
-        self.door = door
-        self._loop = door.loop
         self._reader = RunReader(
             door.limit_bytes,
             door.names,
@@ -101,28 +74,18 @@ class Connection(asyncio.BufferedProtocol):
             settings.max_control_bytes,
             door.abilities,
         )
-        self._session: Session | None = None
         self._intake: Intake | None = None
-        self._aliases: AliasWriter | None = None
         self._waiting: list[Packet | Run] | None = None  # read before CONNECT has its answer
-        self._again: Resending | None = None
-        self._last_seen = 0.0
         self._deadline = 0.0  # for CONNECT, and for the last bytes
         self._keep_alive_s = 0.0
-        self._is_full = False
         self.has_arrived = has_arrived
-        self._unstored = 0  # answers that wait for a commit
-        self.is_closing = self.is_held = False
         self.is_welcome = False  # it is let in, and CONNACK leaves as soon as that is stored
-        self.bucket: TokenBucket | None = None
         self.explains = True  # the client wants reasons in words, or did not say
         self.wants_details = False  # it said so, and learns what is wrong with its packets
-        self.limit_bytes = 0
         self.notes = 0
         self.peer = peer or UNKNOWN
         self.proof: Proof | None = None
         self.refusal: ReasonCode | None = None  # of whoever comes too often from one address
-        self.version = Version.V311
 
     # The socket
 
@@ -162,6 +125,8 @@ class Connection(asyncio.BufferedProtocol):
         finally:  # a turn that was begun must end, or everyone waits for ever
             if is_alone:
                 tick.flush()
+            else:
+                tick.forget_read()
 
     def connection_lost(self, error: Exception | None) -> None:
         self.is_closing = True
@@ -173,17 +138,6 @@ class Connection(asyncio.BufferedProtocol):
             self.door.on_lost(self)
             self._transport = GONE
             self.gate = NO_GATE
-
-    def pause_writing(self) -> None:
-        self._is_full = True
-        if self._session is not None:
-            self.door.broker.pause(self._session)
-
-    def resume_writing(self) -> None:
-        self._is_full = False
-        self.gate.open(Why.ANSWERS)
-        if self._session is not None:
-            self._go_on(self._session)
 
     def check_deadline(self, now: float) -> float | None:
         """Keep alive, the time for CONNECT, and the time for the last bytes after a close."""
@@ -207,17 +161,6 @@ class Connection(asyncio.BufferedProtocol):
         return self._deadline
 
     # Core's sink
-
-    def write(self, data: bytes) -> None:
-        if self._aliases is not None:
-            data = self._aliases.rewrite(data)
-        self.door.counters.bytes_sent += len(data)
-        self._transport.write(data)
-
-    def hold(self, *, is_unacknowledged: bool) -> None:
-        self.is_held = True
-        if is_unacknowledged:
-            self.gate.shut(Why.HELD)
 
     def release(self) -> None:
         self.is_held = False
@@ -326,54 +269,13 @@ class Connection(asyncio.BufferedProtocol):
             self._aliases = AliasWriter(aliases, self.limit_bytes)
         self.door.counters.control_packets_sent += 1
         self.write(connack)
-        if session.inflight:
-            may_read = partial(self.door.broker.access.may_read, session.identity)
-            self._again = Resending(session.inflight, self.version, may_read)
-            self.door.broker.pause(session)  # nothing new before the last of it
-            self._go_on(session)
-        else:
-            self.door.broker.resume(session)
+        self.begin(session)
         waiting, self._waiting = self._waiting, None
         self.gate.open(Why.PASSWORD | Why.STORING)
         if waiting:
             self._take_each(waiting, session)
         if self._reader.error is not None:
             self._on_wire_error(self._reader.error)
-
-    def _go_on(self, session: Session) -> None:
-        """The way out is free: send what is on its way again, then let core send what it has."""
-        again = self._again
-        if again is None:
-            self.door.broker.unpause(session)
-            return
-        while again and not self._is_full:
-            data = again.take(self.door.clock.monotonic())
-            if not data:
-                break
-            self.write(data)
-        for pending, reason in again.given_up:
-            self.door.broker.note_given_up(session, pending.run, reason)
-        again.given_up.clear()
-        if not again and not self._is_full:
-            self._again = None
-            self.door.broker.unpause(session)
-            self.door.broker.resume(session)
-
-    def reform(self, form: Form) -> Form:
-        """A form of this session's last connection, or of none since the server started, for this one."""
-        if isinstance(form, AwayForm):
-            made = [
-                form_of(options, self.version, self.limit_bytes, self.door.marks) for options in form.wishes
-            ]
-            merged = reduce(MqttForm.merge, made)
-            return merged.as_retained() if form.is_retained else merged
-        assert isinstance(form, MqttForm)
-        return form.on_wire(self.version, self.limit_bytes)
-
-    def on_acknowledged(self, session: Session) -> None:
-        """The client has room for one more of what is sent again."""
-        if self._again is not None and not self._is_full:
-            self._go_on(session)
 
     def on_refused(self, run: Run, error: PenstockError) -> None:
         """A publish was not accepted; without an answer of its own it may end the connection."""
@@ -382,24 +284,6 @@ class Connection(asyncio.BufferedProtocol):
         self.door.on_refused(self, run, error)
         if not run.packet_id and ends_connection(error, Version.V5):
             self._loop.call_soon(self.end, reason_of(error), str(error))  # core has more of this chunk
-
-    def charge(self, count: int) -> None:
-        """Count messages that cannot be refused against the client's rate; it waits as long as that takes."""
-        assert self.bucket is not None
-        self.bucket.charge(count, self.door.clock.monotonic())
-        if not self.gate.is_shut_by(Why.RATE):
-            self._throttle()
-
-    def _throttle(self) -> None:
-        """Read nothing for as long as the client is ahead of its rate."""
-        assert self.bucket is not None
-        wait_s = self.bucket.wait_s(self.door.clock.monotonic())
-        self._last_seen = self._loop.time()
-        if wait_s > 0:
-            self.gate.shut(Why.RATE)
-            self._loop.call_later(wait_s, self._throttle)
-        else:
-            self.gate.open(Why.RATE)
 
     # Ending
 
@@ -425,6 +309,12 @@ class Connection(asyncio.BufferedProtocol):
             is_second = isinstance(error, UnsupportedVersion | InvalidClientId)
             reason = ReasonCode.PROTOCOL_ERROR if is_second else error.reason
             self.end(reason, str(error) if self.wants_details else "")
+
+    def on_too_large(self) -> None:
+        if self._session is None:
+            self.door.admission.refuse(self, ReasonCode.PACKET_TOO_LARGE)  # MQTT-3.14.0-1
+        else:
+            self.end(ReasonCode.PACKET_TOO_LARGE)
 
     def turn_away(self, connack: bytes) -> None:
         """The door did not let the client in."""
@@ -466,48 +356,6 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.close()
         self._deadline = self._loop.time() + CLOSING_TIMEOUT_S
         self.door.watch(self, self._deadline)
-
-    def abort(self) -> None:
-        """Close without waiting for anything."""
-        self._transport.abort()
-
-    # Writing
-
-    def answer(self, packet: Answer) -> None:
-        """Write the answer to a request."""
-        self.control(self.encode(packet))
-
-    def answer_stored(self, packet: Answer, session: Session) -> None:
-        """Write the answer to a request when what was done for it outlives the server."""
-        self._unstored += 1
-        self.door.broker.when_stored(session, partial(self._on_stored, packet))
-        if self._unstored > UNSTORED_LIMIT:
-            self.gate.shut(Why.STORING)
-
-    def _on_stored(self, packet: Answer) -> None:
-        self._unstored -= 1
-        if not self.is_closing:
-            self.answer(packet)
-            self.gate.open(Why.STORING)
-
-    def encode(self, packet: Answer) -> bytes:
-        """The bytes of an answer; if the client does not take so many, the connection ends instead."""
-        data = encode_within(packet, self.version, self.limit_bytes)
-        if data is None:  # MQTT-3.1.2-24
-            if self._session is None:
-                self.door.admission.refuse(self, ReasonCode.PACKET_TOO_LARGE)  # MQTT-3.14.0-1
-            else:
-                self.end(ReasonCode.PACKET_TOO_LARGE)
-        return data or b""
-
-    def control(self, data: bytes, count: int = 1) -> None:
-        """Write control packets: at once, past everything that waits in the outbox."""
-        if self.is_closing:
-            return
-        self.door.counters.control_packets_sent += count
-        self.write(data)
-        if self._transport.get_write_buffer_size() > CONTROL_LIMIT_BYTES:
-            self.gate.shut(Why.ANSWERS)
 
 
 def _qos_of(item: Packet | Run) -> int:

@@ -2,9 +2,8 @@
 
 import asyncio
 import contextlib
-import resource
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import structlog
@@ -22,6 +21,7 @@ from penstock.doors.mqtt.flapping import FlappingDetector
 from penstock.doors.mqtt.marks import Marks
 from penstock.doors.mqtt.settings import MqttSettings
 from penstock.doors.notes import Notes, shortened
+from penstock.doors.room import Room
 from penstock.doors.tls import Certificates
 from penstock.doors.websocket import WebSocketSettings
 from penstock.errors import InvalidConfig, NotAuthorized, PenstockError
@@ -41,7 +41,6 @@ LARGE_READ_BYTES = 256 * 1024
 SIP_BYTES = 1024
 """What one read takes from a client whose rate is limited."""
 BUCKETS_REMEMBERED = 65_536
-FILES_KEPT_FREE = 500
 NOTES_PER_CONNECTION = 20
 """Lines in the log that one connection may cause: who is refused a thousand times fills no disk."""
 NOTES_PER_SECOND = 100
@@ -74,6 +73,7 @@ class MqttDoor:
         certificates: Certificates | None = None,
         websocket: WebSocketSettings | None = None,
         guard: Guard | None = None,
+        room: Room | None = None,
     ) -> None:
         self.settings = settings
         self.broker = broker
@@ -102,9 +102,11 @@ class MqttDoor:
         self._notes = Notes(log, clock.monotonic, NOTES_PER_SECOND)
         self._wheel = Wheel(clock, self.loop)
         self._all_gone = asyncio.Event()
-        files = _file_limit()
-        self._max_connections = settings.max_connections or max(files - FILES_KEPT_FREE, files // 2)
+        self._room = room or Room()
+        self._room.add(lambda: len(self.connections))
+        self._max_connections = settings.max_connections or self._room.limit
         self._entrances: list[Entrance] = []
+        self._within: Entrance | None = None  # for those whom the HTTP listener hands over
         self._listeners: dict[str, Listener] = {}
         self._listeners.update(self._plan())
 
@@ -132,7 +134,7 @@ class MqttDoor:
                 scheme,
                 Listener(
                     self.loop,
-                    self._open_entrance() if scheme in WEBSOCKET_SCHEMES else self._open_connection,
+                    self._open_entrance().accept if scheme in WEBSOCKET_SCHEMES else self._open_connection,
                     setting=f"mqtt.{key}",
                     host=self._host,
                     port=port,
@@ -151,7 +153,23 @@ class MqttDoor:
         """The same for who came through a WebSocket, and was counted at its entrance."""
         return Connection(self, peer, has_arrived=True)
 
-    def _open_entrance(self) -> Callable[[Peer | None], asyncio.BaseProtocol]:
+    def take_over(self, head: bytes, rest: bytes, transport: asyncio.Transport, peer: Peer) -> None:
+        """Go on with a connection that asked the HTTP listener for MQTT over WebSocket.
+
+        Args:
+            head: the request that asked for it.
+            rest: what was read behind it.
+            peer: who it is; the guard of its address has counted that it came.
+        """
+        if self._within is None:
+            self._within = self._open_entrance()
+        if self._has_room():
+            self._within.take_over(transport, peer, head + rest)
+        else:
+            self.counters.connections_refused += 1
+            transport.abort()
+
+    def _open_entrance(self) -> "Entrance":
         from penstock.doors.websocket.entrance import Entrance  # noqa: PLC0415 - only who asks for it
         from penstock.doors.websocket.handshake import Terms  # noqa: PLC0415
 
@@ -165,7 +183,7 @@ class MqttDoor:
         )
         entrance = Entrance(terms, self._open_within, self.buffer, self._admits)
         self._entrances.append(entrance)
-        return entrance.accept
+        return entrance
 
     def _admits(self, host: str) -> bool:
         """Who has to shake hands first may begin, if there is room and its address is not too fast."""
@@ -177,7 +195,7 @@ class MqttDoor:
         """One more connection may come in, those counted that are still on their way."""
         coming = sum(listener.waiting for listener in self._listeners.values())
         coming += sum(len(entrance.waiting) for entrance in self._entrances)
-        return len(self.connections) + coming < self._max_connections
+        return len(self.connections) + coming < self._max_connections and not self._room.is_full(coming)
 
     @property
     def is_wanted(self) -> bool:
@@ -235,7 +253,7 @@ class MqttDoor:
 
     def on_open(self, connection: Connection, deadline: float) -> None:
         """A socket was accepted."""
-        if len(self.connections) >= self._max_connections:
+        if len(self.connections) >= self._max_connections or self._room.is_full():
             self.counters.connections_refused += 1
             connection.abort()
             return
@@ -327,8 +345,3 @@ class MqttDoor:
             words = (*details, "(no more of this connection is written)") if is_last else details
             peer, client = str(connection.peer), shortened(connection.client_id)
             self._notes.write(event, peer=peer, client=client, detail=" ".join(words))
-
-
-def _file_limit() -> int:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return min(hard, 1_000_000) if soft == resource.RLIM_INFINITY else soft

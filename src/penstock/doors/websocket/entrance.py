@@ -52,6 +52,13 @@ class Entrance:
         """
         return Handshake(self, peer, deadline)
 
+    def take_over(self, transport: asyncio.Transport, peer: Peer, data: bytes) -> None:
+        """Go on with a connection whose request somebody else has read: the head, and what came behind it."""
+        handshake = self.accept(peer)
+        transport.set_protocol(handshake)
+        handshake.connection_made(transport)
+        handshake.feed(data)
+
     def close(self) -> None:
         """Wait for nobody any more."""
         for handshake in list(self.waiting):
@@ -90,9 +97,13 @@ class Handshake(asyncio.BufferedProtocol):
         return self._entrance.buffer
 
     def buffer_updated(self, size: int) -> None:
+        self.feed(bytes(self._entrance.buffer[:size]))
+
+    def feed(self, data: bytes) -> None:
+        """Take what came of the request."""
         if self._is_refused:
             return  # what it still sends is read, so that it can read our answer
-        self._head += bytes(self._entrance.buffer[:size])
+        self._head += data
         if not self._head[:1].isalpha():  # MQTT or TLS, sent to the wrong port
             self._refuse(HTTPStatus.BAD_REQUEST, "not an HTTP request")
             return

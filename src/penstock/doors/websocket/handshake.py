@@ -1,16 +1,11 @@
 """The opening handshake: what a request must bring, and the answer to it.
 
-There is no socket here: an HTTP server that has read a request itself can ask for the answer. A web page can
-make its visitor's browser connect anywhere, also to servers that only the visitor can reach. So `Origin` must
-say that the page is of this host or listed, and `Host` must be a name that is ours: a page whose own name was
-made to point at this server (DNS rebinding) has an origin that agrees with its host. Programs that are no
-browsers send no `Origin`, and pass.
+There is no socket here: an HTTP server that has read a request itself can ask for the answer. Which names are
+ours and which pages are welcome is in `doors/origins.py`.
 """
 
-import re
 from collections.abc import Sequence
 from http import HTTPStatus
-from ipaddress import ip_address
 
 from msgspec import Struct
 from websockets.datastructures import MultipleValuesError
@@ -19,11 +14,8 @@ from websockets.http11 import Request, Response
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
+from penstock.doors.origins import Origins
 from penstock.doors.websocket.settings import WebSocketSettings
-
-ANY = "*"
-HOST = re.compile(r"(\[[^]\s]+\]|[^][@/:?#\s]+)(?::\d{1,5})?")
-ORIGIN = re.compile(rf"[a-z][a-z0-9+.-]*://{HOST.pattern}", re.IGNORECASE)
 
 
 class Terms(Struct, frozen=True, kw_only=True):
@@ -85,18 +77,18 @@ def refusal(status: HTTPStatus, text: str) -> Response:
 
 
 def _check(request: Request, terms: Terms) -> None:
+    origins = Origins(terms.host, terms.settings.hosts, terms.settings.origins)
     host = _only(request, "Host")
     if host is None:
         raise _Refusal(HTTPStatus.BAD_REQUEST, "Host is missing")
-    name = _name_in(HOST, host)
-    if not _is_ours(name, terms):
+    if not origins.is_ours(host):
         raise _Refusal(
             HTTPStatus.MISDIRECTED_REQUEST, f"Host {host!r} is no name of this server: see websocket.hosts"
         )
     if request.path.partition("?")[0] != terms.path:
         raise _Refusal(HTTPStatus.NOT_FOUND, f"nothing here: WebSocket clients connect to {terms.path}")
     origin = _only(request, "Origin")
-    if origin is not None and not _is_welcome(origin, name, terms.settings.origins):
+    if origin is not None and not origins.is_welcome(origin, host):
         raise _Refusal(HTTPStatus.FORBIDDEN, f"Origin {origin!r} is not allowed: see websocket.origins")
 
 
@@ -105,37 +97,3 @@ def _only(request: Request, header: str) -> str | None:
         return request.headers.get(header)
     except MultipleValuesError:
         raise _Refusal(HTTPStatus.BAD_REQUEST, f"{header} is given twice") from None
-
-
-def _is_ours(name: str, terms: Terms) -> bool:
-    if not name:
-        return False
-    listed = terms.settings.hosts
-    known = {"localhost", _name_in(HOST, terms.host), *(_name_in(HOST, each) for each in listed)}
-    return name in known or ANY in listed or _is_address(name)
-
-
-def _is_welcome(origin: str, host_name: str, listed: tuple[str, ...]) -> bool:
-    name = _name_in(ORIGIN, origin)
-    if name == host_name:  # which is never empty
-        return True
-    known = {_plain(each) for each in listed} - {""}  # an empty entry is no origin, and no name either
-    return ANY in known or _plain(origin) in known or name in known
-
-
-def _name_in(pattern: re.Pattern[str], value: str) -> str:
-    """The host name or address, without scheme and port; empty if it is not well formed."""
-    found = pattern.fullmatch(value)
-    return _plain(found[1]) if found else ""
-
-
-def _plain(name: str) -> str:
-    return name.lower().rstrip("/.")
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ip_address(name.strip("[]"))
-    except ValueError:
-        return False
-    return True

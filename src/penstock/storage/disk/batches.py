@@ -1,12 +1,15 @@
 """Sealed batches as a reader uses them: whole, or some rows and columns; unpacked no further than needed."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from sys import maxsize
 
 import pyarrow as pa
+from msgspec import Struct
+from msgspec.structs import replace
 
 from penstock.core.sources import LEAST_BYTES
+from penstock.errors import WireError
 from penstock.model import Run
 from penstock.storage.disk.columns import (
     RUN_COLUMNS,
@@ -17,18 +20,27 @@ from penstock.storage.disk.columns import (
     to_runs,
 )
 from penstock.storage.disk.contents import Asked, Contents, NotReadable, Rows, Taken
+from penstock.storage.disk.frames import Frame
 from penstock.storage.disk.index import Piece
-from penstock.storage.disk.records import Frame
+from penstock.wire.arrow import cut
 
 TAIL_MESSAGES = 10_000
 """How many messages that are not sealed make one stream."""
+
+
+class Stream(Struct, frozen=True):
+    """Rows as a complete stream, and the offset of the last one if there was no room for more."""
+
+    data: bytes
+    rows: int
+    reached: int | None = None
 
 
 class Batch:
     """A sealed batch. Whatever looks into it may find that it is none, and raises `NotReadable`."""
 
     def __init__(self, piece: Piece, data: bytes) -> None:
-        self._piece = piece
+        self.piece = piece
         self._data = data
         self._rows: pa.RecordBatch | None = None
 
@@ -70,19 +82,50 @@ class Batch:
             rows = rows.take(pa.array([place for place, level in enumerate(levels) if level], pa.int32()))
         return _runs_of(rows)
 
+    def find_time(self, wall_us: int) -> int | None:
+        """The offset of the first message of a time or later, if there is one."""
+        batch = self._unpack(["offset", "published_at"])
+        times = batch.column("published_at").view(pa.int64()).to_pylist()
+        place = next((place for place, time in enumerate(times) if time >= wall_us), None)
+        return None if place is None else _offsets_of(batch)[place]
+
     def stream(
-        self, after: int, until: int, asked: Asked | None, columns: Sequence[str] | None
-    ) -> tuple[bytes, int]:
-        """Rows between two offsets as a stream, and how many: the stored one where all of it is asked for."""
-        is_whole = after < self._piece.first and self._piece.last <= until
-        if is_whole and asked is None and columns is None and self._data:
-            return self._data, self._piece.count
+        self,
+        after: int,
+        until: int,
+        asked: Asked | None,
+        columns: Sequence[str] | None,
+        limit_rows: int = maxsize,
+        *,
+        is_all: bool = False,
+    ) -> Stream:
+        """Rows between two offsets: the stored stream where all of it is asked for.
+
+        Args:
+            is_all: it is known that all topics are asked for.
+        """
+        is_whole = after < self.piece.first and self.piece.last <= until
+        if is_whole and (is_all or asked is None) and columns is None and self.piece.count <= limit_rows:
+            if self._is_as_sent():
+                return Stream(self._data, self.piece.count)
+            asked = None
         needed = SCHEMA.names if columns is None else {*columns, "offset", "topic"}
         batch = self._unpack([name for name in SCHEMA.names if name in needed])
-        rows = _matching(_between(batch, after, until), _flags_of(batch, asked))
-        if columns is None and rows.num_rows == batch.num_rows:
-            return self._data, rows.num_rows
-        return _encode(rows, columns), rows.num_rows
+        rows = _matching(_between(batch, after, until), _flags_of(batch, None if is_all else asked))
+        reached = None
+        if rows.num_rows >= limit_rows:
+            rows = rows.slice(0, limit_rows)
+            reached = rows.column("offset")[-1].as_py()
+        if columns is None and rows.num_rows == batch.num_rows and self._is_as_sent():
+            return Stream(self._data, rows.num_rows, reached)
+        return Stream(_encode(rows, columns), rows.num_rows, reached)
+
+    def _is_as_sent(self) -> bool:
+        """Whether the messages of the stored stream may follow the schema that readers are sent."""
+        try:
+            return cut(self._data).schema == _SCHEMA_MESSAGE
+        except WireError as error:
+            raise NotReadable from error
 
     def _flags(self, asked: Asked | None) -> list[bool]:
         """Of each topic whether it is asked for. Topics are unpacked first: often nothing else is needed."""
@@ -101,9 +144,20 @@ class Streams:
     """Gathers what is between two offsets, piece by piece, as complete streams."""
 
     def __init__(
-        self, node_id: str, after: int, until: int, asked: Asked | None, columns: Sequence[str] | None
+        self,
+        node_id: str,
+        after: int,
+        until: int,
+        asked: Asked | None,
+        columns: Sequence[str] | None,
+        limit_rows: int = maxsize,
+        *,
+        is_all: Callable[[Piece], bool] = lambda piece: False,
     ) -> None:
         """Begin with nothing.
+
+        Args:
+            is_all: tells of a sealed piece whether it is known that all its topics are asked for.
 
         Raises:
             ValueError: there is no such column.
@@ -116,8 +170,10 @@ class Streams:
         self._until = until
         self._asked = asked
         self._columns = columns
+        self._room = limit_rows  # how many rows may still come
+        self._is_all = is_all
         self._tail: list[Frame] = []  # not sealed, and not made into a stream yet
-        self._tail_messages = self._tail_bytes = 0
+        self._tail_rows = self._tail_bytes = 0
         self._size = 0
         self.streams: list[bytes] = []
         self.rows = 0
@@ -127,32 +183,84 @@ class Streams:
         """How much there is, about."""
         return self._size + self._tail_bytes
 
-    def add(self, contents: Contents) -> None:
-        """Add what is asked for of the next piece."""
+    def add(self, contents: Contents, position: int) -> int | None:
+        """Add what is asked for of the next piece; answer the last offset if there is no room for more.
+
+        Args:
+            position: everything up to here was added. A batch may have more: frames that were sealed since.
+        """
         if isinstance(contents, Rows):
-            self._tail.append(contents.frame)
-            self._tail_messages += sum(run.count for run in contents.frame.runs)
+            return self._add_frame(contents)
+        assert isinstance(contents, Batch)
+        self.finish()
+        found = contents.stream(
+            position,
+            self._until,
+            self._asked,
+            self._columns,
+            self._room,
+            is_all=self._is_all(contents.piece),
+        )
+        self._room -= found.rows
+        self._append(found.data, found.rows)
+        return found.reached
+
+    def _add_frame(self, contents: Rows) -> int | None:
+        frame, asked = contents.frame, self._asked
+        runs = frame.runs if asked is None else [run for run in frame.runs if asked[run.topic]]
+        reached = None
+        if rows := sum(_count(run, self._after, self._until) for run in runs):
+            if rows >= self._room:
+                rows, reached = self._room, _last_of(runs, self._after, self._room)
+                self._until = reached
+            self._room -= rows
+            self._tail.append(replace(frame, runs=runs))
+            self._tail_rows += rows
             self._tail_bytes += contents.stored_bytes
-            if self._tail_messages >= TAIL_MESSAGES:
+            if self._tail_rows >= TAIL_MESSAGES:
                 self.finish()
-        else:
-            assert isinstance(contents, Batch)
-            self.finish()
-            self._append(*contents.stream(self._after, self._until, self._asked, self._columns))
+        return reached
 
     def finish(self) -> None:
         """Make a stream of what is not sealed."""
         if self._tail:
-            batch = to_batch(self._tail, self._node_id)
-            rows = _matching(_between(batch, self._after, self._until), _flags_of(batch, self._asked))
+            rows = _between(to_batch(self._tail, self._node_id), self._after, self._until)
             self._append(_encode(rows, self._columns), rows.num_rows)
-            self._tail, self._tail_messages, self._tail_bytes = [], 0, 0
+            self._tail, self._tail_rows, self._tail_bytes = [], 0, 0
 
     def _append(self, stream: bytes, rows: int) -> None:
         if rows:
             self.streams.append(stream)
             self._size += len(stream)
             self.rows += rows
+
+
+def encode_end(columns: Sequence[str] | None, metadata: Mapping[str, str]) -> bytes:
+    """A complete stream with one batch that has no rows, and carries metadata of its own."""
+    schema = SCHEMA if columns is None else pa.schema([SCHEMA.field(name) for name in columns])
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema) as writer:
+        batch = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+        writer.write_batch(batch, custom_metadata=dict(metadata))
+    return bytes(sink.getvalue().to_pybytes())
+
+
+_SCHEMA_MESSAGE = bytes(cut(encode_end(None, {})).schema)
+
+
+def _count(run: Run, after: int, until: int) -> int:
+    """How many messages of a run are between two offsets."""
+    return max(min(run.offset + run.count - 1, until) - max(run.offset - 1, after), 0)
+
+
+def _last_of(runs: Iterable[Run], after: int, count: int) -> int:
+    """The offset of the last of so many messages after an offset; there are no fewer."""
+    for run in runs:
+        found = _count(run, after, maxsize)
+        if found >= count:
+            return max(run.offset - 1, after) + count
+        count -= found
+    raise AssertionError("there are fewer")
 
 
 def _runs_of(rows: pa.RecordBatch) -> list[Run]:
@@ -176,7 +284,8 @@ def _without_ballast(rows: pa.RecordBatch) -> pa.RecordBatch:
         else array
         for array in rows.columns
     ]
-    return pa.RecordBatch.from_arrays(arrays, schema=rows.schema)
+    schema = pa.schema([SCHEMA.field(name) for name in rows.schema.names])  # whatever else was stored with it
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _between(batch: pa.RecordBatch, after: int, until: int) -> pa.RecordBatch:

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.model import NEVER, Door, Properties, Run, Shape, bare_shape
-from penstock.storage.disk.records import Extent, Frame, Summary, expiry_of, join_ranges
+from penstock.storage.disk.frames import Extent, Frame, Summary, expiry_of, join_ranges
 
 _NAME = pa.dictionary(pa.int32(), pa.string())
 _TIME = pa.timestamp("us", tz="UTC")

@@ -15,7 +15,7 @@ from msgspec import MsgspecError, Struct
 from penstock.core.ports import Wanted
 from penstock.core.sources import weight_of
 from penstock.model import Run
-from penstock.storage.disk.records import Extent, Frame, Range, decode_frame
+from penstock.storage.disk.frames import Extent, Frame, Range, decode_frame
 
 ROW_FACTOR = 3
 """How much larger rows are in memory than they are stored, about."""

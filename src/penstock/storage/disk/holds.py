@@ -13,7 +13,7 @@ from threading import RLock
 from msgspec import Struct
 
 from penstock.core.clock import Clock
-from penstock.core.ports import StateStore
+from penstock.core.ports import Hold, StateStore
 from penstock.errors import InvalidCursor, InvalidHold, NotAuthorized, QuotaExceeded, UnknownHold
 from penstock.storage.disk.index import Index
 
@@ -32,18 +32,6 @@ class HoldRecord(Struct, frozen=True, array_like=True):
     lapse_s: float
     lapses_at: int
     """In microseconds of wall time."""
-
-
-class Hold(Struct, frozen=True):
-    """A hold as its owner sees it: everything after `offset` is kept."""
-
-    name: str
-    owner: str
-    offset: int
-    lapse_s: float
-    """How long it lasts from each sign of life on."""
-    lapses_at: int
-    """When it lapses if there is none, in microseconds of wall time."""
 
 
 class _Held(Struct):

@@ -13,7 +13,7 @@ from threading import Lock
 from msgspec import Struct
 from msgspec.structs import replace
 
-from penstock.storage.disk.records import Range
+from penstock.storage.disk.frames import Frame, Range, Summary
 
 _last_of = attrgetter("last")
 _began_of = attrgetter("began_at")
@@ -31,6 +31,19 @@ class Piece(Struct, frozen=True, gc=False):
     """When its first message was published, in microseconds."""
     is_sealed: bool
     holes: tuple[Range, ...] = ()
+
+    @classmethod
+    def of_frame(cls, frame: Frame, size: int) -> "Piece":
+        """A frame that takes so many bytes."""
+        count = sum([run.count for run in frame.runs])
+        began_at = frame.runs[0].published_at if frame.runs else frame.committed_at
+        return cls(frame.first, frame.last, count, size, began_at, is_sealed=False, holes=frame.holes)
+
+    @classmethod
+    def of_summary(cls, summary: Summary) -> "Piece":
+        """The batch that a summary tells of."""
+        first, last, count, size = summary.first, summary.last, summary.count, summary.bytes
+        return cls(first, last, count, size, summary.began_at, is_sealed=True, holes=summary.holes)
 
 
 class Index:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from penstock.core.clock import Clock
 from penstock.model import Run
-from penstock.storage.disk.records import expiry_of
+from penstock.storage.disk.frames import expiry_of
 
 JUMP_S = 0.5
 """Less than this is the clock being kept right, and more somebody setting it."""

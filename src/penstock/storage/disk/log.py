@@ -4,16 +4,18 @@ Appending is a list's append; everything that takes time happens in threads of i
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import structlog
 from msgspec import Struct
 
 from penstock.core.clock import Clock
-from penstock.core.ports import Gap, Settled, Span, Ticket, Wanted
+from penstock.core.ports import ArrowSpan, Gap, Lost, Portion, Settled, Span, Ticket, Wanted
 from penstock.core.records import TABLES
 from penstock.core.settings import LogSettings
 from penstock.errors import StorageUnavailable
@@ -32,11 +34,14 @@ from penstock.storage.disk.state import DiskStateStore
 from penstock.storage.disk.store import DamagedData, Store
 from penstock.storage.disk.survey import EPOCHS, Survey, survey
 
+T = TypeVar("T")
 log = structlog.get_logger("penstock.log")
 
 FETCH_AGAIN_S = 1.0
 READERS = 4
 """Reads at the same time; each is bounded, so nobody waits long."""
+ARCHIVISTS = 2
+"""The same for who reads in bulk: apart, so that nobody who is owed something has to wait for them."""
 
 
 class EpochRecord(Struct, frozen=True, array_like=True):
@@ -104,6 +109,7 @@ class DiskLog:
         self._reader = Reader(self._store, self._index, node_id)
         self._reader.on_damage = self._on_damage
         self._readers = ThreadPoolExecutor(READERS, "reader")
+        self._archivists = ThreadPoolExecutor(ARCHIVISTS, "archive")
         self._upkeep = ThreadPoolExecutor(1, "upkeep")
         self.holds = Holds(self.state, clock, self._index, settings.max_holds)
         self._sealer = Sealer(self._store, self._index, node_id, on_error=self._on_seal_error)
@@ -136,6 +142,11 @@ class DiskLog:
     @property
     def last_offset(self) -> int:
         return self._commits.last_offset
+
+    @property
+    def stored_bytes(self) -> int:
+        """What the messages take on disk, about."""
+        return self._index.bytes
 
     @property
     def failure(self) -> Exception | None:
@@ -214,11 +225,11 @@ class DiskLog:
         # In a piece that is there and has no hole, it can only be unreadable.
         return Reason.NEVER_STORED if is_hole else Reason.DAMAGED
 
-    def scan(self, after: int, wanted: Wanted) -> Iterator[Run]:
-        for run in self._reader.scan(after, self.last_offset, wanted):
-            if run.ttl:
-                self._lifetimes.revive((run,))
-            yield run
+    def scan(self, after: int, wanted: Wanted) -> Iterator[Run | Lost]:
+        for found in self._reader.scan(after, self.last_offset, wanted):
+            if isinstance(found, Run) and found.ttl:
+                self._lifetimes.revive((found,))
+            yield found
 
     def load(self, offsets: Sequence[int]) -> dict[int, Run]:
         found = self._reader.fetch(offsets)
@@ -242,6 +253,43 @@ class DiskLog:
 
     def offset_at(self, wall_us: int) -> int:
         return self._index.at_time(wall_us)
+
+    # In bulk
+
+    async def arrow(
+        self,
+        after: int,
+        until: int,
+        limit_bytes: int,
+        wanted: Wanted,
+        columns: Sequence[str] | None = None,
+        limit_rows: int | None = None,
+    ) -> ArrowSpan:
+        until = min(until, self.last_offset)
+        return await self._archived(
+            self._reader.arrow, after, until, limit_bytes, wanted, columns, limit_rows
+        )
+
+    async def arrow_end(self, columns: Sequence[str] | None, metadata: Mapping[str, str]) -> bytes:
+        def encode() -> bytes:
+            from penstock.storage.disk.batches import encode_end  # noqa: PLC0415 - it takes a while
+
+            return encode_end(columns, metadata)
+
+        return await self._archived(encode)
+
+    async def find_time(self, wall_us: int) -> int:
+        return await self._archived(self._reader.find_time, wall_us, self.last_offset)
+
+    async def portions(
+        self, after: int, until: int, parts: int, wanted: Wanted, limit_rows: int | None = None
+    ) -> tuple[Portion, ...]:
+        return await self._archived(self._reader.portions, after, until, parts, wanted, limit_rows)
+
+    async def _archived(self, call: Callable[..., T], *arguments: object) -> T:
+        if self._is_closed:
+            raise StorageUnavailable("the log is closed")
+        return await self._loop.run_in_executor(self._archivists, partial(call, *arguments))
 
     # Behind the scenes
 
@@ -277,6 +325,7 @@ class DiskLog:
             log.error("the last changes could not be written", reason=str(failure))
         self._sealer.stop()
         self._readers.shutdown(cancel_futures=True)
+        self._archivists.shutdown(cancel_futures=True)
         self._upkeep.shutdown(cancel_futures=True)
         self._mark.close()
         self._store.close()

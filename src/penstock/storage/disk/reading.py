@@ -7,16 +7,18 @@ the rest is served.
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from operator import methodcaller
 from sys import maxsize
 from typing import TypeVar
 
-from msgspec import MsgspecError, Struct
+from msgspec import MsgspecError
 
-from penstock.core.ports import Gap, Span, Wanted
+from penstock.core.ports import ArrowSpan, Lost, Portion, Span, Wanted
 from penstock.core.sources import weight_of
 from penstock.model import Run
 from penstock.storage.disk.contents import Asked, Contents, NotReadable, Recent, Rows, Taken, extents_of
+from penstock.storage.disk.frames import Extent, decode_extents, decode_summary
 from penstock.storage.disk.index import Index, Piece
 from penstock.storage.disk.layout import (
     INDEX,
@@ -28,27 +30,20 @@ from penstock.storage.disk.layout import (
     sequence_key,
     unpack_place,
 )
-from penstock.storage.disk.records import Extent, decode_extents, decode_summary
+from penstock.storage.disk.portions import split
 from penstock.storage.disk.store import DamagedData, Store
 from penstock.storage.disk.walking import Walk
 
 T = TypeVar("T")
 RECENT_BYTES = 64 << 20
 WORK_BYTES = 16 << 20
+_SKIPPING = 16
+"""How much less work it is to see that a piece is of no use than to look into it, about."""
 _PIECES_AT_ONCE = 1_000
 _BYTES_AT_ONCE = 1 << 20
 _LAST_SEQUENCE = (1 << 64) - 1
 _DAMAGED = b""
 """Stands for a value that cannot be read; nothing can be made of it."""
-
-
-class ArrowSpan(Struct, frozen=True):
-    """What the log has between two offsets, as complete Arrow IPC streams one after another."""
-
-    streams: tuple[bytes, ...]
-    until: int
-    rows: int
-    gaps: tuple[Gap, ...] = ()
 
 
 class Reader:
@@ -98,8 +93,8 @@ class Reader:
                 break
         return Span(tuple(runs), walk.position, tuple(walk.gaps))
 
-    def scan(self, after: int, until: int, wanted: Wanted) -> Iterator[Run]:
-        """Every run at QoS 1 or 2 between two offsets that is wanted, as far as it can be read."""
+    def scan(self, after: int, until: int, wanted: Wanted) -> Iterator[Run | Lost]:
+        """Every run at QoS 1 or 2 between two offsets that is wanted, and what is known of the unreadable."""
         walk, asked = Walk(self._index, after, until), Asked(wanted)
 
         def take(contents: Contents) -> list[Run]:
@@ -113,8 +108,18 @@ class Reader:
 
         steps = self._through(walk, take, asked, 1, is_of_no_use=is_of_no_use)
         for piece, _, runs in steps:
+            yield from self._find_lost(walk, asked)
             walk.advance(piece, piece.last)
             yield from runs
+        yield from self._find_lost(walk, asked)
+
+    def _find_lost(self, walk: Walk, asked: Asked) -> Iterator[Lost]:
+        """What is known of the pieces on a walk that could not be read."""
+        pieces, walk.unread = walk.unread, []
+        for piece in pieces:
+            for topic, extent in (self._extents(piece) or {}).items():
+                if extent.qos and asked[topic]:
+                    yield Lost(topic, extent.first, extent.last, piece.last)
 
     def fetch(self, offsets: Sequence[int]) -> dict[int, Run]:
         """Single messages by offset; those that are not there are left out."""
@@ -140,10 +145,12 @@ class Reader:
         limit_bytes: int,
         wanted: Wanted | None = None,
         columns: Sequence[str] | None = None,
+        limit_rows: int | None = None,
     ) -> ArrowSpan:
         """What is between two offsets as Arrow streams, about `limit_bytes` of them.
 
-        Sealed batches leave as they are stored, unless less than all of it is asked for.
+        Sealed batches leave as they are stored, unless less than all of it is asked for. With `limit_rows` it
+        ends with the last of so many rows.
 
         Raises:
             ValueError: there is no such column.
@@ -151,13 +158,51 @@ class Reader:
         from penstock.storage.disk.batches import Streams  # noqa: PLC0415 - it takes a while
 
         walk, asked = Walk(self._index, after, until), _ask(wanted)
-        streams = Streams(self._node_id, after, until, asked, columns)
-        for piece, _, _ in self._through(walk, streams.add, asked, limit_bytes, self._work_bytes):
-            walk.advance(piece, piece.last)
-            if streams.nbytes >= limit_bytes:
+        choice = _Choice(self._extents, asked)
+        room_rows = maxsize if limit_rows is None else limit_rows
+        streams = Streams(self._node_id, after, until, asked, columns, room_rows, is_all=choice.is_all)
+        for piece, _, reached in self._through(
+            walk,
+            lambda contents: streams.add(contents, walk.position),
+            asked,
+            limit_bytes if asked is None else 1,  # one by one, because many may be of no use
+            self._work_bytes,
+            is_of_no_use=choice.is_nothing,
+        ):
+            walk.advance(piece, piece.last if reached is None else reached)
+            if reached is not None or streams.nbytes >= limit_bytes:
                 break
         streams.finish()
         return ArrowSpan(tuple(streams.streams), walk.position, streams.rows, tuple(walk.gaps))
+
+    def portions(
+        self, after: int, until: int, parts: int, wanted: Wanted | None, limit_rows: int | None = None
+    ) -> tuple[Portion, ...]:
+        """What is between two offsets in at most so many parts of about the same size, without reading it.
+
+        Of what is not sealed it is not known which topics it has, so that it counts as if it had only those.
+        """
+        asked = _ask(wanted)
+
+        def count(piece: Piece) -> int:
+            extents = None if asked is None else self._extents(piece)
+            if asked is None or extents is None:
+                return piece.count
+            return sum(extent.count for topic, extent in extents.items() if asked[topic])
+
+        return split(self._index.after(after, maxsize, until), after, until, parts, count, limit_rows)
+
+    def find_time(self, wall_us: int, until: int) -> int:
+        """The offset after which the first message of this time or later lies; 0 if that may have left."""
+        oldest = self._index.after(0, 1)
+        if not oldest or oldest[0].began_at > wall_us:
+            return 0
+        walk = Walk(self._index, self._index.at_time(wall_us), until)
+        for piece, _, found in self._through(walk, partial(_find_time, wall_us), None, 1):
+            if found is not None:
+                return found - 1
+            walk.advance(piece, piece.last)
+        return until
 
     # Topics and sequences
 
@@ -249,6 +294,9 @@ class Reader:
             group = _alike(ahead, min(room_bytes, _BYTES_AT_ONCE))
             if group and is_of_no_use(group[0]):
                 walk.advance(group[0], group[0].last)
+                work_bytes -= group[0].bytes // _SKIPPING
+                if work_bytes <= 0:
+                    return
                 continue
             for piece, contents in self._open(walk, group):
                 try:
@@ -302,15 +350,7 @@ class Reader:
             return None
         if summary is None or summary.last < frame.first:
             return None
-        return Piece(
-            summary.first,
-            summary.last,
-            summary.count,
-            summary.bytes,
-            summary.began_at,
-            is_sealed=True,
-            holes=summary.holes,
-        )
+        return Piece.of_summary(summary)
 
     def _miss(self, walk: Walk, piece: Piece, asked: Asked | None) -> None:
         """A piece cannot be read. That is no loss if it has nothing that is asked for."""
@@ -322,6 +362,44 @@ class Reader:
             walk.miss(piece)
         else:
             walk.advance(piece, piece.last)
+
+
+class _Choice:
+    """What one read has to do with the topics of a sealed piece, as far as that is stored beside it."""
+
+    def __init__(self, extents_of: Callable[[Piece], dict[str, Extent] | None], asked: Asked | None) -> None:
+        self._extents_of = extents_of
+        self._asked = asked
+        self._last: tuple[Piece, list[bool]] | None = None
+
+    def is_all(self, piece: Piece) -> bool:
+        """All of them are asked for."""
+        flags = self._flags(piece)
+        return bool(flags) and all(flags)
+
+    def is_nothing(self, piece: Piece) -> bool:
+        """None of them is asked for."""
+        flags = self._flags(piece)
+        return bool(flags) and not any(flags)
+
+    def _flags(self, piece: Piece) -> list[bool]:
+        """Of each topic whether it is asked for; nothing if that is not known."""
+        if self._asked is None or not (piece.is_sealed and piece.count):
+            return []
+        if self._last is None or self._last[0] != piece:  # both questions come one after the other
+            extents = self._extents_of(piece)
+            self._last = piece, [self._asked[topic] for topic in extents or ()]
+        return self._last[1]
+
+
+def _find_time(wall_us: int, contents: Contents) -> int | None:
+    """The offset of the first message of a time or later, if there is one."""
+    if isinstance(contents, Rows):
+        return next((run.offset for run in contents.frame.runs if run.published_at >= wall_us), None)
+    from penstock.storage.disk.batches import Batch  # noqa: PLC0415 - who reads only rows does without
+
+    assert isinstance(contents, Batch)
+    return contents.find_time(wall_us)
 
 
 def _ask(wanted: Wanted | None) -> Asked | None:

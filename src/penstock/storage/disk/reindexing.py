@@ -6,8 +6,8 @@ these count as missing.
 """
 
 from penstock.storage.disk.failures import DamagedData
+from penstock.storage.disk.frames import Summary
 from penstock.storage.disk.layout import LOG, offset_key, offset_of
-from penstock.storage.disk.records import Summary
 from penstock.storage.disk.store import Store
 
 

@@ -15,6 +15,7 @@ from itertools import pairwise
 from msgspec import MsgspecError, Struct
 
 from penstock.core.settings import LogSettings
+from penstock.storage.disk.frames import Extent, decode_extents, decode_frame
 from penstock.storage.disk.holds import Holds
 from penstock.storage.disk.index import Index, Piece
 from penstock.storage.disk.layout import (
@@ -29,7 +30,6 @@ from penstock.storage.disk.layout import (
     pack_place,
     sequence_key,
 )
-from penstock.storage.disk.records import Extent, decode_extents, decode_frame
 from penstock.storage.disk.store import Changes, DamagedData, Store
 
 _SEALED = (LOG, INDEX, TOPICS)

@@ -13,9 +13,9 @@ from threading import Event, Lock, Thread
 import structlog
 
 from penstock.storage.disk.failures import DamagedData
+from penstock.storage.disk.frames import Summary, decode_summary, encode_summary
 from penstock.storage.disk.index import Index, Piece
 from penstock.storage.disk.layout import INDEX, LOG, ROWS, SEQUENCES, TOPICS, offset_key
-from penstock.storage.disk.records import Summary, decode_summary, encode_summary
 from penstock.storage.disk.store import Changes, Store
 from penstock.storage.disk.worker import Order, Part, Sealed, Worker, WorkerFailed
 
@@ -23,6 +23,8 @@ log = structlog.get_logger("penstock.log")
 
 BATCH_BYTES = 4 << 20
 """Of rows. A write stops the loop for as long as it takes to copy the batch, so there is a limit."""
+START_DELAY_S = 1.0
+"""How long a server that comes up is left alone, unless it commits something before."""
 _KEYS_AT_ONCE = 1_000
 _FIRST_DELAY_S = 0.5
 _LAST_DELAY_S = 60.0
@@ -64,10 +66,9 @@ class Sealer:
         self._next_offset = self._next_bytes = self._first_offset = 0  # when to look again
 
     def start(self) -> None:
-        """Begin; what is left from the last time is sealed now."""
+        """Begin; what is left from the last time is sealed soon."""
         self._thread = Thread(target=self._run, name="penstock-sealer", daemon=True)
         self._thread.start()
-        self._wake.set()
 
     def stop(self) -> None:
         """Wait for the seal at hand, but not for long: what is not sealed is as safe."""
@@ -117,6 +118,8 @@ class Sealer:
 
     def _run(self) -> None:
         delay_s = _FIRST_DELAY_S
+        self._wake.wait(START_DELAY_S)
+        self._wake.set()
         while not self._stopping.is_set():
             self._wake.wait()
             self._wake.clear()
@@ -236,17 +239,7 @@ class Sealer:
         return True
 
     def _note(self, summary: Summary) -> None:
-        self._index.replace(
-            Piece(
-                summary.first,
-                summary.last,
-                summary.count,
-                summary.bytes,
-                summary.began_at,
-                is_sealed=True,
-                holes=summary.holes,
-            )
-        )
+        self._index.replace(Piece.of_summary(summary))
         self._done = summary.last
 
     def _give_up(self, piece: Piece, words: str) -> None:

@@ -5,7 +5,7 @@ known, and trying again would not tell. Reads go on meanwhile.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -176,15 +176,17 @@ class Store:
         """Move what is only in the write-ahead log into a table; takes a while, in the caller's thread."""
         with self._using() as database:
             if not self.needs_reopen:
-                with suppress(Exception):  # it says nothing of failures; the next write does
-                    database.flush((family,))
+                self._try(partial(database.flush, (family,)))
 
     def compact(self, family: str, stop: bytes) -> None:
-        """Give back the space of what was deleted before `stop`; takes a while, in the caller's thread."""
+        """Give back the space of what was deleted before `stop`; takes a while, in the caller's thread.
+
+        If it meets damage, `needs_reopen` says so from then on.
+        """
         with self._using() as database:
             if not self.needs_reopen:
-                with suppress(Exception):  # it says nothing of failures; the next write does
-                    database.compact(family, stop)
+                database.compact(family, stop)
+                self._try(partial(database.flush, (family,)))  # what stopped the compaction is told here only
 
     def catch_up(self) -> None:
         """See what the process that writes has written since; only where `is_read_only`."""

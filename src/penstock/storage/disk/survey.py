@@ -12,6 +12,7 @@ from msgspec import MsgspecError, Struct
 
 from penstock.core.ports import Gap
 from penstock.model import Reason
+from penstock.storage.disk.frames import Range, Summary, decode_frame, decode_summary
 from penstock.storage.disk.index import Index, Piece
 from penstock.storage.disk.layout import (
     COMMIT_KEY,
@@ -23,7 +24,6 @@ from penstock.storage.disk.layout import (
     table_prefix,
 )
 from penstock.storage.disk.mark import MarkValue
-from penstock.storage.disk.records import Range, Summary, decode_frame, decode_summary
 from penstock.storage.disk.reindexing import find_batches
 from penstock.storage.disk.store import DamagedData, Store
 
@@ -87,13 +87,8 @@ def _read_frames(store: Store) -> Iterator[_Frame]:
     for _, data in store.scan_around(ROWS, on_damage=_go_on):
         with suppress(MsgspecError):
             frame = decode_frame(data)
-            began_at = frame.runs[0].published_at if frame.runs else frame.committed_at
-            count = sum(run.count for run in frame.runs)
-            piece = Piece(
-                frame.first, frame.last, count, len(data), began_at, is_sealed=False, holes=frame.holes
-            )
             sequences = {run.topic: run.sequence + run.count - 1 for run in frame.runs}
-            yield _Frame(frame.epoch, piece, sequences)
+            yield _Frame(frame.epoch, Piece.of_frame(frame, len(data)), sequences)
 
 
 def _read_summaries(store: Store) -> Iterator[Summary]:
@@ -123,10 +118,7 @@ def _go_on(_error: DamagedData, _place: bytes | None) -> None:
 
 def _index(summaries: Iterable[Summary], frames: Iterable[_Frame], first_offset: int | None) -> Index:
     """All pieces in order, each offset once: where there are rows and a batch, the batch counts."""
-    batches = [
-        Piece(each.first, each.last, each.count, each.bytes, each.began_at, is_sealed=True, holes=each.holes)
-        for each in summaries
-    ]
+    batches = map(Piece.of_summary, summaries)
     pieces: list[Piece] = []
     for piece in sorted([*batches, *(frame.piece for frame in frames)], key=_first_and_sealed):
         if not pieces or piece.first > pieces[-1].last:

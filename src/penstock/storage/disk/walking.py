@@ -16,6 +16,8 @@ class Walk:
         """Everything up to here is read, or known to be missing."""
         self.until = until
         self.gaps: list[Gap] = []
+        self.unread: list[Piece] = []
+        """Pieces that are there and cannot be read."""
 
     @property
     def is_finished(self) -> bool:
@@ -47,6 +49,7 @@ class Walk:
 
     def miss(self, piece: Piece) -> None:
         """A piece cannot be read."""
+        self.unread.append(piece)
         self._miss(piece.last, Reason.DAMAGED)
 
     def _miss(self, last: int, reason: Reason) -> None:

@@ -21,8 +21,8 @@ from typing import IO
 
 from msgspec import MsgspecError, Struct, msgpack
 
+from penstock.storage.disk.frames import Frame, Summary, decode_frame, encode_extents
 from penstock.storage.disk.layout import pack_place, sequence_key
-from penstock.storage.disk.records import Frame, Summary, decode_frame, encode_extents
 
 MODULE = "penstock.storage.disk.worker"
 

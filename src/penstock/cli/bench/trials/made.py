@@ -6,6 +6,7 @@ from random import Random
 
 from penstock.model import Door, Run, bare_shape
 from penstock.storage.disk.columns import encode_batch, summarize, to_batch
+from penstock.storage.disk.frames import Frame, encode_extents, encode_frame, encode_summary
 from penstock.storage.disk.layout import (
     COMMIT_KEY,
     INDEX,
@@ -20,7 +21,6 @@ from penstock.storage.disk.layout import (
 )
 from penstock.storage.disk.mark import Mark
 from penstock.storage.disk.opening import open_store
-from penstock.storage.disk.records import Frame, encode_extents, encode_frame, encode_summary
 from penstock.storage.disk.store import Changes
 
 BATCH_MESSAGES = 10_000

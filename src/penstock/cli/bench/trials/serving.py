@@ -12,7 +12,7 @@ from penstock.cli.bench.brokers import pinned_to
 from penstock.cli.bench.meter import Meter, Reading
 from penstock.cli.bench.peers import penstock_command
 from penstock.cli.bench.problems import BenchError
-from penstock.cli.bench.targets import LOOPBACK, free_port
+from penstock.cli.bench.targets import LOOPBACK, accepts, free_port
 from penstock.wire.mqtt.encode import encode_packet
 from penstock.wire.mqtt.packets import Connect, Version
 
@@ -24,20 +24,29 @@ CONNACK_BYTES = 4
 class Server:
     """A Penstock in a process of its own, on one core."""
 
-    def __init__(self, folder: Path, cpu: int, **settings: object) -> None:
+    def __init__(self, folder: Path, cpu: int, *, has_http: bool = False, **settings: object) -> None:
         """Args:
+        has_http: it speaks HTTP too.
         settings: of the sections, with two underscores for the dot.
         """
-        self.port = 0
+        self.port = self.http_port = 0
+        self._has_http = has_http
         self._folder = folder
         self._cpu = cpu
         self._environment = {f"PENSTOCK_{name.upper()}": str(value) for name, value in settings.items()}
+        self._environment |= {  # modules are compiled once, as in an installation, and not with every start
+            "PYTHONDONTWRITEBYTECODE": "",
+            "PYTHONPYCACHEPREFIX": str(folder / "compiled"),
+        }
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> float:
         """Start it, and tell how many seconds it took until a client was let in."""
         self.port = free_port()
         command = [*penstock_command(sys.executable, self.port), "--data-dir", str(self._folder / "data")]
+        if self._has_http:
+            self.http_port = free_port()
+            command[command.index("--http-port") + 1] = str(self.http_port)
         with (self._folder / "log").open("wb") as output, pinned_to(self._cpu):
             began = time.monotonic()
             self._process = subprocess.Popen(
@@ -48,7 +57,7 @@ class Server:
                 env=os.environ | self._environment,
                 start_new_session=True,
             )
-        while not self._lets_in():
+        while not self._lets_in() or (self._has_http and not accepts(LOOPBACK, self.http_port)):
             if self._process.poll() is not None or time.monotonic() > began + PATIENCE_S:
                 said = (self._folder / "log").read_text(errors="replace").strip()[-1000:]
                 raise BenchError(f"the server did not start: {said}")

@@ -7,7 +7,7 @@ import pytest
 from msgspec import MsgspecError
 
 from penstock.model import NEVER, Door, Properties, Run, Shape, bare_shape
-from penstock.storage.disk.records import (
+from penstock.storage.disk.frames import (
     Extent,
     Frame,
     Range,

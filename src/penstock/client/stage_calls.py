@@ -1,0 +1,71 @@
+"""Requests about stages: rows that are sent in parts and published all together, exactly once."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import msgspec
+
+from penstock.client.answers import NewMessage, StageCommit, StagedPart, read
+from penstock.client.log import encode_batches
+from penstock.client.requests import Requests
+from penstock.wire.arrow import MEDIA_TYPE
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+STAGE = "/api/v1/stage"
+JSON_LINES = "application/x-ndjson"
+
+
+class StageCalls:
+    """How many writers put their rows into one topic space as if they were one."""
+
+    _requests: Requests
+
+    def stage(
+        self,
+        id: str,
+        *,
+        rows: Iterable[NewMessage | Mapping[str, Any]] | None = None,
+        batches: "Iterable[pa.RecordBatch] | None" = None,
+        data: bytes | None = None,
+        part: int = 0,
+    ) -> StagedPart:
+        """Send rows that wait for a commit. The same id and part again takes the place of what was there.
+
+        Args:
+            rows: messages, or
+            batches: record batches with the columns `topic`, `payload` and whatever else a message has, or
+            data: an Arrow stream of such batches.
+        """
+        if [rows, batches, data].count(None) != 2:
+            raise ValueError("give one of rows, batches and data")
+        if rows is not None:
+            body, content_type = msgspec.json.Encoder().encode_lines(list(rows)), JSON_LINES
+        else:
+            body = encode_batches(batches) if batches is not None else bytes(data or b"")
+            content_type = MEDIA_TYPE
+        answer = self._requests.send(
+            "POST", _path(id), {"part": part}, body=body, content_type=content_type, may_repeat=True
+        )
+        return read(answer.body, StagedPart)
+
+    def staged(self, id: str) -> dict[str, Any]:
+        """What waits in a stage: its parts and their rows."""
+        return dict(self._requests.send("GET", _path(id)).value())
+
+    def commit_stages(self, key: str, ids: Sequence[str]) -> StageCommit:
+        """Publish everything in these stages, once: the same key again answers the same and does nothing."""
+        body = msgspec.json.encode({"key": key, "ids": ids})
+        return read(
+            self._requests.send("POST", f"{STAGE}/commit", body=body, may_repeat=True).body, StageCommit
+        )
+
+    def drop_stage(self, id: str) -> None:
+        """Forget a stage; nothing of it is published."""
+        self._requests.send("DELETE", _path(id))
+
+
+def _path(id: str) -> str:
+    return f"{STAGE}/{quote(id, safe='')}"

@@ -1,0 +1,195 @@
+"""Rows that wait to be published, packed into chunks of a size that one turn of the loop can take.
+
+Whoever packs also checks: what is in a chunk may be published as it is. Packing a large body takes a while
+and touches nothing but what it is given, so it may be done in a thread.
+"""
+
+from collections.abc import Iterable
+
+from msgspec import Struct, msgpack
+
+from penstock.core.access import Access
+from penstock.core.identity import Identity
+from penstock.core.receipts import MAX_ID_BYTES
+from penstock.core.records import ChunkRecord
+from penstock.core.settings import CoreSettings
+from penstock.core.topics import check_topic
+from penstock.errors import InvalidRequest, NotAuthorized, PenstockError, TooLarge
+from penstock.model import NEVER, Door, Properties, Run, bare_shape
+
+CHUNK_ROWS, CHUNK_BYTES = 2_000, 512 * 1024
+"""A chunk takes no further row after this much; a single row may be larger."""
+MOST_TEXT_BYTES = 65_535
+"""Most that all texts may have together that travel with a payload; MQTT has no room for a longer one."""
+_TOPIC_BYTES, _RECORD_BYTES, _ROW_BYTES = 100, 300, 4
+"""What these weigh beside their bytes."""
+_RETAINED = 4
+_SHAPES = [bare_shape(Door.WEB, qos, retain) for retain in (False, True) for qos in (0, 1, 2, 0)]
+"""By the flags of a row: its QoS, and 4 more if it is retained."""
+
+
+class Columns(Struct, array_like=True):
+    """The rows of a chunk."""
+
+    topics: list[int]
+    """Places in the chunk's list of topics."""
+    payloads: list[bytes]
+    flags: bytes
+    ttls: list[float] | None
+    """None if no row has a lifetime."""
+    kinds: list[Properties | None]
+    properties: list[int] | None
+    """Places among the kinds; None if no row has properties."""
+
+
+_encoder = msgpack.Encoder()
+_decoder = msgpack.Decoder(Columns)
+
+
+class Packing:
+    """The rows of one part of a stage, on their way into chunks."""
+
+    def __init__(self, settings: CoreSettings, access: Access, identity: Identity) -> None:
+        self._access = access
+        self._identity = identity
+        self._limits = settings.topic
+        self._part_bytes = settings.stage.max_part_bytes
+        self._payload_bytes = settings.max_payload_bytes
+        self._allowed: set[str] = set()
+        self._chunks: list[ChunkRecord] = []
+        self._taken = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self._places: dict[str, int] = {}
+        self._topics: list[int] = []
+        self._payloads: list[bytes] = []
+        self._flags = bytearray()
+        self._ttls: list[float] = []
+        self._kinds: list[Properties | None] = [None]
+        self._properties: list[int] = []
+        self._kind_bytes = 0
+        self._size = 0
+
+    def pack(self, rows: Iterable[Run]) -> list[ChunkRecord]:
+        """Check rows, each a run of one bare payload, and pack all of them.
+
+        Raises:
+            PenstockError: a row may not be published; the text says which.
+        """
+        for number, run in enumerate(rows):
+            try:
+                self._add(run)
+            except PenstockError as error:
+                raise type(error)(f"row {number}: {error}") from None
+        if self._topics:
+            self._close()
+        return self._chunks
+
+    def _add(self, run: Run) -> None:
+        payload, properties, shape = run.slab, run.properties, run.shape
+        if run.topic not in self._allowed:
+            self._allow(run.topic)
+        size = len(payload) + _ROW_BYTES
+        if len(payload) > self._payload_bytes:
+            raise TooLarge(f"the payload has {len(payload)} bytes and {self._payload_bytes} are allowed")
+        if run.topic not in self._places:
+            size += len(run.topic) + _TOPIC_BYTES
+        if properties is None:
+            kind = 0
+        else:
+            if properties is not self._kinds[-1]:  # often all rows share one
+                self._kinds.append(properties)
+                self._kind_bytes = self._check_properties(properties)
+            kind = len(self._kinds) - 1
+            size += self._kind_bytes
+        self._taken += size
+        if self._taken > self._part_bytes:
+            raise TooLarge(f"a part may have {self._part_bytes} bytes in all, unpacked")
+        self._topics.append(self._places.setdefault(run.topic, len(self._places)))
+        self._payloads.append(payload)
+        self._flags.append(shape.qos + _RETAINED * shape.retain)
+        self._ttls.append(run.ttl)
+        self._properties.append(kind)
+        self._size += size
+        if self._size >= CHUNK_BYTES or len(self._topics) >= CHUNK_ROWS:
+            self._close()
+
+    def _allow(self, topic: str) -> None:
+        check_topic(topic, self._limits)
+        check_right(self._access, self._identity, topic)
+        self._allowed.add(topic)
+
+    def _check_properties(self, properties: Properties) -> int:
+        """Refuse what some door could not pass on; answer the size of the rest."""
+        texts = [text for pair in properties.user for text in pair]
+        if properties.content_type is not None:
+            texts.append(properties.content_type)
+        if properties.response_topic is not None:
+            check_topic(properties.response_topic, self._limits)
+            texts.append(properties.response_topic)
+        sizes = list(map(_size_of, texts))
+        if properties.message_id is not None:
+            sizes.append(_size_of(properties.message_id))
+            if not 0 < sizes[-1] <= MAX_ID_BYTES:
+                raise InvalidRequest(f"a message id has 1 to {MAX_ID_BYTES} bytes")
+        if properties.correlation_id is not None:
+            sizes.append(len(properties.correlation_id))
+        if sum(sizes) > MOST_TEXT_BYTES:
+            raise TooLarge(f"what travels with the payload has more than {MOST_TEXT_BYTES} bytes")
+        return sum(sizes) + _ROW_BYTES * len(sizes)
+
+    def _close(self) -> None:
+        columns = Columns(
+            self._topics,
+            self._payloads,
+            bytes(self._flags),
+            self._ttls if any(self._ttls) else None,
+            self._kinds,
+            self._properties if any(self._properties) else None,
+        )
+        self._chunks.append(ChunkRecord(tuple(self._places), len(self._topics), _encoder.encode(columns)))
+        self._begin()
+
+
+def check_right(access: Access, identity: Identity, topic: str) -> None:
+    """Refuse a topic that somebody may not publish to.
+
+    Raises:
+        NotAuthorized: it is the server's own, or no rule allows it.
+    """
+    if topic.startswith("$"):
+        raise NotAuthorized("topics that begin with $ are the server's own")
+    if not access.may_publish(identity, topic):
+        raise NotAuthorized(f"not allowed to publish to {topic}")
+
+
+def runs_of(chunk: ChunkRecord) -> list[Run]:
+    """The rows of a chunk, each ready to be published."""
+    columns, names, shapes = _decoder.decode(chunk.data), chunk.topics, _SHAPES
+    runs = [
+        Run(names[topic], payload, 0, len(payload), 1, shapes[flags])
+        for topic, payload, flags in zip(columns.topics, columns.payloads, columns.flags, strict=True)
+    ]
+    if columns.properties is not None:
+        for run, kind in zip(runs, columns.properties, strict=True):
+            run.properties = columns.kinds[kind]
+    if columns.ttls is not None:
+        for run, ttl in zip(runs, columns.ttls, strict=True):
+            run.ttl = ttl or NEVER
+    return runs
+
+
+def weight_of(chunk: ChunkRecord) -> int:
+    """What a chunk weighs in memory, about."""
+    names = sum(map(len, chunk.topics)) + _TOPIC_BYTES * len(chunk.topics)
+    return len(chunk.data) + names + _RECORD_BYTES
+
+
+def _size_of(text: str) -> int:
+    if "\0" in text:
+        raise InvalidRequest("the texts that travel with a payload hold no null character")
+    try:
+        return len(text) if text.isascii() else len(text.encode())
+    except UnicodeEncodeError:  # half a surrogate pair
+        raise InvalidRequest("what travels with a payload can be written as UTF-8") from None

@@ -1,0 +1,251 @@
+"""The answer to "why did this client not get this message?".
+
+What was recorded is told as a fact: the ledger's row, or the queue in which the message waits. What was not
+recorded is derived from how things are now, and the text says so: which subscriptions a client had an hour
+ago, nobody knows.
+"""
+
+from asyncio import sleep
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+from msgspec.structs import replace
+
+from penstock.core.broker import Broker
+from penstock.core.explanation import REASONS, Code, Explanation, Published, Waiting
+from penstock.core.ledger import Row
+from penstock.core.owed import StoredOwed
+from penstock.core.ports import Form
+from penstock.core.sessions import Session
+from penstock.core.shared import SharedGroup
+from penstock.core.topics import matches, split_share
+from penstock.model import Run
+
+SESSIONS_A_SLICE = 500
+ENTRIES_AT_MOST = 1_000
+"""How many rows and how many sessions an answer names."""
+
+
+async def explain(broker: Broker, topic: str, sequence: int, client_id: str | None = None) -> Explanation:
+    """Why a client did not get a message; without a client, what became of the message."""
+    known = broker.topics.get(topic)
+    newest = broker.log.last_sequence(topic) if known is None else known.sequence
+    if not 1 <= sequence <= newest:
+        has_had = f"the last one has the sequence {newest}" if newest else "it has had none"
+        text = f"There was no message {sequence} on {topic}: {has_had}."
+        return Explanation(topic, sequence, client_id, Code.NOT_PUBLISHED, text, newest=newest)
+    run, published = await _find(broker, topic, sequence)
+    case = Case(broker, topic, sequence, None if run is None else run.offset)
+    explanation = await case.tell_all() if client_id is None else case.judge(client_id, published)
+    forgotten = broker.ledger.rows_forgotten
+    return replace(explanation, message=published, newest=newest, rows_forgotten=forgotten)
+
+
+async def _find(broker: Broker, topic: str, sequence: int) -> tuple[Run | None, Published]:
+    """The message, if it is still there, and what can be said of it."""
+    chunk = await broker.history.between(topic, sequence, sequence)
+    if not chunk.runs:
+        missing = chunk.statement.missing
+        return None, Published(missing=missing[0].reason if missing else None)
+    run = chunk.runs[0]
+    shape = run.shape
+    return run, Published(run.published_at, run.client_id, shape.qos, shape.retain, shape.door, run.offset)
+
+
+class Case:
+    """One message, and where to look for it. Its offset is None if the message is not there any more."""
+
+    def __init__(self, broker: Broker, topic: str, sequence: int, offset: int | None) -> None:
+        self._broker = broker
+        self._topic = topic
+        self._sequence = sequence
+        self._offset = offset
+
+    # Of one client
+
+    def judge(self, client_id: str, published: Published) -> Explanation:
+        """The verdict for one client: first what is recorded, then what can be derived."""
+        session = self._broker.sessions.get(client_id)
+        groups = [] if session is None else self._groups_of(session)
+        names = {client_id, *(group.filter for group in groups)}
+        waiting = [] if session is None else list(self._places(session, groups))
+        if waiting:
+            return self._tell_waiting(client_id, waiting)
+        rows = [row for row in self._rows() if row.client_id in names]
+        if rows:
+            return self._tell_row(client_id, rows)
+        if session is None:
+            text = f"There is no session of {client_id} now, and nothing is recorded of this message for it."
+            return self._verdict(client_id, Code.NO_SESSION, text)
+        return self._derive(session, groups, published)
+
+    def _tell_waiting(self, client_id: str, waiting: list[Waiting]) -> Explanation:
+        first = waiting[0]
+        if first.place == "in-flight":
+            text = f"It was sent to {client_id}, which has not acknowledged it yet."
+            return self._verdict(client_id, Code.IN_FLIGHT, text, waiting=waiting)
+        text = f"It waits for {client_id}, {_PLACES[first.place]}, behind {first.ahead} others."
+        if not first.is_connected:
+            text += " The client is not connected."
+        return self._verdict(client_id, Code.WAITING, text, waiting=waiting)
+
+    def _tell_row(self, client_id: str, rows: list[Row]) -> Explanation:
+        row = rows[-1]
+        who = client_id if row.client_id == client_id else f"{client_id}'s shared group {row.client_id}"
+        text = f"It was not delivered to {who}: {REASONS[row.reason]}."
+        if row.setting:
+            text += f" The limit is set by `{row.setting}`."
+        return self._verdict(client_id, Code.NOT_DELIVERED, text, rows=rows)
+
+    def _derive(self, session: Session, groups: list[SharedGroup], published: Published) -> Explanation:
+        client_id, topic = session.client_id, self._topic
+        if not self._broker.access.may_read(session.identity, topic):
+            return self._verdict(client_id, Code.NOT_AUTHORIZED, f"{client_id} may not read {topic}.")
+        wanted = [each for each in session.subscriptions.values() if self._is_meant(each.filter)]
+        filters = [each.filter for each in wanted]
+        if not wanted:
+            text = (
+                f"{client_id} has no subscription now that matches {topic}. "
+                "Which ones it had when the message was published is not recorded."
+            )
+            return self._verdict(client_id, Code.NO_SUBSCRIPTION, text)
+        if published.client_id == client_id and all(each.options.no_local for each in wanted):
+            text = f"{client_id} published it, and asked not to get what it publishes itself."
+            return self._verdict(client_id, Code.OWN_MESSAGE, text, filters=filters)
+        since = min(each.since for each in wanted)
+        if published.offset is not None and published.offset <= since:
+            text = f"{client_id} subscribed, or asked for QoS 1 or 2, only after it was published."
+            return self._verdict(client_id, Code.SUBSCRIBED_LATER, text, filters=filters)
+        text = f"Nothing is recorded against it and it does not wait for {client_id}"
+        if groups and len(groups) == len(wanted):
+            text += ": it was delivered to a member of the shared group, or it is too long ago to know."
+        else:
+            text += ": it was delivered, or it is too long ago to know."
+        return self._verdict(client_id, Code.NO_RECORD, text, filters=filters)
+
+    # Of everyone
+
+    async def tell_all(self) -> Explanation:
+        """What became of the message: who did not get it, and for whom it still waits."""
+        rows = list(self._rows())
+        waiting: list[Waiting] = []
+        audience = self._broker.router.find_audience(self._topic)
+        for group in audience.shared:
+            waiting += self._in_group(group)
+        sessions = [session for _, members in audience.classes() for session in members]
+        sessions += [session for group in audience.shared for session in group.members]
+        for start in range(0, len(sessions), SESSIONS_A_SLICE):
+            for session in sessions[start : start + SESSIONS_A_SLICE]:
+                waiting += self._places(session, [])
+            await sleep(0)
+        text = (
+            f"It was published. It waits for {len(waiting)}, and {len(rows)} records say who did not get it; "
+            f"{self._topic} has {len(audience)} subscribers now."
+        )
+        return Explanation(
+            self._topic,
+            self._sequence,
+            None,
+            Code.PUBLISHED,
+            text,
+            rows=rows[:ENTRIES_AT_MOST],
+            waiting=waiting[:ENTRIES_AT_MOST],
+            is_truncated=len(rows) > ENTRIES_AT_MOST or len(waiting) > ENTRIES_AT_MOST,
+        )
+
+    # Where to look
+
+    def _rows(self) -> Iterator[Row]:
+        """What the ledger says. Of a message that was gone already, it knows nothing but the offset."""
+        for row in self._broker.ledger.rows():
+            at = self._sequence if row.topic == self._topic else None if row.topic else self._offset
+            if at is not None and row.first <= at <= row.last:
+                yield row
+
+    def _places(self, session: Session, groups: Iterable[SharedGroup]) -> Iterator[Waiting]:
+        """Wherever the message waits for a session, or for a shared group that it is in."""
+        is_connected = session.sink is not None
+        inflight = session.inflight.entries.values() if session.inflight else ()
+        if any(pending is not None and self._is_it(pending.run) for pending in inflight):
+            yield Waiting(session.client_id, "in-flight", 0, is_connected)
+        for place, queue in (("outbox", session.outbox), ("owed", session.owed)):
+            ahead = self._position(queue.entries()) if queue else None
+            if ahead is None and isinstance(queue, StoredOwed):
+                ahead = self._stored_position(queue)
+            if ahead is not None:
+                yield Waiting(session.client_id, place, ahead, is_connected)
+        for group in groups:
+            yield from self._in_group(group)
+        if self._is_in_backlog(session):
+            yield Waiting(session.client_id, "retained", 0, is_connected)
+
+    def _in_group(self, group: SharedGroup) -> Iterator[Waiting]:
+        ahead = self._position(group.owed.entries())
+        if ahead is not None:
+            yield Waiting(group.filter, "group", ahead, bool(group.present))
+
+    def _position(self, entries: Iterable[tuple[Run, Form]]) -> int | None:
+        """How many messages are before this one, None if it is not there."""
+        ahead = 0
+        for run, _ in entries:
+            if self._is_it(run):
+                return ahead + self._sequence - run.sequence
+            ahead += run.count
+        return None
+
+    def _stored_position(self, owed: StoredOwed) -> int | None:
+        """The same among those that are in the log alone."""
+        if self._offset is None:
+            return None
+        offsets = owed.peek(owed.stored)
+        index = bisect_left(offsets, self._offset)
+        is_there = index < len(offsets) and offsets[index] == self._offset
+        return owed.messages + index if is_there else None
+
+    def _is_in_backlog(self, session: Session) -> bool:
+        """Retained values are still being sent to a session, and this is one of those that are meant."""
+        topic = self._broker.topics.get(self._topic)
+        value = None if topic is None else topic.retained
+        if value is None or value.sequence != self._sequence:
+            return False
+        backlogs = (session.backlog or {}).items()
+        return any(value.offset <= each.head and self._is_meant(filter) for filter, each in backlogs)
+
+    def _is_it(self, run: Run) -> bool:
+        return run.topic == self._topic and run.sequence <= self._sequence < run.sequence + run.count
+
+    def _is_meant(self, filter: str) -> bool:
+        return matches(split_share(filter)[1], self._topic)
+
+    def _groups_of(self, session: Session) -> list[SharedGroup]:
+        return [group for group in session.groups or () if matches(group.inner, self._topic)]
+
+    def _verdict(
+        self,
+        client_id: str,
+        code: Code,
+        text: str,
+        *,
+        rows: Iterable[Row] = (),
+        waiting: Iterable[Waiting] = (),
+        filters: Iterable[str] = (),
+    ) -> Explanation:
+        return Explanation(
+            self._topic,
+            self._sequence,
+            client_id,
+            code,
+            text,
+            rows=list(islice(rows, ENTRIES_AT_MOST)),
+            waiting=list(waiting),
+            filters=list(filters),
+        )
+
+
+_PLACES = {
+    "outbox": "in its outbox",
+    "owed": "in the list of what it is owed",
+    "group": "in the list of what its shared group is owed",
+    "retained": "among the retained values that are still being sent to it",
+}

@@ -1,0 +1,183 @@
+"""What was accepted lately under which message id, so that the same message is not published twice.
+
+Whoever gets no answer sends again, and must not wonder whether that was right: the second publish of an id to
+a topic is answered with the receipt of the first. Ids are remembered for a while and up to a number; what is
+remembered of a stored message is stored in the same commit, so that after a crash both are there or neither.
+"""
+
+from collections import OrderedDict
+from operator import attrgetter
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from penstock.core.clock import Clock
+from penstock.core.ports import Log, StateStore, Ticket
+from penstock.core.recording import Recording
+from penstock.core.records import RECEIPTS, ReceiptRecord
+from penstock.core.settings import MessageIdSettings
+from penstock.errors import InvalidRequest
+from penstock.model import Reason, Run
+
+MAX_ID_BYTES = 256
+EXPIRED_A_TIME = 2
+"""How many ids leave for each that comes, if their time is over."""
+EXPIRED_A_SECOND = 1_000
+"""How many leave each second in which none come."""
+
+_offset_of = attrgetter("offset")
+
+Key = tuple[str, str]
+"""A topic and a message id."""
+
+
+class Receipt(Struct, frozen=True, gc=False):
+    """A message that was accepted: where it stands, and how many were there to get it."""
+
+    topic: str
+    sequence: int
+    offset: int
+    epoch: int
+    published_at: int
+    subscribers: int
+    is_stored: bool
+    """It outlives the server, as soon as its commit is made."""
+    message_id: str | None = None
+    ticket: Ticket | None = None
+    """The commit to wait for; None if there is none."""
+    is_duplicate: bool = False
+    """It was accepted before, and has not been published again."""
+
+
+class Known(Struct, frozen=True, gc=False):
+    """A receipt, and when it is forgotten."""
+
+    receipt: Receipt
+    expires_at: float
+
+
+class Receipts:
+    """The receipts of messages with an id, oldest first."""
+
+    def __init__(
+        self, settings: MessageIdSettings, log: Log, state: StateStore, clock: Clock, recording: Recording
+    ) -> None:
+        self._window = settings.window_s
+        self._max = settings.max
+        self._log = log
+        self._state = state
+        self._clock = clock
+        self._recording = recording
+        self._known: OrderedDict[Key, Known] = OrderedDict()
+        self.is_on = bool(settings.window_s and settings.max)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def key_of(self, run: Run) -> Key | None:
+        """Under which key a message is remembered; None if it is not.
+
+        Raises:
+            InvalidRequest: its id is empty or too long.
+        """
+        message_id = run.properties.message_id if run.properties is not None else None
+        if message_id is None:
+            return None
+        size = len(message_id.encode("utf-8", "replace"))
+        if not 0 < size <= MAX_ID_BYTES:
+            raise InvalidRequest(f"a message id has 1 to {MAX_ID_BYTES} bytes, and this one has {size}")
+        return (run.topic, message_id) if self.is_on else None
+
+    def find(self, key: Key) -> Receipt | None:
+        """The receipt of the message that was accepted under this key, if it is not too long ago."""
+        known = self._known.get(key)
+        if known is None or known.expires_at <= self._clock.monotonic():
+            return None
+        return replace(known.receipt, is_duplicate=True)
+
+    def add(self, key: Key, receipt: Receipt) -> None:
+        """Remember a message that was accepted in this turn."""
+        now = self._clock.monotonic()
+        if key in self._known:
+            self._forget(key)  # its time was over
+        self._known[key] = Known(receipt, now + self._window)
+        if receipt.is_stored:
+            self._state.put(RECEIPTS, _name(key), _record_of(key, receipt))
+        self._expire(now, EXPIRED_A_TIME)
+        while len(self._known) > self._max:
+            self._forget(next(iter(self._known)))
+
+    def take_back(self) -> None:
+        """A commit has failed: what it took with it was never accepted, and its ids are free again."""
+        last_offset, lost = self._log.last_offset, list[Key]()
+        for key in reversed(self._known):
+            receipt = self._known[key].receipt
+            if receipt.offset <= last_offset:
+                break
+            if receipt.is_stored:
+                lost.append(key)
+        for key in lost:
+            self._forget(key)
+
+    def reap(self, now: float) -> None:
+        """Forget what is old enough."""
+        self._expire(now, EXPIRED_A_SECOND)
+
+    def _expire(self, now: float, count: int) -> None:
+        for _ in range(min(count, len(self._known))):
+            key = next(iter(self._known))
+            if self._known[key].expires_at > now:
+                break
+            self._forget(key)
+
+    def _forget(self, key: Key) -> None:
+        if self._known.pop(key).receipt.is_stored:
+            self._recording.forget_record(RECEIPTS, _name(key))
+
+    def restore(self) -> None:
+        """At start: remember what outlived the last server, unless its time is over."""
+        now, wall_us = self._clock.monotonic(), self._clock.wall_us()
+        records = [record for _, record in self._state.scan(RECEIPTS) if isinstance(record, ReceiptRecord)]
+        records.sort(key=_offset_of)
+        for place, record in enumerate(records):
+            key = (record.topic, record.message_id)
+            age = (
+                max(wall_us - record.published_at, 0) / 1_000_000
+            )  # not younger because the clock was set back
+            is_one_of_many = len(records) - place > self._max
+            if is_one_of_many or age >= self._window or self._is_lost(record):
+                self._recording.forget_record(RECEIPTS, _name(key))
+            else:
+                self._known[key] = Known(_receipt_of(record), now + self._window - age)
+
+    def _is_lost(self, record: ReceiptRecord) -> bool:
+        """Its message could not be stored, and nobody was left to say so.
+
+        Changes of the state outlive a commit that failed. If the server stopped before it noticed, this is
+        among them.
+        """
+        return self._log.reason_of(record.offset) is Reason.NEVER_STORED
+
+
+def _name(key: Key) -> str:
+    """A topic holds no null character, so this means one key only."""
+    return "\0".join(key)
+
+
+def _record_of(key: Key, receipt: Receipt) -> ReceiptRecord:
+    return ReceiptRecord(
+        *key, receipt.sequence, receipt.offset, receipt.epoch, receipt.published_at, receipt.subscribers
+    )
+
+
+def _receipt_of(record: ReceiptRecord) -> Receipt:
+    return Receipt(
+        record.topic,
+        record.sequence,
+        record.offset,
+        record.epoch,
+        record.published_at,
+        record.subscribers,
+        True,
+        record.message_id,
+    )

@@ -1,0 +1,139 @@
+"""What waits for a commit: stages, their parts, and the records that bring them back after a crash."""
+
+import structlog
+from msgspec import Struct
+
+from penstock.core.chunks import weight_of
+from penstock.core.decided import Numbered
+from penstock.core.identity import Identity
+from penstock.core.node import Node
+from penstock.core.records import CHUNKS, STAGED, ChunkRecord, StagedRecord
+
+log = structlog.get_logger("penstock.stage")
+
+PART_BYTES = 1_000
+"""What a part weighs beside its rows."""
+_SECOND_US = 1_000_000
+
+
+class Part(Struct):
+    """The rows of one part of a stage."""
+
+    stage: str
+    number: int
+    owner: str | None
+    chunks: list[Numbered]
+    record: int
+    """The number of the record that names its chunks."""
+    checked: tuple[int, Identity] | None = None
+    """By which generation of the rules its topics were allowed, and to whom."""
+    rows: int = 0
+    bytes: int = 0
+
+    def __post_init__(self) -> None:
+        self.rows = sum(chunk.rows for _, chunk in self.chunks)
+        self.bytes = PART_BYTES + sum(weight_of(chunk) for _, chunk in self.chunks)
+
+
+class Stage(Struct):
+    """What waits under one id."""
+
+    id: str
+    owner: str | None
+    lapses_at: float
+    """On the monotonic clock."""
+    parts: dict[int, Part]
+
+    @property
+    def rows(self) -> int:
+        """How many messages wait."""
+        return sum(part.rows for part in self.parts.values())
+
+    def in_order(self) -> list[Part]:
+        """Its parts by their numbers."""
+        return [self.parts[number] for number in sorted(self.parts)]
+
+
+class Stages:
+    """All stages by id, in memory and in the state store."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._lapse_s = node.settings.stage.lapse_s
+        self._stages: dict[str, Stage] = {}
+
+    def __len__(self) -> int:
+        return len(self._stages)
+
+    def find(self, id: str) -> Stage | None:
+        """The stage of this id; its time may be over."""
+        return self._stages.get(id)
+
+    def lapsed(self) -> list[Stage]:
+        """Those whose time is over."""
+        return [stage for stage in self._stages.values() if self.has_lapsed(stage)]
+
+    def has_lapsed(self, stage: Stage) -> bool:
+        """Whether its time is over."""
+        return stage.lapses_at <= self._node.clock.monotonic()
+
+    def put(self, part: Part) -> Part | None:
+        """Make a part, whose chunks are stored, one of its stage; answer the one it replaces."""
+        clock, stage = self._node.clock, self._stages.get(part.stage)
+        if stage is None:
+            stage = self._stages[part.stage] = Stage(part.stage, part.owner, 0.0, {})
+        stage.lapses_at = clock.monotonic() + self._lapse_s
+        before = stage.parts.get(part.number)
+        stage.parts[part.number] = part
+        if self._node.recording.is_on:
+            numbers = tuple(number for number, _ in part.chunks)
+            record = StagedRecord(part.stage, part.number, part.owner, clock.wall_us(), numbers)
+            self._node.state.put(STAGED, str(part.record), record)
+        return before
+
+    def take(self, stage: Stage) -> list[Part]:
+        """Remove a stage and answer its parts; their chunks stay stored."""
+        del self._stages[stage.id]
+        if self._node.recording.is_on:
+            for part in stage.parts.values():
+                self._node.recording.forget_record(STAGED, str(part.record))
+        return stage.in_order()
+
+    def forget(self, part: Part) -> None:
+        """Delete everything that is stored of a part, complete or not."""
+        if self._node.recording.is_on:
+            self._node.recording.forget_record(STAGED, str(part.record))
+            for number, _ in part.chunks:
+                self._node.recording.forget_record(CHUNKS, str(number))
+
+    def restore(self, chunks: dict[int, ChunkRecord]) -> list[int]:
+        """At start: what waited for a commit goes on waiting, and takes its chunks.
+
+        Answers the numbers of its records.
+        """
+        numbers: list[int] = []
+        for name, record in self._node.state.scan(STAGED):
+            assert isinstance(record, StagedRecord)
+            numbers += int(name), *record.chunks
+            found = [(number, chunks.pop(number)) for number in record.chunks if number in chunks]
+            part = Part(record.stage, record.part, record.owner, found, int(name))
+            if len(found) < len(
+                record.chunks
+            ):  # the disk was damaged; who commits it is told that it is gone
+                log.error("staged rows are lost", stage=part.stage, part=part.number)
+                self.forget(part)
+            else:
+                self._restore(part, record.staged_at)
+        return numbers
+
+    def _restore(self, part: Part, staged_at: int) -> None:
+        clock = self._node.clock
+        age_s = max((clock.wall_us() - staged_at) / _SECOND_US, 0.0)  # the clock may have been set back
+        stage = self._stages.setdefault(part.stage, Stage(part.stage, part.owner, 0.0, {}))
+        stage.lapses_at = max(stage.lapses_at, clock.monotonic() + self._lapse_s - age_s)
+        stage.parts[part.number] = part
+
+    @property
+    def bytes(self) -> int:
+        """What all of them weigh; it is counted, so ask at start."""
+        return sum(part.bytes for stage in self._stages.values() for part in stage.parts.values())

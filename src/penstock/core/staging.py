@@ -1,0 +1,287 @@
+"""Stages: messages that are here, checked and safe, and that nobody sees before their commit.
+
+A stage has parts, each sent by whoever has a part of the work; sending one again replaces it, so that a
+sender who got no answer may try again. Stages lapse if their commit does not come. What happens after a
+commit is decided is in `releasing.py`. With a data directory a part is stored before its sender is told that
+it is here: its chunks over as many turns as they need, then the record that makes them a part.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+
+import structlog
+from msgspec import Struct
+
+from penstock.core.access import OpenAccess
+from penstock.core.chunks import Packing, check_right
+from penstock.core.decided import Numbered, Released
+from penstock.core.identity import Identity
+from penstock.core.node import Node
+from penstock.core.publishing import Publishing
+from penstock.core.records import CHUNKS, ChunkRecord
+from penstock.core.releasing import Releasing
+from penstock.core.stages import Part, Stage, Stages
+from penstock.errors import (
+    InvalidRequest,
+    NotAuthorized,
+    PenstockError,
+    QuotaExceeded,
+    StorageUnavailable,
+    UnknownStage,
+)
+
+log = structlog.get_logger("penstock.stage")
+
+STORED_A_TURN = 1024 * 1024
+"""About how many bytes of a part are stored in one turn: everyone waits for the same commit."""
+MOST_PARTS = 100_000
+MOST_IDS = 10_000
+"""How many stages one commit may take."""
+_ID = re.compile(r"[A-Za-z0-9._:@=~-]{1,200}")
+_KEY = re.compile(r"[!-~]([ -~]{0,198}[!-~])?")
+_SECOND_US = 1_000_000
+
+Staged = Callable[[Part | PenstockError], None]
+"""Called when a part is safe, or with the reason why it is not."""
+Dropped = Callable[[PenstockError | None], None]
+
+
+class Upload(Struct):
+    """A part that is being stored."""
+
+    part: Part
+    unstored: list[Numbered]
+    """The next one is the last."""
+    done: Staged
+
+
+class Staging:
+    """Takes parts, keeps them until their commit comes, and sees to it that it is made once."""
+
+    def __init__(self, node: Node, publishing: Publishing) -> None:
+        self._node = node
+        self._settings = node.settings.stage
+        self._stages = Stages(node)
+        self._releasing = Releasing(node, publishing)
+        self._bytes = 0  # of stages, and of what is on its way into one
+        self.stop = self._releasing.stop
+
+    @property
+    def stages(self) -> int:
+        """How many there are."""
+        return len(self._stages)
+
+    @property
+    def bytes(self) -> int:
+        """What all of them weigh, and what is decided and not published yet."""
+        return self._bytes + self._releasing.bytes
+
+    def restore(self) -> None:
+        """At start: go on with the commits that were decided, and keep what still waits for one."""
+        found = self._node.state.scan(CHUNKS)
+        chunks = {int(number): chunk for number, chunk in found if isinstance(chunk, ChunkRecord)}
+        numbers = self._stages.restore(chunks)
+        self._releasing.restore(chunks, numbers)
+        self._bytes = self._stages.bytes
+        for number in chunks:  # of parts that were not complete, or published already
+            self._node.recording.forget_record(CHUNKS, str(number))
+
+    # Parts
+
+    def packing(self, identity: Identity) -> Packing:
+        """What checks and packs the rows of a part; it may be used in a thread."""
+        return Packing(self._node.settings, self._node.access, identity)
+
+    def check(self, identity: Identity, id: str, number: int = 0) -> None:
+        """Refuse a part that could not be staged, before its body is read.
+
+        Raises:
+            PenstockError: its name or its number is none, it is somebody else's, or there is no room.
+        """
+        self._releasing.check_open()
+        if _ID.fullmatch(id) is None:
+            raise InvalidRequest("a stage has a name of 1 to 200 letters, digits and . _ : @ = ~ -")
+        if not 0 <= number < MOST_PARTS:
+            raise InvalidRequest(f"parts have numbers from 0 to {MOST_PARTS - 1}")
+        if self._find(id) is not None:
+            self.look(identity, id)
+        elif len(self._stages) >= self._settings.max_stages:
+            raise QuotaExceeded(f"stage.max_stages: there are {len(self._stages)} stages already")
+
+    def stage(
+        self, identity: Identity, id: str, number: int, chunks: Sequence[ChunkRecord], done: Staged
+    ) -> None:
+        """Keep the rows of a part, which were packed for the same identity, in place of an earlier one.
+
+        Raises:
+            PenstockError: it cannot be kept; nothing has changed.
+        """
+        self.check(identity, id, number)
+        next_number, generation = self._releasing.next_number, self._node.access.generation
+        numbered = [(next_number(), chunk) for chunk in chunks]
+        owner = self._owner_of(identity)
+        part = Part(id, number, owner, numbered, next_number(), (generation, identity))
+        self.reserve(part.bytes)
+        self._store(Upload(part, numbered[::-1], done))
+
+    def reserve(self, bytes: int) -> None:
+        """Count bytes that are on their way into a part; `free` undoes it.
+
+        Raises:
+            QuotaExceeded: all stages together would have more than they may.
+        """
+        most = self._settings.max_bytes
+        if self.bytes + bytes > most:
+            raise QuotaExceeded(f"stage.max_bytes: all stages together may have {most} bytes")
+        self._bytes += bytes
+
+    def free(self, bytes: int) -> None:
+        """These bytes are not here any more."""
+        self._bytes -= bytes
+
+    def _store(self, upload: Upload, failure: Exception | None = None) -> None:
+        """Store the next chunks of a part or, when all of them are, the part."""
+        if failure is not None:
+            self._give_up(upload, _as_known(failure))
+        elif upload.unstored and self._node.recording.is_on:
+            size = 0
+            while upload.unstored and size < STORED_A_TURN:
+                number, chunk = upload.unstored.pop()
+                self._node.state.put(CHUNKS, str(number), chunk)
+                size += len(chunk.data)
+            self._node.recording.when_stored(lambda failure: self._store(upload, failure))
+        else:
+            self._install(upload)
+
+    def _give_up(self, upload: Upload, error: PenstockError) -> None:
+        self._forget(upload.part)
+        upload.done(error)
+
+    def _install(self, upload: Upload) -> None:
+        """Make a part one of its stage, which may have become another's, or have gone, meanwhile."""
+        part = upload.part
+        stage = self._find(part.stage)
+        if stage is not None and stage.owner != part.owner:
+            self._give_up(upload, NotAuthorized(f"the stage {part.stage} is somebody else's"))
+            return
+        before = self._stages.put(part)
+        if before is not None:
+            self._forget(before)
+
+        def tell(failure: Exception | None) -> None:
+            # If it failed, it is stored as soon as that is possible; who was told so sends it again.
+            upload.done(part if failure is None else _as_known(failure))
+
+        self._releasing.when_stored(tell)
+
+    def _forget(self, part: Part) -> None:
+        self._bytes -= part.bytes
+        self._stages.forget(part)
+
+    # Stages
+
+    def look(self, identity: Identity, id: str) -> Stage:
+        """What waits under an id.
+
+        Raises:
+            UnknownStage: nothing does, or it has lapsed.
+            NotAuthorized: it is somebody else's.
+        """
+        stage = self._find(id)
+        if stage is None:
+            raise UnknownStage(f"there is no stage {id}: it was never made, has lapsed, or is committed")
+        if stage.owner != self._owner_of(identity):
+            raise NotAuthorized(f"the stage {id} is somebody else's")
+        return stage
+
+    def _find(self, id: str) -> Stage | None:
+        stage = self._stages.find(id)
+        if stage is not None and self._stages.has_lapsed(stage):
+            self._lapse(stage)
+            stage = None
+        return stage
+
+    def _lapse(self, stage: Stage) -> None:
+        log.warning("a stage has lapsed", stage=stage.id, owner=stage.owner, rows=stage.rows)
+        self._drop(stage)
+
+    def lapses_at(self, stage: Stage) -> int:
+        """When a stage lapses unless something comes, in wall time."""
+        clock = self._node.clock
+        return clock.wall_us() + round((stage.lapses_at - clock.monotonic()) * _SECOND_US)
+
+    def drop(self, identity: Identity, id: str, done: Dropped) -> None:
+        """Forget a stage; nothing of it is ever published.
+
+        Raises:
+            UnknownStage: there is none, or it has lapsed.
+            NotAuthorized: it is somebody else's.
+        """
+        self._drop(self.look(identity, id))
+        self._releasing.when_stored(lambda failure: done(None if failure is None else _as_known(failure)))
+
+    def _drop(self, stage: Stage) -> None:
+        for part in self._stages.take(stage):
+            self._forget(part)
+
+    def reap(self) -> None:
+        """Once a second: forget stages whose commit has not come, and keys that are old."""
+        for stage in self._stages.lapsed():
+            self._lapse(stage)
+        self._releasing.reap()
+
+    def _owner_of(self, identity: Identity) -> str | None:
+        """Whose a stage is; where anyone may take any name, it is everyone's."""
+        return None if isinstance(self._node.access, OpenAccess) else identity.user
+
+    # Their commit
+
+    def unchecked(self, identity: Identity, ids: Iterable[str]) -> list[Part]:
+        """Parts of these stages whose topics were not allowed to just this caller by just these rules."""
+        checked = self._node.access.generation, identity
+        stages = (stage for id in ids if (stage := self._find(id)) is not None)
+        parts = chain.from_iterable(stage.parts.values() for stage in stages)
+        return [part for part in parts if part.checked != checked]
+
+    def check_rights(self, identity: Identity, parts: Iterable[Part]) -> None:
+        """Ask again whether somebody may publish what is staged; if it is much, in a thread.
+
+        Raises:
+            NotAuthorized: some of it may not be published.
+        """
+        access = self._node.access
+        generation, allowed = access.generation, set[str]()
+        for part in parts:
+            for topic in chain.from_iterable(chunk.topics for _, chunk in part.chunks):
+                if topic not in allowed:
+                    check_right(access, identity, topic)
+                    allowed.add(topic)
+            part.checked = generation, identity
+
+    def commit(self, identity: Identity, key: str, ids: Sequence[str], done: Released) -> None:
+        """Publish everything in these stages, in this order, once: the same key again does nothing more.
+
+        Raises:
+            PenstockError: it cannot be done; everything is as it was.
+        """
+        if _KEY.fullmatch(key) is None:
+            raise InvalidRequest(
+                "a key has 1 to 200 printable characters of ASCII, and no blanks around them"
+            )
+        if len(set(ids)) < len(ids) or len(ids) > MOST_IDS:
+            raise InvalidRequest(f"a commit takes up to {MOST_IDS} stages, each once")
+        owner = self._owner_of(identity)
+        if self._releasing.join(owner, key, ids, done):
+            return
+        self._releasing.check_open()
+        stages = [self.look(identity, id) for id in ids]
+        self.check_rights(identity, self.unchecked(identity, ids))
+        parts = [part for stage in stages for part in self._stages.take(stage)]
+        self._bytes -= sum(part.bytes for part in parts)
+        chunks = [chunk for part in parts for chunk in part.chunks]
+        self._releasing.decide(owner, identity, key, ids, chunks, done)
+
+
+def _as_known(failure: Exception) -> PenstockError:
+    return failure if isinstance(failure, PenstockError) else StorageUnavailable(str(failure))

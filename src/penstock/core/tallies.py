@@ -1,0 +1,135 @@
+"""What happened to each topic since the server started: delivered, lost, expired, and how fast.
+
+Topics keep their own numbers; here is what adds to them. It is done once for each stretch, after its bytes
+were written, because everything in a turn was read and written together. Only where a stretch has several
+topics each run is looked at. How fast it went is noted for one topic of a stretch, and in a turn with many
+stretches for some of them, others each time.
+"""
+
+from collections.abc import Sequence
+
+from penstock.core.clock import Clock
+from penstock.core.latency import Histogram, Recent, bucket_of
+from penstock.core.registry import Loss, Registry, Topic
+from penstock.core.tick import Stretch
+from penstock.model import Policy, Reason, Run
+
+TOPICS_TIMED = 10_000
+"""Topics that know how fast they are, each in up to 1 kB; all others share one record."""
+FEW_RUNS = 4
+"""In so short a stretch every topic gets its first entry, so that none has to wait long for it."""
+TIMED_AT_ONCE = 8
+"""Stretches of a flush whose topics note how fast they were; if there are more, they are others each time."""
+STEP = 7_919
+"""A prime, so that others have their turn each time."""
+
+
+class Tallies:
+    """Adds to the numbers of topics."""
+
+    def __init__(self, topics: Registry, clock: Clock) -> None:
+        self._topics = topics
+        self._clock = clock
+        self._timed = 0
+        self._rest = Recent()
+        self._turn = 0
+        topics.on_forgotten = self._on_forgotten
+        self.latency = Histogram()
+        """From the first byte of a turn read to the last byte of its stretches written."""
+        self.lost: dict[Loss, int] = {}
+        """What was lost or has expired, of all topics that ever were."""
+
+    def note(self, stretches: list[Stretch]) -> None:
+        """The stretches of a flush were written: add what was delivered of each, and how long it took."""
+        now = self._clock.monotonic()
+        read_at, seconds, bucket, entries = now, 0.0, 0, 0
+        self._turn += 1
+        skipped, timed = len(stretches) - TIMED_AT_ONCE, 0
+        if skipped > 0:
+            timed = -(self._turn * STEP % (skipped + 1))
+        for stretch in stretches:
+            reach = stretch.reach
+            if reach is None:
+                continue
+            if stretch.read_at != read_at:
+                if entries:
+                    self.latency.add(bucket, seconds, entries)
+                read_at, entries = stretch.read_at, 0
+                seconds = now - read_at
+                bucket = bucket_of(seconds)
+            entries += 1
+            runs = stretch.runs
+            first, last = runs[0], runs[-1]
+            span = last.offset - first.offset
+            # Between two runs of a topic whose sequences are as far apart as their offsets is no other topic.
+            if last.sequence - first.sequence == span and last.topic == first.topic:
+                topic, messages = stretch.topic, span + last.count
+                topic.delivered += reach * messages
+            else:
+                topic, messages = self._add_mixed(runs, reach, stretch.topic)
+                if len(runs) <= FEW_RUNS:
+                    self._begin_few(runs, bucket, seconds)
+            if 0 <= timed < TIMED_AT_ONCE:
+                (topic.recent or self._begin(topic)).add(bucket, seconds, messages)
+            timed += 1
+        if entries:
+            self.latency.add(bucket, seconds, entries)
+
+    def _add_mixed(self, runs: list[Run], reach: int, first: Topic) -> tuple[Topic, int]:
+        """Add a stretch of several topics; answer the one that stands for all, and its number of messages."""
+        topic = self._topics.get(runs[self._turn * STEP % len(runs)].topic, first)
+        before = topic.delivered
+        if runs[-1].offset + runs[-1].count - runs[0].offset == len(runs):
+            self._add_single(runs, reach)
+        else:
+            self.add(runs, reach)
+        return topic, (topic.delivered - before) // reach if reach else 1
+
+    def _begin_few(self, runs: list[Run], bucket: int, seconds: float) -> None:
+        """Give the topics of a short stretch their first entries."""
+        for topic in map(self._topics.get, [run.topic for run in runs]):
+            if topic is not None and topic.recent is None:
+                self._begin(topic).add(bucket, seconds, 1)
+
+    def add(self, runs: Sequence[Run], reach: int = 1) -> None:
+        """So many sessions got all of these runs; below zero, so many did not after all."""
+        find = self._topics.get
+        for run in runs:
+            topic = find(run.topic)
+            if topic is not None:
+                topic.delivered += run.count * reach
+
+    def _add_single(self, runs: list[Run], reach: int) -> None:
+        """The same for runs of one message each, which are most: the path of every message."""
+        for topic in map(self._topics.get, [run.topic for run in runs]):
+            if topic is not None:
+                topic.delivered += reach
+
+    def add_one(self, run: Run) -> None:
+        """One session got a run."""
+        topic = self._topics.get(run.topic)
+        if topic is not None:
+            topic.delivered += run.count
+
+    def _begin(self, topic: Topic) -> Recent:
+        """The record of a topic that has none yet."""
+        if self._timed < TOPICS_TIMED:
+            self._timed += 1
+            topic.recent = Recent()
+        else:
+            topic.recent = self._rest
+        return topic.recent
+
+    def _on_forgotten(self, topic: Topic) -> None:
+        if topic.recent is not None and topic.recent is not self._rest:
+            self._timed -= 1
+
+    def note_lost(self, run: Run, reason: Reason, policy: Policy | None) -> None:
+        """A session did not get a run, against its will or because the run has expired."""
+        loss = reason, policy
+        self.lost[loss] = self.lost.get(loss, 0) + run.count
+        topic = self._topics.get(run.topic)
+        if topic is not None:
+            if topic.lost is None:
+                topic.lost = {}
+            topic.lost[loss] = topic.lost.get(loss, 0) + run.count

@@ -1,0 +1,246 @@
+"""The HTTP listener as a door: where it listens, the connections it has, what happened so far."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator
+from functools import partial
+from http import HTTPStatus
+
+import structlog
+
+from penstock.core.broker import Broker
+from penstock.core.clock import Clock
+from penstock.doors.base import Peer, Wheel
+from penstock.doors.guard import Guard, GuardSettings, Verdict
+from penstock.doors.http.application import Application, ASGIApp
+from penstock.doors.http.credentials import Credentials
+from penstock.doors.http.heads import Heads, Port
+from penstock.doors.http.protocol import HttpConnection, Scheme
+from penstock.doors.http.requests import Refusal, Request
+from penstock.doors.http.responses import Dates
+from penstock.doors.http.routes import Routes
+from penstock.doors.http.settings import HttpSettings
+from penstock.doors.listener import Listener, parse_networks
+from penstock.doors.notes import Notes, shortened
+from penstock.doors.origins import Origins
+from penstock.doors.room import Room
+from penstock.doors.tls import Certificates
+from penstock.doors.websocket import WebSocketSettings
+
+log = structlog.get_logger("penstock.http")
+
+NOTES_PER_SECOND = 100
+
+
+class HttpDoor:
+    """HTTP/1.1 and 1.0 over TCP and TLS, for the routes of other doors and for one application.
+
+    Args:
+        routes: what is answered or handed over here.
+        load_app: imports and builds the application that gets everything else; called in a thread.
+        websocket: the names of this server and the pages that are welcome, over HTTP as well.
+        room: the connections that all doors share.
+    """
+
+    name = "http"
+
+    def __init__(
+        self,
+        settings: HttpSettings,
+        broker: Broker,
+        clock: Clock,
+        host: str,
+        *,
+        routes: Routes,
+        load_app: Callable[[], ASGIApp],
+        certificates: Certificates | None = None,
+        guard: Guard | None = None,
+        websocket: WebSocketSettings | None = None,
+        room: Room | None = None,
+    ) -> None:
+        self.settings = settings
+        self.counters = broker.counters
+        self.loop = asyncio.get_running_loop()
+        self.now = clock.monotonic
+        self.connections: set[HttpConnection] = set()
+        self.is_draining = False
+        """Nothing new is accepted."""
+        self.application = Application(load_app, self.loop)
+        is_named = certificates is not None and certificates.settings.name_as_user
+        self.credentials = Credentials(broker.access, self.loop, is_named_by_certificate=is_named)
+        self.requests = 0
+        self._responses = [0] * 6  # by the first digit of the status
+        self._opened = self._handed_over = 0
+        self._clock = clock
+        self._dates = Dates()
+        self._host = host
+        self._routes = routes
+        self._certificates = certificates
+        websocket = websocket or WebSocketSettings()
+        self._origins = Origins(host, websocket.hosts, websocket.origins, settings.cors_origins)
+        self._guard = guard or Guard(GuardSettings(), clock)
+        self._room = room or Room()
+        self._room.add(lambda: len(self.connections))
+        self._max_connections = settings.max_connections or self._room.limit
+        self._notes = Notes(log, clock.monotonic, NOTES_PER_SECOND)
+        self._wheel = Wheel(clock, self.loop)
+        self._all_gone = asyncio.Event()
+        self._listeners: list[tuple[str, Listener]] = list(self._plan())
+
+    # Opening and closing
+
+    def _plan(self) -> Iterator[tuple[str, Listener]]:
+        """A listener for each port that is asked for, with the scheme of its addresses."""
+        settings, secure = self.settings, self._certificates
+        main = Port.ALL if settings.admin_port is None else Port.MAIN
+        for port in settings.port:
+            yield "http", self._listener("port", port, main, None)
+        if secure is not None and settings.tls_port is not None:
+            yield "https", self._listener("tls_port", settings.tls_port, main, secure)
+        if settings.admin_port is not None:
+            yield "http", self._listener("admin_port", settings.admin_port, Port.ADMIN, None)
+
+    def _listener(self, key: str, port: int, kind: Port, secure: Certificates | None) -> Listener:
+        settings = self.settings
+        proxies = parse_networks(settings.proxies, "http.proxies")
+        heads = Heads(settings, self._routes, self._origins, kind)
+        scheme: Scheme = "http" if secure is None else "https"
+        return Listener(
+            self.loop,
+            partial(HttpConnection, self, heads, scheme),
+            setting=f"http.{key}",
+            host=self._host,
+            port=port,
+            backlog=settings.backlog,
+            timeout_s=settings.request_timeout_s,
+            certificates=secure,
+            proxies=proxies,
+            admit=self._admits if secure is not None or proxies else None,
+        )
+
+    def _admits(self, host: str) -> bool:
+        """Who has to shake hands first may begin, if there is room and its address is not too fast."""
+        coming = sum(listener.waiting for _, listener in self._listeners)
+        has_room = len(self.connections) + coming < self._max_connections and not self._room.is_full(coming)
+        is_admitted = has_room and self._guard.arrive(host) is Verdict.ADMITTED
+        self.counters.connections_refused += not is_admitted
+        return is_admitted
+
+    @property
+    def is_wanted(self) -> bool:
+        """Some port was asked for."""
+        return bool(self._listeners)
+
+    async def open(self) -> None:
+        """Listen, and begin to load the application.
+
+        Raises:
+            InvalidConfig: an address is in use, or not ours.
+        """
+        for _, listener in self._listeners:
+            await listener.open()
+        self.application.load()
+
+    async def close(self) -> None:
+        """Accept nobody any more; who waits between requests is sent away, the others after their answers."""
+        self.is_draining = True
+        for _, listener in self._listeners:
+            listener.close()
+        for connection in list(self.connections):
+            connection.close_when_done()
+
+    async def finish(self, timeout: float) -> None:
+        """Wait until every connection has gone; cut those that stay."""
+        self._all_gone.clear()
+        if self.connections:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._all_gone.wait(), timeout)
+        for connection in list(self.connections):
+            connection.abort()
+        await self.application.close()
+        self.credentials.close()
+
+    def addresses(self) -> list[str]:
+        """Where clients find it."""
+        return [address for scheme, listener in self._listeners for address in listener.addresses(scheme)]
+
+    def ports(self, scheme: str = "http") -> list[int]:
+        """The ports it listens on, in the order of the settings, the admin port last."""
+        return [listener.port for known, listener in self._listeners if known == scheme]
+
+    # Connections
+
+    def on_open(self, connection: HttpConnection, deadline: float) -> None:
+        """A socket was accepted."""
+        is_full = len(self.connections) >= self._max_connections or self._room.is_full()
+        if is_full or self.is_draining or not self._passes(connection):
+            self.counters.connections_refused += 1
+            connection.abort()
+            return
+        self._opened += 1
+        self.connections.add(connection)
+        self._wheel.add(connection, deadline)
+
+    def _passes(self, connection: HttpConnection) -> bool:
+        if not self._guard.is_needed:
+            return True
+        verdict = self._guard.enter(connection.peer.host, has_arrived=connection.has_arrived)
+        connection.is_counted = verdict is Verdict.ADMITTED
+        return connection.is_counted
+
+    def on_lost(self, connection: HttpConnection) -> None:
+        """A socket is gone."""
+        if connection not in self.connections:
+            return
+        self.connections.discard(connection)
+        self._wheel.discard(connection)
+        if connection.is_counted:
+            self._guard.leave(connection.peer.host)
+        if not self.connections:
+            self._all_gone.set()
+
+    def on_handed_over(self, connection: HttpConnection) -> None:
+        """A socket is with another door from now on, which counts it."""
+        self._handed_over += 1
+        self.on_lost(connection)
+
+    def watch(self, connection: HttpConnection, deadline: float) -> None:
+        """Look at a connection at a time."""
+        if connection in self.connections:
+            self._wheel.add(connection, deadline)
+
+    # What happened
+
+    def date_line(self) -> bytes:
+        """The header `Date` of an answer that is given now."""
+        return self._dates.line(self._clock.wall_us() // 1_000_000)
+
+    def count_response(self, status: int) -> None:
+        """An answer has been given."""
+        self._responses[status // 100] += 1
+
+    def figures(self) -> dict[str, int]:
+        """Totals since start, and how many connections there are."""
+        by_status = {f"responses_{digit}xx": self._responses[digit] for digit in range(2, 6)}
+        return {
+            "requests": self.requests,
+            **by_status,
+            "connections": len(self.connections),
+            "connections_total": self._opened,
+            "connections_handed_over": self._handed_over,
+        }
+
+    def on_refused(self, request: Request, refusal: Refusal) -> None:
+        """A request was not accepted by the listener itself."""
+        if refusal.status < HTTPStatus.BAD_REQUEST:
+            return
+        self.counters.wire_errors += refusal.is_fatal
+        self.note("request refused", request.peer, status=refusal.status, detail=shortened(refusal.detail))
+
+    def on_stranger(self, *, is_named: bool) -> None:
+        """Somebody is not let in. Who gave no name may only not have known that one is needed."""
+        self.counters.authentications_failed += is_named
+
+    def note(self, event: str, peer: Peer, **details: object) -> None:
+        """One line in the program's log, unless there are too many."""
+        self._notes.write(event, peer=str(peer), **details)

@@ -1,0 +1,242 @@
+"""What one port asks of the head of a request, before anything is done for it.
+
+The parser has seen to the grammar: line ends, tokens, `Content-Length` against `Transfer-Encoding`. Here is
+the rest of what could be read in two ways, and everything that is a matter of who asks from where. What
+leaves open where the next request begins ends the connection; after all else the connection lives on.
+"""
+
+from enum import Enum, auto
+from typing import TYPE_CHECKING
+
+from penstock.doors.http.requests import Refusal, Request
+from penstock.doors.http.routes import OPEN_PATHS, HotPath, Routes, Take
+from penstock.doors.http.settings import HttpSettings
+from penstock.doors.http.targets import EVERYTHING, Target, parse_target
+from penstock.doors.origins import Origins, preflight_headers
+from penstock.errors import InvalidRequest, NotAuthorized, TooLarge
+
+if TYPE_CHECKING:
+    from penstock.doors.http.protocol import HttpConnection
+
+METHODS = {
+    name.encode(): name for name in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "QUERY")
+}
+SAFE = frozenset({"GET", "HEAD"})
+NOTED = frozenset(
+    {
+        b"authorization",
+        b"content-length",
+        b"expect",
+        b"host",
+        b"origin",
+        b"transfer-encoding",
+        b"upgrade",
+        b"x-client-id",
+    }
+)
+"""Headers that decide something here, and so may be given once."""
+EVENT_STREAM = "text/event-stream"
+MAX_CLIENT_ID_BYTES = 256
+
+Noted = dict[bytes, bytes]
+
+
+class Port(Enum):
+    """What a port is for."""
+
+    ALL = auto()
+    MAIN = auto()
+    """Everything but what belongs on the admin port."""
+    ADMIN = auto()
+
+    def serves(self, path: str, *, is_admin: bool) -> bool:
+        """Whether a path is answered here."""
+        return self is Port.ALL or path in OPEN_PATHS or is_admin is (self is Port.ADMIN)
+
+
+class Heads:
+    """Makes requests out of heads, at one port."""
+
+    def __init__(self, settings: HttpSettings, routes: Routes, origins: Origins, port: Port) -> None:
+        self._routes = routes
+        self._origins = origins
+        self._port = port
+        self._max_body_bytes = settings.max_body_bytes
+
+    def read(
+        self,
+        connection: "HttpConnection",
+        method: bytes,
+        version: str,
+        target: bytes,
+        headers: list[tuple[bytes, bytes]],
+        noted: Noted,
+    ) -> Request:
+        """The request that a head makes; what speaks against answering it is in its `refusal`.
+
+        Raises:
+            Refusal: it is none, and the connection ends.
+        """
+        name = METHODS.get(method)
+        if name is None:
+            raise Refusal(501, f"there is no method {method.decode('latin-1')} here")
+        if version not in ("1.1", "1.0"):
+            raise Refusal(505, "HTTP/1.1 is spoken here")
+        raw_path, _, query = target.partition(b"?")
+        hot, host = self._routes.raw.get(raw_path), noted.get(b"host")
+        if hot is not None:
+            request = Request(connection, name, hot.path, raw_path, query)
+        else:
+            parsed = _parsed(target, name)
+            host = host if parsed.host is None else parsed.host
+            hot = self._routes.find(parsed.path)
+            request = Request(connection, name, parsed.path, parsed.raw_path, parsed.query)
+        request.headers = headers
+        request.version = version
+        request.limit_bytes = self._max_body_bytes
+        if b"transfer-encoding" in noted or b"expect" in noted:
+            _frame(request, noted)
+        if version == "1.1" and b"host" not in noted:
+            raise Refusal(400, "Host is missing")
+        try:
+            if host is not None and host != connection.known_host:
+                self._check_host(host)
+                connection.known_host = host
+            if b"origin" in noted:
+                self._check_origin(request, noted, host or b"")
+            self._find(request, hot, target)
+            if b"content-length" in noted and int(noted[b"content-length"]) > request.limit_bytes:
+                raise too_large(request.limit_bytes)  # before any of it is read
+            if b"x-client-id" in noted:
+                request.client_id = _client_id(noted[b"x-client-id"])
+        except Refusal as refusal:
+            if refusal.is_fatal:
+                raise
+            request.refusal = refusal
+        request.authorization = noted.get(b"authorization")
+        return request
+
+    def find_upgrade(self, request: Request, noted: Noted) -> Take | None:
+        """Who takes this connection over; None if it stays with us."""
+        if request.method != "GET" or noted.get(b"upgrade", b"").lower() != b"websocket":
+            return None
+        take = self._routes.upgrades.get(request.path)
+        is_served = self._port.serves(request.path, is_admin=False)
+        return take if take is not None and is_served and request.refusal is None else None
+
+    # One thing after the other
+
+    def _check_host(self, host: bytes) -> None:
+        text = host.decode("latin-1").strip()
+        if not self._origins.is_ours(text):
+            detail = f"Host {text!r} is no name of this server: see websocket.hosts"
+            raise Refusal(421, detail, code="misdirected", is_fatal=False)
+
+    def _check_origin(self, request: Request, noted: Noted, host: bytes) -> None:
+        """Let no page do, or follow, what it may not; one that may read gets the headers that say so."""
+        origin = noted[b"origin"].decode("latin-1").strip()
+        if self._origins.may_read(origin):
+            request.reader = origin
+        if request.method == "OPTIONS" and request.header(b"access-control-request-method") is not None:
+            self._answer_preflight(request, origin)
+        is_checked = (
+            request.method not in SAFE
+            or b"upgrade" in noted
+            or EVENT_STREAM in (request.header(b"accept") or "")
+        )
+        if is_checked and not self._origins.is_welcome(origin, host.decode("latin-1").strip()):
+            detail = f"Origin {origin!r} is not allowed: see websocket.origins"
+            raise Refusal(403, detail, code=NotAuthorized.code, is_fatal=False)
+
+    def _answer_preflight(self, request: Request, origin: str) -> None:
+        if request.reader is None:
+            detail = f"Origin {origin!r} may not call this server: see http.cors_origins"
+            raise Refusal(403, detail, code=NotAuthorized.code, is_fatal=False)
+        request.reader = None  # its headers are among these
+        wanted = request.header(b"access-control-request-headers")
+        raise Refusal(204, "", headers=preflight_headers(origin, wanted), is_fatal=False)
+
+    def _find(self, request: Request, hot: HotPath | None, target: bytes) -> None:
+        """Who answers, and under which terms."""
+        route = None if hot is None else hot.find(request.method)
+        if route is None:
+            self._find_in_app(request, hot, target)
+            return
+        request.route = route
+        request.is_proven = route.is_open
+        if route.max_body_bytes is not None:
+            request.limit_bytes = route.max_body_bytes
+        if self._port is not Port.ALL:
+            self._check_port(request.path, is_admin=route.is_admin)
+
+    def _find_in_app(self, request: Request, hot: HotPath | None, target: bytes) -> None:
+        path = request.path
+        if target == EVERYTHING:
+            raise Refusal(204, "", headers=[("Allow", ", ".join(METHODS.values()))], is_fatal=False)
+        self._check_port(path, is_admin=self._routes.is_admin(path))
+        limit = self._routes.body_limit(path)
+        request.limit_bytes = self._max_body_bytes if limit is None else limit
+        request.is_proven = path in OPEN_PATHS
+        if hot is not None:
+            request.allowed = hot.allowed
+            if request.method == "OPTIONS":
+                raise Refusal(204, "", headers=[("Allow", f"{hot.allowed}, OPTIONS")], is_fatal=False)
+
+    def _check_port(self, path: str, *, is_admin: bool) -> None:
+        if not self._port.serves(path, is_admin=is_admin):
+            raise Refusal(404, "Not Found", code="not-found", is_fatal=False)
+
+
+def noted_in(headers: list[tuple[bytes, bytes]]) -> Noted:
+    """The headers that decide something here.
+
+    Raises:
+        Refusal: one of them is given twice.
+    """
+    noted: Noted = {}
+    for name, value in headers:
+        if name in NOTED:
+            if name in noted:
+                raise Refusal(400, f"{name.decode().title()} is given twice")
+            noted[name] = value
+    return noted
+
+
+def _frame(request: Request, noted: Noted) -> None:
+    """Be sure of where the body ends, and whether it comes by itself."""
+    encoding = noted.get(b"transfer-encoding")
+    if encoding is not None:
+        if request.version == "1.0":
+            raise Refusal(400, "HTTP/1.0 knows no Transfer-Encoding")
+        if encoding.strip().lower() != b"chunked":
+            raise Refusal(501, "the only Transfer-Encoding here is chunked")
+    expected = noted.get(b"expect")
+    if expected is not None and request.version == "1.1":
+        if expected.strip().lower() != b"100-continue":
+            raise Refusal(417, "the only thing to expect here is 100-continue")
+        length = noted.get(b"content-length", b"0")
+        request.wants_continue = encoding is not None or int(length) > 0
+
+
+def too_large(limit: int) -> Refusal:
+    """What a body beyond a limit is told."""
+    return Refusal(413, f"a body here may have {limit} bytes", code=TooLarge.code)
+
+
+def _parsed(target: bytes, method: str) -> Target:
+    if target == EVERYTHING and method == "OPTIONS":
+        return Target("*", EVERYTHING, b"")
+    try:
+        return parse_target(target)
+    except InvalidRequest as error:
+        raise Refusal(400, str(error)) from None
+
+
+def _client_id(value: bytes) -> str:
+    try:
+        text = value.strip().decode()
+    except UnicodeDecodeError:
+        text = ""
+    if not text or len(value) > MAX_CLIENT_ID_BYTES:
+        raise Refusal(400, f"X-Client-Id is UTF-8 of 1 to {MAX_CLIENT_ID_BYTES} bytes", is_fatal=False)
+    return text

@@ -1,0 +1,315 @@
+"""The requests of one connection, from their heads to the last bytes of their answers.
+
+Hot routes begin in the order in which their requests came, and need not wait for one another's answers; the
+application gets one request at a time, when all before it are answered. Answers leave in the same order.
+"""
+
+import asyncio
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import structlog
+
+from penstock.core.identity import Identity
+from penstock.doors.http.application import Hosted
+from penstock.doors.http.problems import INTERNAL_DETAIL, answer_for, headers_of
+from penstock.doors.http.requests import Refusal, Request
+from penstock.doors.http.responses import CONTINUE, Headers, build
+from penstock.doors.http.waiting import FULL, PASSWORD, QUEUE
+from penstock.doors.notes import shortened
+from penstock.doors.origins import cors_headers
+from penstock.errors import BadCredentials, PenstockError, StorageUnavailable
+
+if TYPE_CHECKING:
+    from penstock.doors.http.door import HttpDoor
+    from penstock.doors.http.protocol import HttpConnection
+
+log = structlog.get_logger("penstock.http")
+
+
+class Pipeline:
+    """What was asked on one connection, and is not answered to the last byte."""
+
+    __slots__ = (
+        "_answers",
+        "_check",
+        "_connection",
+        "_door",
+        "_identity",
+        "_is_advancing",
+        "_known_as",
+        "_pending",
+        "_waits_for_app",
+    )
+
+    def __init__(self, connection: "HttpConnection", door: "HttpDoor") -> None:
+        self._connection = connection
+        self._door = door
+        self._pending: deque[Request] = deque()
+        self._answers: deque[Request] = deque()  # those that have begun
+        self._is_advancing = self._waits_for_app = False
+        # Who asks; on one connection it is nearly always the same.
+        self._known_as: tuple[bytes | None, str, int] | None = None
+        self._identity: Identity | None = None
+        self._check: asyncio.Task[None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._answers) + len(self._pending)
+
+    # Beginning
+
+    def add(self, request: Request) -> None:
+        """The head of a request has come."""
+        self._pending.append(request)
+        # What can begin only with its body need not be looked at before, if it is known who asks.
+        is_urgent = request.route is None or request.refusal is not None or request.wants_continue
+        if is_urgent or not self._knows(request):
+            self.advance()
+
+    def advance(self) -> None:
+        """Begin every request that can begin."""
+        if self._is_advancing:
+            return
+        self._is_advancing = True
+        pending, answers = self._pending, self._answers
+        try:
+            while pending:
+                request = pending[0]
+                is_simple = request.is_received and request.is_proven and request.route and not answers
+                if not (is_simple and not self._connection.waits) and not self._may_begin(request):
+                    break
+                answers.append(pending.popleft())
+                self._begin(request)
+        finally:
+            self._is_advancing = False
+
+    def _may_begin(self, request: Request) -> bool:
+        before = self._answers
+        if before and (request.route is None or before[-1].hosted is not None):
+            return False
+        if self._check is not None or self._connection.waits & FULL:
+            return False
+        if request.refusal is None and not request.is_proven and not self._knows(request):
+            self._ask_who(request)
+        if request.refusal is not None:
+            return True
+        if not request.is_proven:
+            return False
+        if request.route is None:
+            return self._has_app()
+        if request.wants_continue and not before:
+            request.wants_continue = False
+            self._connection.write(CONTINUE)
+        return request.is_received
+
+    def _has_app(self) -> bool:
+        application = self._door.application
+        if not application.is_ready and not self._waits_for_app:
+            self._waits_for_app = True
+            application.when_ready(self._on_app)
+        return application.is_ready
+
+    def _on_app(self) -> None:
+        self._waits_for_app = False
+        self._connection.go_on()
+
+    def _begin(self, request: Request) -> None:
+        if request.refusal is not None:
+            self.refuse(request, request.refusal)
+        elif request.route is None:
+            request.hosted = Hosted(self._connection, request, self._door)
+            request.hosted.begin()
+        else:
+            parts = request.parts
+            if parts:
+                request.body = parts[0] if len(parts) == 1 else b"".join(parts)
+                parts.clear()
+            try:
+                request.route.handler(request)
+            except PenstockError as error:
+                request.fail(error)
+            except Exception:  # a mistake of ours
+                log.exception("request failed", method=request.method, path=shortened(request.path))
+                request.fail_internally()
+
+    # Who asks
+
+    def _knows(self, request: Request) -> bool:
+        """Whether this is who asked before, or it does not matter: then there is no need to ask again."""
+        known = self._known_as
+        if (
+            known is not None
+            and known[0] == request.authorization
+            and known[1] == request.client_id
+            and known[2] == self._door.credentials.generation
+        ):
+            assert self._identity is not None
+            request.identity, request.is_proven = self._identity, True
+        return request.is_proven
+
+    def _ask_who(self, request: Request) -> None:
+        credentials = self._door.credentials
+        try:
+            identity = credentials.decide_now(request.authorization, request.client_id, request.peer)
+        except BadCredentials as error:
+            self._turn_away(request, error)
+            return
+        if identity is None:
+            self._connection.shut(PASSWORD)
+            self._check = self._door.loop.create_task(self._verify(request))
+        else:
+            self._recognize(request, identity)
+
+    async def _verify(self, request: Request) -> None:
+        assert request.authorization is not None
+        try:
+            identity = await self._door.credentials.decide(request.authorization, request.client_id)
+        except BadCredentials as error:
+            self._turn_away(request, error)
+        except Exception:  # whatever went wrong, nobody is let in by it, and nobody waits for ever
+            log.exception("password not checked", peer=str(request.peer))
+            request.refusal = Refusal(503, "passwords cannot be checked now", code=StorageUnavailable.code)
+        else:
+            self._recognize(request, identity)
+        self._check = None
+        self._connection.open(PASSWORD)
+
+    def _recognize(self, request: Request, identity: Identity) -> None:
+        self._known_as = (request.authorization, request.client_id, self._door.credentials.generation)
+        self._identity = request.identity = identity
+        request.is_proven = True
+
+    def _turn_away(self, request: Request, error: BadCredentials) -> None:
+        self._door.on_stranger(is_named=request.authorization is not None)
+        request.refusal = Refusal(401, str(error), code=error.code, headers=headers_of(error), is_fatal=False)
+
+    # Answering
+
+    def refuse(self, request: Request, refusal: Refusal) -> None:
+        """Answer what the listener itself does not accept."""
+        if refusal.is_fatal:
+            request.keep_alive = False
+        self._door.on_refused(request, refusal)
+        status, body, content_type = answer_for(refusal.status, refusal.detail, refusal.code, request.path)
+        request.respond(status, body, content_type=content_type, headers=refusal.headers)
+
+    def respond(
+        self, request: Request, status: int, body: bytes, content_type: str, headers: Headers
+    ) -> None:
+        """Give the whole answer to a request."""
+        request.answered = True
+        if request.wants_continue:
+            request.keep_alive = False  # its body comes or not, and what then comes could be either
+        if request.reader is not None:
+            headers = [*headers, *cors_headers(request.reader)]
+        date, connection = self._door.date_line(), self.connection_line(request)
+        is_head = request.method == "HEAD"
+        try:
+            answer = build(status, body, content_type, headers, date, connection=connection, is_head=is_head)
+        except ValueError:  # a mistake of ours
+            log.exception("answer cannot be written", path=shortened(request.path))
+            status, body, content_type = answer_for(500, INTERNAL_DETAIL, PenstockError.code, request.path)
+            answer = build(status, body, content_type, (), date, connection=connection, is_head=is_head)
+        self._door.count_response(status)
+        self.put(request, answer)
+        self.finish(request)
+
+    def connection_line(self, request: Request) -> bytes:
+        """What an answer says about the connection, as a line; none if all is as usual."""
+        if self._door.is_draining and len(self) <= 1:
+            request.keep_alive = False
+        if not request.keep_alive:
+            return b"connection: close\r\n"
+        return b"" if request.version == "1.1" else b"connection: keep-alive\r\n"
+
+    def put(self, request: Request, data: bytes) -> None:
+        """Write a part of an answer, or keep it until those before it are written."""
+        if self._answers[0] is request:
+            self._connection.write(data)
+        else:
+            request.written.append(data)
+
+    def finish(self, request: Request) -> None:
+        """An answer has been given to its last byte."""
+        request.is_answered = True
+        answers = self._answers
+        while answers and answers[0].is_answered:
+            done = answers.popleft()
+            if not done.keep_alive:
+                self._connection.end(is_lingering=not done.is_received or done.refusal is not None)
+                return
+            if answers:
+                for data in answers[0].written:
+                    self._connection.write(data)
+                answers[0].written.clear()
+        if not answers and not self._pending:
+            self._connection.on_idle()
+        if self._connection.waits & QUEUE and len(self) < self._door.settings.max_pipelined:
+            self._connection.open(QUEUE)
+        elif self._pending and not self._is_advancing:
+            self._connection.go_on()
+
+    # Endings
+
+    def end_with(self, request: Request | None, refusal: Refusal, path: str) -> None:
+        """Answer what cannot be read any further, behind everything before it, and then end.
+
+        Args:
+            request: the one whose body it was, if it was a body.
+            path: what was asked for, as far as one can tell.
+        """
+        if request is None:
+            request = Request(self._connection, "GET", path, b"", b"")
+            self._door.requests += 1
+            self._pending.append(request)
+        elif request.is_answered:  # and nobody wanted that body
+            if self._answers:
+                self._answers[-1].keep_alive = False
+            else:
+                self._connection.end(is_lingering=True)
+            return
+        elif request.answered:
+            self._connection.abort()
+            return
+        elif request.hosted is not None:
+            request.hosted.leave()
+            request.refusal = refusal
+            self.refuse(request, refusal)
+            return
+        request.refusal = refusal
+        self.advance()
+
+    def on_end_of_input(self) -> bool:
+        """The peer sends no more; tells whether it still gets something.
+
+        It may have closed only its direction, or have gone. Who asked to be told is told that it has gone.
+        """
+        requests = [*self._answers, *self._pending]
+        for request in requests:
+            if request.on_gone is not None or not request.is_received:
+                _leave(request)
+            elif request.hosted is not None:
+                request.hosted.on_end_of_input()
+        return bool(requests) and not any(request.is_gone for request in requests)
+
+    def clear(self) -> None:
+        """There is nobody any more who could be answered."""
+        if self._check is not None:
+            self._check.cancel()
+        for request in [*self._answers, *self._pending]:
+            _leave(request)
+        self._answers.clear()
+        self._pending.clear()
+
+
+def _leave(request: Request) -> None:
+    """Tell whoever works on a request that the one who asked has gone."""
+    if request.is_gone:
+        return
+    request.is_gone = True
+    if request.hosted is not None:
+        request.hosted.leave()
+    if request.on_gone is not None and not request.answered:
+        with suppress(PenstockError):
+            request.on_gone()

@@ -1,0 +1,118 @@
+"""Errors in HTTP's words: the one table from a code to a status, and the body that tells the code.
+
+Under `/api/v1` an error is a problem document (RFC 9457); elsewhere it is `{"detail": ...}`, as the callers
+of those paths have always known it.
+"""
+
+from http import HTTPStatus
+from typing import Any
+
+from msgspec import json
+
+from penstock.errors import (
+    BadCredentials,
+    Conflict,
+    InvalidConfig,
+    InvalidCursor,
+    InvalidFilter,
+    InvalidHold,
+    InvalidPayload,
+    InvalidRequest,
+    InvalidTopic,
+    NoLog,
+    NotAcceptable,
+    NotAuthorized,
+    PenstockError,
+    QuotaExceeded,
+    ShuttingDown,
+    StorageUnavailable,
+    TooLarge,
+    UnknownClient,
+    UnknownHold,
+    UnknownStage,
+    UnknownTopic,
+    UnsupportedMedia,
+    WireError,
+)
+
+API = "/api/v1"
+JSON = "application/json"
+PROBLEM = "application/problem+json"
+CHALLENGE = 'Basic realm="penstock", charset="UTF-8"'
+RETRY_AFTER_S = 1
+
+STATUSES: dict[str, HTTPStatus] = {
+    PenstockError.code: HTTPStatus.INTERNAL_SERVER_ERROR,
+    InvalidTopic.code: HTTPStatus.BAD_REQUEST,
+    InvalidFilter.code: HTTPStatus.BAD_REQUEST,
+    InvalidPayload.code: HTTPStatus.BAD_REQUEST,
+    InvalidCursor.code: HTTPStatus.BAD_REQUEST,
+    InvalidHold.code: HTTPStatus.BAD_REQUEST,
+    InvalidRequest.code: HTTPStatus.BAD_REQUEST,
+    BadCredentials.code: HTTPStatus.UNAUTHORIZED,
+    NotAuthorized.code: HTTPStatus.FORBIDDEN,
+    UnknownHold.code: HTTPStatus.NOT_FOUND,
+    UnknownTopic.code: HTTPStatus.NOT_FOUND,
+    UnknownClient.code: HTTPStatus.NOT_FOUND,
+    UnknownStage.code: HTTPStatus.NOT_FOUND,
+    NoLog.code: HTTPStatus.NOT_FOUND,
+    NotAcceptable.code: HTTPStatus.NOT_ACCEPTABLE,
+    Conflict.code: HTTPStatus.CONFLICT,
+    TooLarge.code: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    UnsupportedMedia.code: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+    QuotaExceeded.code: HTTPStatus.TOO_MANY_REQUESTS,
+    StorageUnavailable.code: HTTPStatus.SERVICE_UNAVAILABLE,
+    ShuttingDown.code: HTTPStatus.SERVICE_UNAVAILABLE,
+    InvalidConfig.code: HTTPStatus.INTERNAL_SERVER_ERROR,
+    WireError.code: HTTPStatus.BAD_REQUEST,
+}
+"""What a caller is told for a code."""
+
+INTERNAL_DETAIL = "Internal server error"
+"""All that anyone learns of a mistake of ours."""
+
+
+def status_of(error: PenstockError | type[PenstockError]) -> int:
+    """The status for an error."""
+    return int(STATUSES.get(error.code, HTTPStatus.INTERNAL_SERVER_ERROR))
+
+
+def problem_of(error: PenstockError, **more: Any) -> dict[str, Any]:
+    """The problem document of an error, and whatever else there is to say about it."""
+    status = status_of(error)
+    document = described(status, str(error), error.code)
+    if error.retryable:
+        document["retryable"] = True
+    return document | more
+
+
+def described(status: int, detail: str, code: str) -> dict[str, Any]:
+    """The problem document of what has no error class, such as a method that is not offered."""
+    title = HTTPStatus(status).phrase
+    return {"type": "about:blank", "title": title, "status": status, "detail": detail or title, "code": code}
+
+
+def headers_of(error: PenstockError) -> list[tuple[str, str]]:
+    """The headers that an error's answer has."""
+    if isinstance(error, BadCredentials):
+        return [("WWW-Authenticate", CHALLENGE)]
+    return [("Retry-After", str(RETRY_AFTER_S))] if error.retryable else []
+
+
+def is_api(path: str) -> bool:
+    """Whether errors of this path are problem documents."""
+    return path.startswith(API) and path[len(API) :][:1] in ("", "/")
+
+
+def answer_to(error: PenstockError, path: str) -> tuple[int, bytes, str]:
+    """Status, body and content type of an error, in the form that the callers of a path know."""
+    if is_api(path):
+        return status_of(error), json.encode(problem_of(error)), PROBLEM
+    return status_of(error), json.encode({"detail": str(error) or type(error).__name__}), JSON
+
+
+def answer_for(status: int, detail: str, code: str, path: str) -> tuple[int, bytes, str]:
+    """The same for what has no error class."""
+    if is_api(path):
+        return status, json.encode(described(status, detail, code)), PROBLEM
+    return status, json.encode({"detail": detail}), JSON

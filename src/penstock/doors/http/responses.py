@@ -1,0 +1,93 @@
+"""The bytes of answers that the listener gives itself."""
+
+import time
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from http import HTTPStatus
+
+DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+BODILESS = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
+"""Statuses whose answers have no body, and do not say so."""
+
+Headers = Sequence[tuple[str, str]]
+
+
+class Dates:
+    """The header `Date`, made once a second. (The clock is handed in as Unix seconds.)"""
+
+    def __init__(self) -> None:
+        self._second = -1
+        self._line = b""
+
+    def line(self, second: int) -> bytes:
+        """The header for this second."""
+        if second != self._second:
+            self._second, self._line = second, b"date: %b\r\n" % http_date(second).encode()
+        return self._line
+
+
+def http_date(second: int) -> str:
+    """A time as HTTP writes it, whatever the language of the system."""
+    year, month, day, hour, minute, seconds, weekday, *_ = time.gmtime(second)
+    return f"{DAYS[weekday]}, {day:02} {MONTHS[month - 1]} {year} {hour:02}:{minute:02}:{seconds:02} GMT"
+
+
+def build(
+    status: int,
+    body: bytes,
+    content_type: str,
+    headers: Headers,
+    date: bytes,
+    *,
+    connection: bytes = b"",
+    is_head: bool = False,
+) -> bytes:
+    """A whole answer.
+
+    Args:
+        date: the line of the header `Date`.
+        connection: the line of the header `Connection`, where one is needed.
+        is_head: the body is only told of.
+
+    Raises:
+        ValueError: a header cannot be written.
+    """
+    more = encode_headers(headers) if headers else b""
+    if status in BODILESS:
+        return b"%b%b%b%b\r\n" % (_start(status, ""), date, more, connection)
+    start = _start(status, content_type)
+    if is_head:
+        return b"%b%d\r\n%b%b%b\r\n" % (start, len(body), date, more, connection)
+    return b"%b%d\r\n%b%b%b\r\n%b" % (start, len(body), date, more, connection, body)
+
+
+def encode_headers(headers: Iterable[tuple[str, str]]) -> bytes:
+    """Headers as lines.
+
+    Raises:
+        ValueError: one of them holds what would end its line.
+    """
+    lines = "".join(f"{name}: {checked(value)}\r\n" for name, value in headers)
+    return lines.encode("latin-1")
+
+
+def checked(value: str) -> str:
+    """A header's value, if it is one.
+
+    Raises:
+        ValueError: it would end its line.
+    """
+    if any((character < " " and character != "\t") or character == "\x7f" for character in value):
+        raise ValueError(f"{value!r} cannot be the value of a header")
+    return value
+
+
+@lru_cache(maxsize=256)
+def _start(status: int, content_type: str) -> bytes:
+    """All that answers of one status and type begin with."""
+    line = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n"
+    if content_type:
+        line += f"content-type: {checked(content_type)}\r\n"
+    return (line if status in BODILESS else f"{line}content-length: ").encode("latin-1")

@@ -1,0 +1,112 @@
+"""Who answers what: the table of hot routes, which the listener calls itself, and of upgrades.
+
+A hot route is a plain function that gets a request whose body is complete. Everything that is in no table is
+for the application. Paths are compared percent-decoded, as the application compares them.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from penstock.doors.base import Peer
+
+if TYPE_CHECKING:
+    from penstock.doors.http.requests import Request
+
+OPEN_PATHS = frozenset({"/health", "/ready", "/livez"})
+"""Whoever watches over a server asks for these, on every port and without credentials."""
+
+Handler = Callable[["Request"], None]
+Take = Callable[[bytes, bytes, asyncio.Transport, Peer], None]
+"""Takes over a connection: the head of its request, what was read behind it, its transport, who it is."""
+
+
+class Route(Struct, frozen=True):
+    """One method of one path."""
+
+    handler: Handler
+    is_open: bool = False
+    is_admin: bool = False
+    max_body_bytes: int | None = None
+
+
+class HotPath(Struct, frozen=True):
+    """A path that the listener answers itself, at least for some methods."""
+
+    path: str
+    routes: dict[str, Route]
+
+    def find(self, method: str) -> Route | None:
+        """The route for a method; whoever answers GET answers HEAD."""
+        found = self.routes.get(method)
+        return self.routes.get("GET") if found is None and method == "HEAD" else found
+
+    @property
+    def allowed(self) -> str:
+        """The methods that are offered, as the header `Allow` has them."""
+        methods = {*self.routes, *(("HEAD",) if "GET" in self.routes else ())}
+        return ", ".join(sorted(methods))
+
+
+class Routes:
+    """Everything that doors have asked the listener to answer or to hand over."""
+
+    def __init__(self) -> None:
+        self._paths: dict[str, HotPath] = {}
+        self.raw: dict[bytes, HotPath] = {}  # the same by the bytes that nearly everyone sends
+        self.upgrades: dict[str, Take] = {}
+        self._admin: tuple[str, ...] = ()
+        self._bodies: dict[str, int] = {}
+
+    def add(
+        self,
+        method: str,
+        path: str,
+        handler: Handler,
+        *,
+        is_open: bool = False,
+        is_admin: bool = False,
+        max_body_bytes: int | None = None,
+    ) -> None:
+        """Answer a method of a path by calling a function.
+
+        Args:
+            is_open: nobody is asked who they are.
+            is_admin: it is served on the admin port, if there is one, and nowhere else.
+            max_body_bytes: instead of the listener's own limit.
+        """
+        hot = self._paths.setdefault(path, HotPath(path, {}))
+        hot.routes[method] = Route(handler, is_open, is_admin, max_body_bytes)
+        self.raw[path.encode()] = hot
+
+    def upgrade(self, path: str, take: Take) -> None:
+        """Hand over the connections that ask for a WebSocket at a path."""
+        self.upgrades[path] = take
+
+    def admin(self, *prefixes: str) -> None:
+        """Whatever the application has at these paths and below them belongs on the admin port."""
+        self._admin += prefixes
+
+    def bodies(self, prefix: str, max_body_bytes: int) -> None:
+        """Whatever the application has at a path and below it takes bodies of this size."""
+        self._bodies[prefix] = max_body_bytes
+
+    def find(self, path: str) -> HotPath | None:
+        """The hot routes of a path."""
+        return self._paths.get(path)
+
+    def is_admin(self, path: str) -> bool:
+        """Whether the application's answer at this path belongs on the admin port."""
+        return any(is_below(path, prefix) for prefix in self._admin)
+
+    def body_limit(self, path: str) -> int | None:
+        """What the application takes at this path, if it said so."""
+        limits = [limit for prefix, limit in self._bodies.items() if is_below(path, prefix)]
+        return max(limits, default=None)
+
+
+def is_below(path: str, prefix: str) -> bool:
+    """Whether a path is this one, or continues it."""
+    return path == prefix or path.startswith(f"{prefix}/")

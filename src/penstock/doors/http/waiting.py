@@ -1,0 +1,10 @@
+"""What keeps a connection from being read, as bits: Python's flags are slow to reckon with."""
+
+FULL = 1
+"""The peer does not read its answers."""
+QUEUE = 2
+"""Too many requests wait for their answers."""
+PASSWORD = 4
+"""It is still being checked."""
+BODY = 8
+"""The application has not taken what has come of it."""

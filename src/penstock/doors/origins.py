@@ -1,0 +1,105 @@
+"""Which names this server goes by, and which web pages may use it: the same over HTTP and WebSocket.
+
+A web page can make its visitor's browser send requests anywhere, also to servers that only the visitor can
+reach. So `Host` must be a name that is ours: a page whose own name was made to point at this server (DNS
+rebinding) has an origin that agrees with its host. And what changes something, or opens a stream, must have
+an `Origin` of this host, or a listed one. Programs that are no browsers send no `Origin`, and pass.
+"""
+
+import re
+from ipaddress import ip_address
+
+ANY = "*"
+HOST = re.compile(r"(\[[^]\s]+\]|[^][@/:?#\s]+)(?::\d{1,5})?")
+ORIGIN = re.compile(rf"[a-z][a-z0-9+.-]*://{HOST.pattern}", re.IGNORECASE)
+ALLOWED_METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE"
+PREFLIGHT_S = 600
+"""How long a browser may remember what a page was allowed."""
+
+
+class Origins:
+    """The names and pages that are welcome at one server.
+
+    Args:
+        host: the address or name that is listened on.
+        hosts: further names; `*` for any.
+        pages: origins that may act here, beside those of our own names; `*` for any.
+        readers: origins that may read answers too (CORS); `*` for any.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        hosts: tuple[str, ...] = (),
+        pages: tuple[str, ...] = (),
+        readers: tuple[str, ...] = (),
+    ) -> None:
+        self._takes_any_host = ANY in hosts
+        self._names = {"localhost", host_name(host), *map(host_name, hosts)} - {""}
+        # An empty entry is no origin, and no name either.
+        self._readers = {plain(each) for each in readers} - {""}
+        self._pages = ({plain(each) for each in pages} - {""}) | self._readers
+
+    def is_ours(self, host: str) -> bool:
+        """Whether a `Host` header names this server."""
+        name = host_name(host)
+        return bool(name) and (name in self._names or self._takes_any_host or is_address(name))
+
+    def is_welcome(self, origin: str, host: str) -> bool:
+        """Whether a page of this origin may act on the server that it calls by this name."""
+        name = name_in(ORIGIN, origin)
+        if name and name == host_name(host):
+            return True
+        return ANY in self._pages or plain(origin) in self._pages or name in self._pages
+
+    def may_read(self, origin: str) -> bool:
+        """Whether a page of this origin may read what we answer."""
+        readers = self._readers
+        if not readers:
+            return False
+        return ANY in readers or plain(origin) in readers or name_in(ORIGIN, origin) in readers
+
+
+def cors_headers(origin: str) -> list[tuple[str, str]]:
+    """What tells a browser that a page of this origin may read the answer."""
+    return [
+        ("access-control-allow-origin", origin),
+        ("access-control-expose-headers", ANY),
+        ("vary", "origin"),
+    ]
+
+
+def preflight_headers(origin: str, wanted: str | None) -> list[tuple[str, str]]:
+    """What tells a browser that a page of this origin may call us with these headers."""
+    headers = [
+        ("access-control-allow-origin", origin),
+        ("access-control-allow-methods", ALLOWED_METHODS),
+        ("access-control-max-age", str(PREFLIGHT_S)),
+        ("vary", "origin, access-control-request-headers"),
+    ]
+    return headers + ([("access-control-allow-headers", wanted)] if wanted else [])
+
+
+def host_name(value: str) -> str:
+    """The name or address in a `Host` header, without its port; empty if it is not well formed."""
+    return name_in(HOST, value)
+
+
+def name_in(pattern: re.Pattern[str], value: str) -> str:
+    """The host name or address, without scheme and port; empty if it is not well formed."""
+    found = pattern.fullmatch(value)
+    return plain(found[1]) if found else ""
+
+
+def plain(name: str) -> str:
+    """A name or origin as it is compared."""
+    return name.lower().rstrip("/.")
+
+
+def is_address(name: str) -> bool:
+    """Whether a name is an address, which nobody can point elsewhere."""
+    try:
+        ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return True

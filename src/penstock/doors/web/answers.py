@@ -1,0 +1,98 @@
+"""Answers of the FastAPI side: JSON by msgspec, and what the description of the API says of each.
+
+The shape of an answer is a `msgspec.Struct`: it is encoded without a detour, and the OpenAPI document has
+its schema from it.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from fastapi import Response
+
+from penstock.doors.http.problems import JSON, PROBLEM, status_of
+from penstock.errors import (
+    BadCredentials,
+    InvalidRequest,
+    NotAuthorized,
+    PenstockError,
+    ShuttingDown,
+)
+
+SCHEMAS = "#/components/schemas/{name}"
+
+_shapes: dict[type, None] = {}  # every type that some answer was declared to have
+
+_ANY_TIME: tuple[type[PenstockError], ...] = (
+    InvalidRequest,
+    BadCredentials,
+    NotAuthorized,
+    ShuttingDown,
+    PenstockError,
+)
+
+
+class RequestFault(msgspec.Struct, omit_defaults=True):
+    """One thing that is wrong with a request."""
+
+    where: str = ""
+    index: int | None = None
+    code: str = ""
+    detail: str = ""
+
+
+class Problem(msgspec.Struct, omit_defaults=True):
+    """An error, as RFC 9457 wants it. Codes never change their meaning; texts may improve."""
+
+    title: str
+    status: int
+    detail: str
+    code: str
+    type: str = "about:blank"
+    retryable: bool = False
+    errors: list[RequestFault] = []
+
+
+def json_answer(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """A value as JSON."""
+    return Response(msgspec.json.encode(value), status, headers, media_type=JSON)
+
+
+def describe(
+    shape: type | None,
+    *errors: type[PenstockError],
+    status: int = 200,
+    media: str = JSON,
+    text: str = "As asked.",
+) -> dict[int | str, dict[str, Any]]:
+    """What an operation may answer, for its `responses`: a shape (None if it has no body), and errors.
+
+    Errors that any operation may have need not be named.
+    """
+    described: dict[int | str, dict[str, Any]] = {status: {"description": text}}
+    if shape is not None:
+        described[status]["content"] = {media: {"schema": reference_to(shape)}}
+    causes: dict[int, list[str]] = {}
+    for error in (*errors, *_ANY_TIME):
+        codes = causes.setdefault(status_of(error), [])
+        if error.code not in codes:
+            codes.append(error.code)
+    for failure, codes in sorted(causes.items()):
+        described[failure] = {
+            "description": ", ".join(codes),
+            "content": {PROBLEM: {"schema": reference_to(Problem)}},
+        }
+    return described
+
+
+def reference_to(shape: type) -> dict[str, Any]:
+    """The schema of a type; those that have a name are referred to."""
+    _shapes[shape] = None
+    (schema,), _ = msgspec.json.schema_components((shape,), ref_template=SCHEMAS)
+    return schema
+
+
+def components() -> dict[str, Any]:
+    """The schemas of everything that was referred to."""
+    _, named = msgspec.json.schema_components(tuple(_shapes), ref_template=SCHEMAS)
+    return dict(named)

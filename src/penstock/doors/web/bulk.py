@@ -1,0 +1,193 @@
+"""The log as one Arrow stream: read ahead by one chunk, written in small pieces, ended by a statement.
+
+What the log gives are complete streams of one schema. The schema leaves once, then what each has behind it.
+The last batch has no rows and carries the statement. Whoever has no statement has no complete answer: an
+error on the way cuts the connection, so that nobody takes what has arrived for all there is.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+import structlog
+from msgspec import Struct, json
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from penstock.core.ports import Archive, ArrowSpan, Gap, Wanted
+from penstock.core.statement import Statement
+from penstock.doors.web.places import Places, Stretch
+from penstock.doors.web.shapes import statement_shape
+from penstock.errors import PenstockError, QuotaExceeded
+from penstock.wire.arrow import END, MEDIA_TYPE, cut
+
+log = structlog.get_logger("penstock.web")
+
+STATEMENT_KEY = "penstock.statement"
+AFTER_HEADER = "Penstock-After"
+CHUNK_BYTES = 2 << 20
+"""What is read at once, about; two of these are in memory for each reader."""
+PIECE_BYTES = 256 << 10
+"""What is written at once: others have their turn in between."""
+
+
+class Seats:
+    """How many may read in bulk at the same time."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self.taken = 0
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """Have a seat inside.
+
+        Raises:
+            QuotaExceeded: all are taken.
+        """
+        if self.taken >= self._limit:
+            raise QuotaExceeded(f"{self._limit} others are reading the log")
+        self.taken += 1
+        try:
+            yield
+        finally:
+            self.taken -= 1
+
+
+class Wish(Struct, frozen=True):
+    """What someone wants of the log."""
+
+    stretch: Stretch
+    wanted: Wanted
+    columns: Sequence[str] | None
+    limit_rows: int | None
+
+
+class BulkRead:
+    """One read of the log, chunk by chunk."""
+
+    def __init__(self, archive: Archive, places: Places, wish: Wish) -> None:
+        self._archive = archive
+        self._places = places
+        self._wish = wish
+        self._position = wish.stretch.after
+        self._served = 0
+        self._gaps = list(wish.stretch.gaps)
+        self._has_schema = False
+
+    @property
+    def after(self) -> str:
+        """The cursor it began at."""
+        return self._places.cursor(self._wish.stretch.after).encode()
+
+    async def read(self) -> ArrowSpan | None:
+        """What comes next; None if that was all."""
+        wish, room = self._wish, None
+        if wish.limit_rows is not None:
+            room = wish.limit_rows - self._served
+        until = min(wish.stretch.until, self._archive.last_offset)
+        if self._position >= until or room == 0:
+            return None
+        span = await self._archive.arrow(self._position, until, CHUNK_BYTES, wish.wanted, wish.columns, room)
+        self._position = span.until
+        self._served += span.rows
+        for gap in span.gaps:
+            self._note(gap)
+        return span
+
+    def _note(self, gap: Gap) -> None:
+        last = self._gaps[-1] if self._gaps else None
+        if last is not None and last.last + 1 == gap.first and last.reason is gap.reason:
+            self._gaps[-1] = Gap(last.first, gap.last, gap.reason)
+        else:
+            self._gaps.append(gap)
+
+    def bodies(self, streams: Iterable[bytes]) -> Iterator[memoryview]:
+        """What of complete streams belongs into the one that is sent."""
+        for stream in streams:
+            parts = cut(stream)
+            if not self._has_schema:
+                self._has_schema = True
+                yield parts.schema
+            yield parts.body
+
+    async def end(self) -> bytes:
+        """The last bytes of the stream."""
+        statement = json.encode(statement_shape(self._statement())).decode()
+        stream = await self._archive.arrow_end(self._wish.columns, {STATEMENT_KEY: statement})
+        return b"".join((*self.bodies((stream,)), END))
+
+    def _statement(self) -> Statement:
+        cursor = self._places.cursor
+        return Statement(
+            cursor(self._wish.stretch.after),
+            cursor(self._position),
+            self._served,
+            is_at_head=self._position >= self._archive.last_offset,
+            gaps=tuple(self._gaps),
+        )
+
+
+class BulkAnswer(Response):
+    """An answer that is sent as fast as it is taken, and no faster."""
+
+    media_type = MEDIA_TYPE
+
+    def __init__(self, read: BulkRead, seats: Seats, check_rights: Callable[[], None]) -> None:
+        """Args:
+        check_rights: raises when the reader may not read this any more.
+        """
+        super().__init__(headers={AFTER_HEADER: read.after, "Cache-Control": "no-store"})
+        del self.headers["content-length"]  # nobody knows it yet
+        self._read = read
+        self._seats = seats
+        self._check_rights = check_rights
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._seats.one():
+            span = await self._read.read()  # what fails now can still be told
+            leaving = asyncio.ensure_future(_until_gone(receive))
+            try:
+                await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+                await self._send_all(span, send, leaving)
+            except PenstockError as error:  # an answer that is left without its end is cut off
+                log.warning("a read of the log was cut off", reason=str(error))
+            finally:
+                leaving.cancel()
+
+    async def _send_all(self, span: ArrowSpan | None, send: Send, leaving: asyncio.Future[None]) -> None:
+        while span is not None:
+            ahead = asyncio.ensure_future(self._read.read())
+            try:
+                for piece in in_pieces(self._read.bodies(span.streams)):
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+                    if leaving.done():
+                        return
+                    await asyncio.sleep(0)  # a fast reader takes everything at once, and others are waiting
+                span = await ahead
+            finally:
+                ahead.cancel()
+            self._check_rights()
+        end = await self._read.end()
+        await send({"type": "http.response.body", "body": end, "more_body": False})
+
+
+async def _until_gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def in_pieces(parts: Iterable[memoryview]) -> Iterator[bytes]:
+    """The same bytes in pieces of a useful size."""
+    gathered: list[memoryview] = []
+    room = PIECE_BYTES
+    for part in parts:
+        while part:
+            gathered.append(part[:room])
+            part = part[room:]  # noqa: PLW2901 - it is used up piece by piece
+            room -= len(gathered[-1])
+            if not room:
+                yield b"".join(gathered)
+                gathered, room = [], PIECE_BYTES
+    if gathered:
+        yield b"".join(gathered)

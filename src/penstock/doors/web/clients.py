@@ -1,0 +1,173 @@
+"""GET /api/v1/clients: who is known, connected or not."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Path, Query, Response
+from msgspec import Struct
+
+from penstock.core.sessions import FOREVER, Session
+from penstock.doors.web.answers import describe, json_answer
+from penstock.doors.web.context import Web
+from penstock.doors.web.paging import find_page, make_rows
+from penstock.doors.web.parameters import DEFAULT_LIMIT, AfterName, Limit, Search, Unset, admin_of
+from penstock.doors.web.shapes import Time
+from penstock.doors.web.times import time_text
+from penstock.errors import NotAuthorized, UnknownClient
+from penstock.model import Door, Policy
+
+
+class SubscriptionShape(Struct):
+    """One filter of a client, and what it asked for with it."""
+
+    filter: str
+    qos: int
+    no_local: bool
+    retain_as_published: bool
+    identifier: int | None
+    marks: bool
+    policy: Policy
+
+
+class WillShape(Struct):
+    """What is published when the client is lost."""
+
+    topic: str
+    qos: int
+    retain: bool
+    payload_bytes: int
+    delay_s: float
+
+
+class ClientShape(Struct, kw_only=True):
+    """One client, and what waits for it."""
+
+    client_id: str
+    user: str | None
+    door: Door
+    connected: bool
+    left_at: Time | None
+    """When it went away, if it is away."""
+    expires_at: Time | None
+    """When it is forgotten, if it stays away."""
+    expiry_s: float
+    """How long it is remembered after its connection ends."""
+    subscriptions: int
+    waiting_messages: int
+    waiting_bytes: int
+    owed_messages: int
+    in_flight: int
+    is_slow: bool
+    """It is connected and something waits for it."""
+    has_will: bool
+
+
+class ClientDetail(ClientShape, kw_only=True):
+    """One client with its filters and its will."""
+
+    filters: list[SubscriptionShape]
+    will: WillShape | None
+
+
+class ClientPage(Struct):
+    """Clients by id. `matching` counts all pages, `total` everyone."""
+
+    clients: list[ClientShape]
+    next: str | None
+    matching: int
+    total: int
+
+
+def routes(web: Web) -> APIRouter:
+    """What this module answers."""
+    router = APIRouter(prefix="/api/v1", tags=["clients"], dependencies=[Depends(admin_of(web))])
+    sessions = web.broker.sessions
+
+    @router.get(
+        "/clients",
+        summary="Clients by id, a page at a time",
+        responses=describe(ClientPage, NotAuthorized),
+    )
+    async def clients(
+        search: Search = None,
+        connected: Annotated[bool | Unset, Query(description="Only those who are, or are not.")] = None,
+        after: AfterName = None,
+        limit: Limit = DEFAULT_LIMIT,
+    ) -> Response:
+        def is_wanted(client_id: str) -> bool:
+            session = sessions.get(client_id)
+            if session is None or (search is not None and search not in client_id):
+                return False
+            return connected is None or connected is (session.sink is not None)
+
+        page = await find_page(list(sessions), is_wanted, after or "", limit)
+        rows = await make_rows([each for each in map(sessions.get, page.names) if each is not None], _row)
+        return json_answer(ClientPage(rows, page.next, page.matching, len(sessions)))
+
+    @router.get(
+        "/clients/{client_id:path}",
+        summary="One client, with its subscriptions",
+        responses=describe(ClientDetail, NotAuthorized, UnknownClient),
+    )
+    async def client(
+        client_id: Annotated[str, Path(min_length=1, json_schema_extra={"format": "client-id"})],
+    ) -> Response:
+        session = sessions.get(client_id)
+        if session is None:
+            raise UnknownClient(f"there is no session of {client_id}")
+        return json_answer(_detail(session))
+
+    def _row(session: Session) -> ClientShape:
+        return ClientShape(**_facts(session))
+
+    def _detail(session: Session) -> ClientDetail:
+        return ClientDetail(**_facts(session), filters=_filters(session), will=_will(session))
+
+    def _facts(session: Session) -> dict[str, Any]:
+        is_connected, outbox = session.sink is not None, session.outbox
+        left_at = None if is_connected or session.left_at is None else session.left_at
+        return {
+            "client_id": session.client_id,
+            "user": session.identity.user,
+            "door": session.door,
+            "connected": is_connected,
+            "left_at": None if left_at is None else time_text(left_at),
+            "expires_at": None if is_connected else _expiry_text(session),
+            "expiry_s": session.expiry,
+            "subscriptions": len(session.subscriptions),
+            "waiting_messages": len(outbox) if outbox else 0,
+            "waiting_bytes": outbox.bytes if outbox else 0,
+            "owed_messages": len(session.owed) if session.owed else 0,
+            "in_flight": len(session.inflight) if session.inflight else 0,
+            "is_slow": is_connected and session.is_waiting,
+            "has_will": session.will is not None,
+        }
+
+    def _expiry_text(session: Session) -> str | None:
+        if session.expires_at == FOREVER:
+            return None
+        left_s = session.expires_at - web.clock.monotonic()
+        return time_text(web.clock.wall_us() + round(left_s * 1_000_000))
+
+    return router
+
+
+def _filters(session: Session) -> list[SubscriptionShape]:
+    return [
+        SubscriptionShape(
+            each.filter,
+            each.options.qos,
+            each.options.no_local,
+            each.options.retain_as_published,
+            each.options.identifier or None,
+            each.options.marks,
+            each.policy,
+        )
+        for each in session.subscriptions.values()
+    ]
+
+
+def _will(session: Session) -> WillShape | None:
+    will = session.will
+    if will is None:
+        return None
+    return WillShape(will.topic, will.qos, will.retain, len(will.payload), will.delay)

@@ -1,0 +1,36 @@
+"""What the endpoints of the web door share. Nothing here, and nothing it imports, loads FastAPI."""
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from penstock.core.broker import Broker
+from penstock.core.clock import Clock
+from penstock.model import Run
+
+if TYPE_CHECKING:
+    from penstock.core.ports import Archive
+    from penstock.core.staging import Staging
+    from penstock.doors.http.settings import HttpSettings
+    from penstock.telemetry.figures import Figures
+
+
+class Web(Struct, kw_only=True):
+    """The server, as the endpoints see it."""
+
+    broker: Broker
+    clock: Clock
+    version: str
+    node_id: str
+    started_at: float
+    """On the monotonic clock."""
+    settings: "HttpSettings"
+    figures: "Figures"
+    staging: "Staging"
+    archive: "Archive | None" = None
+    """The log, if it can be read in bulk: with a data directory."""
+    read_arrow: "Callable[[bytes, int], Iterator[Run]] | None" = None
+    """Rows of an Arrow stream that unpacks to at most so many bytes."""
+    is_draining: Callable[[], bool] = lambda: False
+    """The server takes nothing new any more."""

@@ -1,0 +1,78 @@
+"""Errors of the FastAPI side, in the form that the callers of each path know.
+
+Below `/api/v1` every error is a problem document (RFC 9457). The paths that other systems had before us keep
+their `{"detail": ...}`. Whatever goes wrong here, no traceback leaves.
+"""
+
+from http import HTTPStatus
+
+import msgspec
+import structlog
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from penstock.doors.http.problems import (
+    INTERNAL_DETAIL,
+    PROBLEM,
+    answer_for,
+    answer_to,
+    headers_of,
+    is_api,
+    problem_of,
+    status_of,
+)
+from penstock.doors.web.answers import json_answer
+from penstock.errors import InvalidRequest, PenstockError
+
+log = structlog.get_logger("penstock.web")
+
+UNPROCESSABLE = 422
+"""What the callers of other systems' paths get for a body that is not what it should be."""
+
+
+def handle_failures(app: FastAPI) -> None:
+    """Give an application its error handlers."""
+    app.add_exception_handler(PenstockError, _on_error)
+    app.add_exception_handler(RequestValidationError, _on_invalid)
+    app.add_exception_handler(HTTPException, _on_http_error)
+    app.add_exception_handler(Exception, _on_accident)
+
+
+async def _on_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, PenstockError)
+    status, body, media = answer_to(error, request.url.path)
+    return Response(body, status, dict(headers_of(error)), media)
+
+
+async def _on_invalid(request: Request, error: Exception) -> Response:
+    """Parameters or a body that FastAPI refused."""
+    assert isinstance(error, RequestValidationError)
+    faults = [
+        {"where": ".".join(str(part) for part in fault["loc"]), "detail": fault["msg"]}
+        for fault in error.errors()
+    ]
+    detail = "; ".join(f"{fault['where']}: {fault['detail']}" for fault in faults)
+    if not is_api(request.url.path):
+        return json_answer({"detail": detail}, UNPROCESSABLE)
+    refusal = InvalidRequest(detail)
+    body = msgspec.json.encode(problem_of(refusal, errors=faults))
+    return Response(body, status_of(refusal), media_type=PROBLEM)
+
+
+async def _on_http_error(request: Request, error: Exception) -> Response:
+    """A path or a method that is not offered."""
+    assert isinstance(error, HTTPException)
+    status = HTTPStatus(error.status_code)
+    code = status.phrase.lower().replace(" ", "-")
+    _, body, media = answer_for(status, error.detail, code, request.url.path)
+    return Response(body, status, error.headers, media)
+
+
+async def _on_accident(request: Request, error: Exception) -> Response:
+    """A mistake of ours: it is for our log, not for the caller."""
+    log.exception("request failed", path=request.url.path, exc_info=error)
+    status, body, media = answer_for(
+        HTTPStatus.INTERNAL_SERVER_ERROR, INTERNAL_DETAIL, PenstockError.code, request.url.path
+    )
+    return Response(body, status, media_type=media)

@@ -1,0 +1,202 @@
+"""GET /health, /ready, /livez: whether the server lives and works; /cluster/status: what it is part of.
+
+The first three are open to everyone and answered by the listener itself, so they need nothing that could be
+slow to load. They tell nothing that a stranger should not know: why the log fails is for those who may look.
+"""
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct, json
+
+from penstock.core.broker import DROPS_TOPIC
+from penstock.doors.web.context import Web
+
+if TYPE_CHECKING:
+    from fastapi import APIRouter
+
+    from penstock.doors.http.requests import Request
+    from penstock.doors.http.routes import Routes
+
+UNAVAILABLE = 503
+
+
+class LogHealth(Struct):
+    """How the log is. In memory it has nothing that could fail."""
+
+    status: str
+    durable: bool
+    epoch: int
+    first_offset: int
+    last_offset: int
+
+
+class Health(Struct):
+    """The server works; `degraded` means that nothing can be stored at present."""
+
+    status: str
+    uptime_seconds: float
+    topic_count: int
+    active_subscriber_count: int
+    version: str
+    node_id: str
+    log: LogHealth
+
+
+class Readiness(Struct, omit_defaults=True):
+    """Whether to send clients here: `ready`, or `not_ready` and why."""
+
+    status: str
+    details: str = ""
+
+
+class Liveness(Struct):
+    """That there is an answer at all, and how each part is."""
+
+    status: str
+    components: dict[str, str]
+
+
+class ClusterPart(Struct):
+    """The cluster as this node sees it."""
+
+    node_id: str
+    leader: str
+    nodes: int
+
+
+class ClusterStatus(Struct, kw_only=True):
+    """This node and its cluster: one node, until there are more."""
+
+    status: str
+    node_id: str
+    is_leader: bool
+    cluster_mode: bool
+    node_count: int
+    sessions: int
+    connections: int
+    subscriptions: int
+    retained_messages: int
+    topics: int
+    details: str
+    cluster: ClusterPart
+
+
+def health_of(web: Web) -> Health:
+    """The server in a few figures."""
+    log = web.broker.log
+    is_failing = log.failure is not None
+    return Health(
+        status="degraded" if is_failing else "healthy",
+        uptime_seconds=round(web.clock.monotonic() - web.started_at, 3),
+        topic_count=topics_of_clients(web),
+        active_subscriber_count=_subscriptions(web),
+        version=web.version,
+        node_id=web.node_id,
+        log=LogHealth(
+            "failing" if is_failing else "ok", log.is_durable, log.epoch, log.first_offset, log.last_offset
+        ),
+    )
+
+
+def readiness_of(web: Web) -> Readiness:
+    """Whether clients are served as they should be."""
+    if web.is_draining():
+        return Readiness("not_ready", "the server is about to stop")
+    if web.broker.log.failure is not None:
+        return Readiness("not_ready", "nothing can be stored at present")
+    return Readiness("ready")
+
+
+def liveness_of(web: Web) -> Liveness:
+    """How each part is."""
+    parts = {
+        "broker": "draining" if web.is_draining() else "ok",
+        "log": "ok" if web.broker.log.failure is None else "failing",
+    }
+    return Liveness("alive", parts)
+
+
+def cluster_status_of(web: Web) -> ClusterStatus:
+    """What is known of the cluster, and why something fails, if it does."""
+    broker, counters, failure = web.broker, web.broker.counters, web.broker.log.failure
+    return ClusterStatus(
+        status="healthy" if failure is None else "degraded",
+        node_id=web.node_id,
+        is_leader=True,
+        cluster_mode=False,
+        node_count=1,
+        sessions=len(broker.sessions),
+        connections=counters.connections - counters.disconnections,
+        subscriptions=_subscriptions(web),
+        retained_messages=broker.retained.of_clients,
+        topics=topics_of_clients(web),
+        details="" if failure is None else str(failure),
+        cluster=ClusterPart(web.node_id, web.node_id, 1),
+    )
+
+
+def topics_of_clients(web: Web) -> int:
+    """How many topics there are beside the server's own."""
+    retained, topics = web.broker.retained, web.broker.topics
+    return len(topics) - (len(retained) - retained.of_clients) - (DROPS_TOPIC in topics)
+
+
+def _subscriptions(web: Web) -> int:
+    counters = web.broker.counters
+    return counters.subscriptions_added - counters.subscriptions_removed
+
+
+def add_hot_routes(table: "Routes", web: Web) -> None:
+    """Let the listener answer the three open paths itself."""
+
+    def health(request: "Request") -> None:
+        request.respond(200, json.encode(health_of(web)))
+
+    def ready(request: "Request") -> None:
+        answer = readiness_of(web)
+        request.respond(UNAVAILABLE if answer.details else 200, json.encode(answer))
+
+    def livez(request: "Request") -> None:
+        request.respond(200, json.encode(liveness_of(web)))
+
+    for path, handler in (("/health", health), ("/ready", ready), ("/livez", livez)):
+        table.add("GET", path, handler, is_open=True)
+
+
+def routes(web: Web) -> "APIRouter":
+    """The same for the application, which describes them."""
+    from fastapi import APIRouter, Depends, Response  # noqa: PLC0415 - slow to load, and not needed by the rest
+
+    from penstock.doors.web.answers import describe, json_answer  # noqa: PLC0415
+    from penstock.doors.web.parameters import admin_of  # noqa: PLC0415
+
+    router = APIRouter(tags=["health"])
+
+    @router.get("/health", summary="Figures of a server that works", responses=describe(Health))
+    async def health() -> Response:
+        return json_answer(health_of(web))
+
+    unready = describe(Readiness, text="Send clients here.")
+    unready[UNAVAILABLE] = describe(Readiness, status=UNAVAILABLE, text="Not now.")[UNAVAILABLE]
+
+    @router.get("/ready", summary="Whether to send clients here", responses=unready)
+    async def ready() -> Response:
+        answer = readiness_of(web)
+        return json_answer(answer, UNAVAILABLE if answer.details else 200)
+
+    @router.get(
+        "/livez", summary="That the server answers, and how its parts are", responses=describe(Liveness)
+    )
+    async def livez() -> Response:
+        return json_answer(liveness_of(web))
+
+    @router.get(
+        "/cluster/status",
+        summary="This node and its cluster",
+        responses=describe(ClusterStatus),
+        dependencies=[Depends(admin_of(web))],
+    )
+    async def cluster_status() -> Response:
+        return json_answer(cluster_status_of(web))
+
+    return router

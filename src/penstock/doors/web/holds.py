@@ -1,0 +1,165 @@
+"""/api/v1/log/holds: named positions by which readers keep what they have not read.
+
+An answer leaves when what it says is stored: a hold that was promised outlives the server.
+"""
+
+import asyncio
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Response
+from msgspec import Struct
+from pydantic import BaseModel, ConfigDict, Field
+
+from penstock.core.identity import Identity
+from penstock.core.ports import Hold
+from penstock.doors.web.answers import describe, json_answer
+from penstock.doors.web.context import Web
+from penstock.doors.web.log import opened
+from penstock.doors.web.parameters import Who, is_admin
+from penstock.doors.web.times import time_text
+from penstock.errors import (
+    InvalidCursor,
+    InvalidHold,
+    NoLog,
+    QuotaExceeded,
+    StorageUnavailable,
+    UnknownHold,
+)
+
+CREATED = 201
+NO_CONTENT = 204
+
+Name = Annotated[str, Path(description="The name of a hold.")]
+
+
+class NewHold(BaseModel):
+    """A hold to be made, or to be put in another place."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str
+    cursor: str = Field(description="Everything behind it is kept.")
+    lapse_s: float = Field(description="How long it lasts after each sign of life.", allow_inf_nan=False)
+
+
+class Moved(BaseModel):
+    """Where a hold is to be."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    cursor: str = Field(description="Everything up to it was read, and may go.")
+
+
+class HoldShape(Struct):
+    """A hold: everything behind its cursor is kept until it lapses."""
+
+    name: str
+    owner: str
+    cursor: str
+    offset: int
+    lapse_s: float
+    lapses_at: str
+
+
+class HoldsShape(Struct):
+    """Holds by name."""
+
+    holds: list[HoldShape]
+
+
+def routes(web: Web) -> APIRouter:
+    """What this module answers."""
+    router = APIRouter(prefix="/api/v1/log/holds", tags=["log"])
+
+    @router.get(
+        "",
+        summary="The caller's holds, by name; those of all for whoever may see everything",
+        responses=describe(HoldsShape, NoLog),
+    )
+    async def holds(who: Who) -> Response:
+        archive, _ = opened(web)
+        is_all = is_admin(web, who)
+        return json_answer(
+            HoldsShape(
+                [_shape(web, hold) for hold in archive.holds.listing() if is_all or hold.owner == _owner(who)]
+            )
+        )
+
+    @router.post(
+        "",
+        status_code=CREATED,
+        summary="Keep everything behind a cursor",
+        description="A hold of this name that the caller has already is moved there.",
+        responses=describe(
+            HoldShape, InvalidHold, InvalidCursor, NoLog, QuotaExceeded, StorageUnavailable, status=CREATED
+        ),
+    )
+    async def create(who: Who, body: NewHold) -> Response:
+        archive, places = opened(web)
+        offset = places.at_cursor(body.cursor).offset
+        hold = archive.holds.create(body.name, _owner(who), offset, body.lapse_s)
+        await _stored(web)
+        return json_answer(_shape(web, hold), CREATED)
+
+    @router.post(
+        "/{name:path}/renew",
+        summary="Give a sign of life",
+        responses=describe(HoldShape, NoLog, StorageUnavailable, UnknownHold),
+    )
+    async def renew(who: Who, name: Name) -> Response:
+        archive, _ = opened(web)
+        hold = archive.holds.renew(name, _owner(who))
+        await _stored(web)
+        return json_answer(_shape(web, hold))
+
+    @router.put(
+        "/{name:path}",
+        summary="Move a hold on to where its reader has got; that renews it too",
+        responses=describe(HoldShape, InvalidCursor, NoLog, StorageUnavailable, UnknownHold),
+    )
+    async def move(who: Who, name: Name, body: Moved) -> Response:
+        archive, places = opened(web)
+        hold = archive.holds.move(name, _owner(who), places.at_cursor(body.cursor).offset)
+        await _stored(web)
+        return json_answer(_shape(web, hold))
+
+    @router.delete(
+        "/{name:path}",
+        status_code=NO_CONTENT,
+        summary="Keep nothing any more",
+        responses=describe(None, NoLog, StorageUnavailable, UnknownHold, status=NO_CONTENT),
+    )
+    async def release(who: Who, name: Name) -> Response:
+        archive, _ = opened(web)
+        archive.holds.release(name, _owner(who))
+        await _stored(web)
+        return Response(status_code=NO_CONTENT)
+
+    return router
+
+
+def _owner(who: Identity) -> str:
+    return who.user or ""
+
+
+def _shape(web: Web, hold: Hold) -> HoldShape:
+    cursor = web.broker.history.cursor(hold.offset).encode()
+    return HoldShape(hold.name, hold.owner, cursor, hold.offset, hold.lapse_s, time_text(hold.lapses_at))
+
+
+async def _stored(web: Web) -> None:
+    """Wait until what was put in this turn of the loop is committed.
+
+    Raises:
+        StorageUnavailable: it could not be. It will be tried again, and whoever asks again does no harm.
+    """
+    settled: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+
+    def settle(failure: Exception | None) -> None:
+        if not settled.done():
+            settled.set_result(failure)
+
+    web.broker.when_settled(web.broker.log.ticket, settle)
+    failure = await settled
+    if failure is not None:
+        raise StorageUnavailable(f"not stored yet: {failure}")

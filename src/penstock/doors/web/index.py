@@ -1,0 +1,61 @@
+"""GET / and GET /api/v1: what is here."""
+
+from fastapi import APIRouter, Response
+from msgspec import Struct
+
+from penstock.doors.web.answers import describe, json_answer
+from penstock.doors.web.context import Web
+
+
+class Index(Struct):
+    """The server, and where each of its interfaces is described or begins."""
+
+    hello: str
+    name: str
+    version: str
+    node_id: str
+    interfaces: dict[str, str]
+
+
+INTERFACES = {
+    "api": "/api/v1",
+    "description": "/openapi.json",
+    "docs": "/docs",
+    "health": "/health",
+    "ready": "/ready",
+    "live": "/livez",
+    "metrics": "/metrics",
+    "prometheus": "/metrics/prometheus",
+    "cluster": "/cluster/status",
+    "mqtt": "/mqtt",
+}
+CALLS = {
+    "publish": "/api/v1/publish",
+    "stage": "/api/v1/stage/{id}",
+    "topics": "/api/v1/topics",
+    "messages": "/api/v1/topics/{topic}/messages",
+    "retained": "/api/v1/retained",
+    "clients": "/api/v1/clients",
+    "slow": "/api/v1/slow",
+    "why": "/api/v1/why",
+    "log": "/api/v1/log",
+}
+
+
+def routes(web: Web) -> APIRouter:
+    """What this module answers."""
+    router = APIRouter(tags=["about"])
+
+    def answer(interfaces: dict[str, str]) -> Response:
+        hello = "This is Penstock: one topic space, several front doors"
+        return json_answer(Index(hello, "penstock", web.version, web.node_id, interfaces))
+
+    @router.get("/", summary="What is here", responses=describe(Index))
+    async def root() -> Response:
+        return answer(INTERFACES)
+
+    @router.get("/api/v1", summary="What this version of the API offers", responses=describe(Index))
+    async def api() -> Response:
+        return answer(CALLS)
+
+    return router

@@ -1,0 +1,110 @@
+"""What endpoints ask of a request: who is asking, and the query parameters that several of them have."""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Annotated, Any, cast
+
+from fastapi import Depends, Path, Query, Request
+from pydantic.json_schema import SkipJsonSchema
+
+from penstock.core.identity import Identity
+from penstock.core.settings import TopicLimits
+from penstock.core.topics import check_filter, split_share
+from penstock.doors.web.context import Web
+from penstock.errors import InvalidFilter, InvalidRequest, NotAuthorized
+
+ADMIN_FILTER = "$SYS/#"
+"""Whoever may subscribe to this may look at everything that is not a message."""
+DEFAULT_LIMIT = 100
+MAX_LIMIT = 10_000
+
+
+def identity_of(request: Request) -> Identity:
+    """Who is asking, as the listener has proven it."""
+    return cast("Identity", request.state.identity)
+
+
+def is_admin(web: Web, identity: Identity) -> bool:
+    """Whether somebody may look at clients, totals and figures."""
+    return web.broker.access.may_subscribe(identity, ADMIN_FILTER)
+
+
+def admin_of(web: Web) -> Callable[[Request], Identity]:
+    """A dependency for views that only some may see: `Depends(admin_of(web))`."""
+
+    def admin(request: Request) -> Identity:
+        identity = identity_of(request)
+        if not is_admin(web, identity):
+            raise NotAuthorized(f"this view is for those who may subscribe to {ADMIN_FILTER}")
+        return identity
+
+    return admin
+
+
+def check_plain_filter(filter: str, limits: TopicLimits) -> None:
+    """Refuse what is no filter of topics; a shared one is for those who subscribe.
+
+    Raises:
+        InvalidFilter: saying what is wrong with it.
+    """
+    check_filter(filter, limits)
+    if split_share(filter)[0] is not None:
+        raise InvalidFilter("a shared filter is for subscribers; give the filter behind the group")
+
+
+def refuse_unknown_parameters(request: Request) -> None:
+    """Refuse a query parameter that the operation does not have, or has once and was given twice.
+
+    A misspelt parameter would otherwise be overlooked, and the answer be one to another question.
+
+    Raises:
+        InvalidRequest: naming the parameter.
+    """
+    given = Counter(name for name, _ in request.query_params.multi_items())
+    known = _parameters_of(request) if given else {}
+    for name, count in given.items():
+        if name not in known:
+            raise InvalidRequest(f"there is no parameter {name!r} here")
+        if count > 1 and known[name].get("type") != "array":
+            raise InvalidRequest(f"{name!r} was given {count} times")
+
+
+def _parameters_of(request: Request) -> dict[str, dict[str, Any]]:
+    """The query parameters of the operation that is asked for, with their schemas."""
+    path = request.app.openapi()["paths"].get(request.scope["route"].path_format, {})
+    operation = path.get(request.method.lower(), {})
+    return {each["name"]: each["schema"] for each in operation.get("parameters", ()) if each["in"] == "query"}
+
+
+Unset = SkipJsonSchema[None]
+"""Stands for a parameter that was not given; clients need not know of it."""
+
+Who = Annotated[Identity, Depends(identity_of)]
+
+Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Most entries of the answer.")]
+Search = Annotated[
+    str | Unset, Query(min_length=1, max_length=1_000, description="Text that the name has somewhere.")
+]
+Filter = Annotated[
+    str | Unset,
+    Query(
+        min_length=1,
+        json_schema_extra={"format": "topic-filter"},
+        description="A topic filter with `+` and `#`, as subscribers have them.",
+    ),
+]
+AfterName = Annotated[
+    str | Unset, Query(description="The name after which to go on: `next` of the last answer.")
+]
+CursorText = Annotated[
+    str | Unset,
+    Query(json_schema_extra={"format": "cursor"}, description="The cursor after which to begin."),
+]
+TopicName = Annotated[
+    str,
+    Path(
+        min_length=1,
+        json_schema_extra={"format": "topic"},
+        description="A topic; its slashes may be written as they are, or as `%2F`.",
+    ),
+]

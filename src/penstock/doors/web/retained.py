@@ -1,0 +1,128 @@
+"""GET /api/v1/retained: the last values of topics, by filter, or one as it is."""
+
+import re
+from collections.abc import Iterator
+
+from fastapi import APIRouter, Response
+from msgspec import Struct
+
+from penstock.core.identity import Identity
+from penstock.core.topics import ALL_LEVELS, check_topic
+from penstock.core.value import Value
+from penstock.doors.web.answers import describe, json_answer
+from penstock.doors.web.context import Web
+from penstock.doors.web.paging import find_page, make_rows
+from penstock.doors.web.parameters import (
+    DEFAULT_LIMIT,
+    AfterName,
+    Filter,
+    Limit,
+    TopicName,
+    Who,
+    check_plain_filter,
+)
+from penstock.doors.web.shapes import Epochs, Messages, MessageShape
+from penstock.doors.web.times import time_text
+from penstock.errors import InvalidFilter, InvalidTopic, NotAuthorized, UnknownTopic
+from penstock.model import NEVER, Run
+
+BYTES = "application/octet-stream"
+PAGE_BYTES = 4 << 20
+"""When a page has about this much it ends, however few values that are."""
+SAFE_HEADERS = {"Content-Security-Policy": "sandbox; default-src 'none'", "X-Content-Type-Options": "nosniff"}
+"""A value may be a page with scripts, published by anyone: it must not act in the name of this server."""
+
+_MEDIA_TYPE = re.compile(
+    r"[\w!#$&^.+-]+/[\w!#$&^.+-]+( *; *[\w!#$&^.+-]+=([\w!#$&^.+-]+|\"[ !#-\[\]-~]*\"))*", re.A
+)
+
+
+class RetainedPage(Struct):
+    """Values by the name of their topic; `matching` counts all pages."""
+
+    retained: list[MessageShape]
+    next: str | None
+    matching: int
+
+
+def routes(web: Web) -> APIRouter:
+    """What this module answers."""
+    router = APIRouter(prefix="/api/v1", tags=["read"])
+    broker = web.broker
+
+    def value_of(name: str) -> Value | None:
+        """The value of a topic, if it has one that is still alive."""
+        topic = broker.topics.get(name)
+        value = None if topic is None else topic.retained
+        is_over = value is not None and NEVER < value.expires_at <= web.clock.monotonic()
+        return None if is_over else value
+
+    @router.get(
+        "/retained",
+        summary="Retained values by topic, a page at a time",
+        description="Only those that the caller may read. Values of topics that begin with `$` are named "
+        "only when the filter begins with `$`.",
+        responses=describe(RetainedPage, InvalidFilter, NotAuthorized),
+    )
+    async def retained(
+        who: Who, filter: Filter = ALL_LEVELS, after: AfterName = None, limit: Limit = DEFAULT_LIMIT
+    ) -> Response:
+        check_plain_filter(filter or ALL_LEVELS, broker.settings.topic)
+        names = (
+            None if topic is None else topic.name for topic in broker.retained.match(filter or ALL_LEVELS)
+        )
+        page = await find_page(
+            names, lambda name: value_of(name) is not None and _may_read(web, who, name), after or "", limit
+        )
+        shapes = Messages(broker, web.clock)
+        runs = [value.run(name) for name in page.names if (value := value_of(name)) is not None]
+        fitting = list(_fitting(runs))
+        rows = await make_rows(fitting, shapes.shape)
+        is_short = len(fitting) < len(runs)
+        return json_answer(RetainedPage(rows, fitting[-1].topic if is_short else page.next, page.matching))
+
+    @router.get(
+        "/retained/{topic:path}",
+        summary="The retained value of a topic",
+        description="The payload as it was published, with its content type; where it stands is in the "
+        "headers `Penstock-Sequence`, `Penstock-Epoch`, `Penstock-Cursor` and `Penstock-Published-At`.",
+        response_class=Response,
+        responses=describe(None, InvalidTopic, NotAuthorized, UnknownTopic),
+    )
+    async def value(who: Who, topic: TopicName) -> Response:
+        check_topic(topic, broker.settings.topic)
+        if not _may_read(web, who, topic):
+            raise NotAuthorized(f"not allowed to read {topic}")
+        found = value_of(topic)
+        if found is None:
+            raise UnknownTopic(f"there is no retained value on {topic}")
+        stamps = {
+            "Penstock-Sequence": str(found.sequence),
+            "Penstock-Epoch": str(Epochs(broker.log).of(found.offset)),
+            "Penstock-Cursor": broker.history.cursor(found.offset).encode(),
+            "Penstock-Published-At": time_text(found.published_at),
+        }
+        return Response(found.payload(), 200, stamps | SAFE_HEADERS, media_type=_media_of(found))
+
+    return router
+
+
+def _may_read(web: Web, who: Identity, topic: str) -> bool:
+    return web.broker.access.may_read(who, topic)
+
+
+def _fitting(runs: list[Run]) -> Iterator[Run]:
+    """As many values as a page takes, at least one."""
+    size = 0
+    for run in runs:
+        if size >= PAGE_BYTES:
+            return
+        size += len(run.slab)
+        yield run
+
+
+def _media_of(value: Value) -> str:
+    """The content type that a value came with, if it is one: publishers may write anything there."""
+    properties = None if value.extras is None else value.extras.properties
+    given = None if properties is None else properties.content_type
+    return given if given is not None and _MEDIA_TYPE.fullmatch(given) else BYTES

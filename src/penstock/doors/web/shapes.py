@@ -1,0 +1,169 @@
+"""Messages and statements as JSON, the same in every answer. No FastAPI here."""
+
+from typing import Annotated, Any
+
+from msgspec import Meta, Raw, Struct
+
+from penstock.core.broker import Broker
+from penstock.core.clock import Clock
+from penstock.core.ports import Log
+from penstock.core.statement import Statement
+from penstock.doors.web.times import time_text
+from penstock.model import NEVER, Properties, Reason, Run
+from penstock.wire.jsonvalue import value_of
+
+Time = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
+"""A time as RFC 3339 writes it, in UTC."""
+UserProperties = dict[str, str | list[str]]
+
+
+class MessageShape(Struct, omit_defaults=True):
+    """One message. `data` is its payload: JSON as it is, anything else as `{"$bytes": "<base64>"}`."""
+
+    topic: str
+    sequence: int
+    epoch: int
+    cursor: str
+    published_at: Time
+    qos: int
+    retain: bool
+    door: str
+    client_id: str
+    data: Annotated[Raw, Meta(extra_json_schema={"description": "Any JSON value."})]
+    content_type: str | None = None
+    correlation_id: str | dict[str, str] | None = None
+    response_topic: str | None = None
+    message_id: str | None = None
+    expires_at: Time | None = None
+    properties: UserProperties | None = None
+
+
+class MissingShape(Struct):
+    """Messages of a topic that were asked for and are not there; `first` is null if it is not known."""
+
+    topic: str
+    first: int | None
+    last: int
+    reason: Reason
+
+
+class GapShape(Struct):
+    """Offsets that the log should have and has not."""
+
+    first: int
+    last: int
+    reason: Reason
+
+
+class StatementShape(Struct):
+    """What a read served, what it could not serve and why, and where to go on."""
+
+    after: str | None
+    next: str
+    served: int
+    is_complete: bool
+    is_at_head: bool
+    missing: list[MissingShape]
+    gaps: list[GapShape]
+
+
+class Epochs:
+    """Tells in which epoch of the log an offset was given."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._first = 0
+        self._last = -1
+        self._epoch = log.epoch
+
+    def of(self, offset: int) -> int:
+        """The epoch of an offset; asked for neighbours, it need not look again."""
+        if not self._first <= offset <= self._last:
+            self._find(offset)
+        return self._epoch
+
+    def _find(self, offset: int) -> None:
+        log, epoch = self._log, self._log.epoch
+        last = max(offset, log.last_offset)
+        while (before := log.end_of(epoch - 1)) is not None and offset <= before:
+            epoch, last = epoch - 1, before
+        self._epoch, self._last = epoch, last
+        self._first = 0 if before is None else before + 1
+
+
+class Messages:
+    """Makes shapes of the messages of one answer."""
+
+    def __init__(self, broker: Broker, clock: Clock) -> None:
+        self._history = broker.history
+        self._epochs = Epochs(broker.log)
+        self._lead = clock.wall_us() / 1_000_000 - clock.monotonic()  # expiries are on the other clock
+
+    def shape(self, run: Run, index: int = 0) -> MessageShape:
+        """One message of a run."""
+        offset, properties = run.offset + index, run.properties or _NO_PROPERTIES
+        return MessageShape(
+            topic=run.topic,
+            sequence=run.sequence + index,
+            epoch=self._epochs.of(offset),
+            cursor=self._history.cursor(offset).encode(),
+            published_at=time_text(run.published_at),
+            qos=run.shape.qos,
+            retain=run.shape.retain,
+            door=run.shape.door,
+            client_id=run.client_id,
+            data=value_of(run.payload(index)),
+            content_type=properties.content_type,
+            correlation_id=_text_or_bytes(properties.correlation_id),
+            response_topic=properties.response_topic,
+            message_id=properties.message_id,
+            expires_at=self._expiry(run),
+            properties=_gather(properties.user),
+        )
+
+    def _expiry(self, run: Run) -> str | None:
+        if run.expires_at == NEVER:
+            return None
+        return time_text(round((run.expires_at + self._lead) * 1_000_000))
+
+
+def statement_shape(statement: Statement) -> StatementShape:
+    """A statement as JSON has it."""
+    return StatementShape(
+        after=None if statement.after is None else statement.after.encode(),
+        next=statement.next.encode(),
+        served=statement.served,
+        is_complete=statement.is_complete,
+        is_at_head=statement.is_at_head,
+        missing=[MissingShape(each.topic, each.first, each.last, each.reason) for each in statement.missing],
+        gaps=[GapShape(each.first, each.last, each.reason) for each in statement.gaps],
+    )
+
+
+_NO_PROPERTIES = Properties()
+
+
+def _text_or_bytes(data: bytes | None) -> Any:
+    """Bytes as text, if they are text."""
+    if data is None:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return value_of(data)
+
+
+def _gather(pairs: tuple[tuple[str, str], ...]) -> UserProperties | None:
+    """Properties by name; a name that comes more than once has a list."""
+    if not pairs:
+        return None
+    gathered: UserProperties = {}
+    for name, value in pairs:
+        known = gathered.get(name)
+        if known is None:
+            gathered[name] = value
+        elif isinstance(known, str):
+            gathered[name] = [known, value]
+        else:
+            known.append(value)
+    return gathered

@@ -1,0 +1,257 @@
+"""/api/v1/stage: rows that are sent in parts, kept out of sight, and published together, exactly once.
+
+Rows come as an Arrow stream or as JSON lines. Reading and checking them takes a while, so a thread does it.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, TypeVar
+
+from fastapi import APIRouter, Path, Query, Request, Response
+from msgspec import Struct
+from pydantic import BaseModel, ConfigDict, Field
+
+from penstock.core.cursor import Cursor
+from penstock.core.ports import Position
+from penstock.core.records import ReleasedRecord
+from penstock.core.settings import TopicLimits
+from penstock.core.stages import Part
+from penstock.core.staging import MOST_IDS, MOST_PARTS
+from penstock.doors.web.answers import describe, json_answer
+from penstock.doors.web.context import Web
+from penstock.doors.web.incoming import read_message
+from penstock.doors.web.parameters import Who
+from penstock.doors.web.times import time_text
+from penstock.errors import (
+    Conflict,
+    InvalidPayload,
+    InvalidTopic,
+    NotAuthorized,
+    PenstockError,
+    QuotaExceeded,
+    StorageUnavailable,
+    TooLarge,
+    UnknownStage,
+    UnsupportedMedia,
+)
+from penstock.model import Run
+from penstock.wire.arrow import MEDIA_TYPE as ARROW
+from penstock.wire.rows import MEDIA_TYPE as JSON_LINES
+from penstock.wire.rows import lines_of
+
+CREATED = 201
+NO_CONTENT = 204
+READ_AT_ONCE = 2
+"""Bodies that are being read at the same time; the others wait."""
+T = TypeVar("T")
+
+StageId = Annotated[str, Path(description="A name for the stage: letters, digits and `. _ : @ = ~ -`.")]
+PartNumber = Annotated[int, Query(ge=0, lt=MOST_PARTS, description="Which part of the stage this is.")]
+
+
+class CommitRequest(BaseModel):
+    """Stages to be published together."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    key: str = Field(min_length=1, max_length=200, description="Names this commit: it is made once.")
+    ids: list[str] = Field(max_length=MOST_IDS, description="Stages, in the order of their rows.")
+
+
+class StagedShape(Struct):
+    """A part that is safe and waits for the commit of its stage."""
+
+    id: str
+    part: int
+    rows: int
+    lapses_at: str
+    """When the stage is forgotten, unless something comes."""
+
+
+class PartShape(Struct):
+    """One part of a stage."""
+
+    part: int
+    rows: int
+    bytes: int
+
+
+class StageShape(Struct):
+    """What waits in a stage."""
+
+    id: str
+    rows: int
+    parts: list[PartShape]
+    lapses_at: str
+
+
+class CommitShape(Struct):
+    """Stages that were published. Their rows lie after the cursor `first`, up to and including `last`."""
+
+    key: str
+    rows: int
+    first: str
+    last: str
+    duplicate: bool
+    """It was asked for before; nothing was published again."""
+
+
+def routes(web: Web) -> APIRouter:
+    """What this module answers."""
+    router = APIRouter(prefix="/api/v1/stage", tags=["stage"])
+    staging, reading = web.staging, asyncio.Semaphore(READ_AT_ONCE)
+
+    @router.post(
+        "/commit",
+        summary="Publish everything in some stages, once",
+        description="The answer comes when all rows are safe. The same key again gets the same answer, and "
+        "nothing is published again: whoever got no answer may ask again.",
+        responses=describe(
+            CommitShape,
+            UnknownStage,
+            NotAuthorized,
+            Conflict,
+            StorageUnavailable,
+            text="All of it is published.",
+        ),
+    )
+    async def commit(who: Who, body: CommitRequest) -> Response:
+        parts = staging.unchecked(who, body.ids)
+        if parts:
+            await asyncio.to_thread(staging.check_rights, who, parts)
+        outcome: asyncio.Future[tuple[ReleasedRecord, bool]] = _future()
+
+        def done(result: ReleasedRecord | PenstockError, is_repeated: bool) -> None:
+            _settle(outcome, result if isinstance(result, PenstockError) else (result, is_repeated))
+
+        staging.commit(who, body.key, body.ids, done)
+        record, is_repeated = await outcome
+        first, last = _text(record.first), _text(record.last)
+        return json_answer(CommitShape(record.key, record.rows, first, last, is_repeated))
+
+    @router.post(
+        "/{id}",
+        status_code=CREATED,
+        summary="Send a part of a stage",
+        description="Everything is checked now, and nobody sees it before the commit. The same part again "
+        "replaces the one that is there.",
+        openapi_extra={"requestBody": _BODIES},
+        responses=describe(
+            StagedShape,
+            InvalidTopic,
+            InvalidPayload,
+            NotAuthorized,
+            TooLarge,
+            UnsupportedMedia,
+            QuotaExceeded,
+            StorageUnavailable,
+            status=CREATED,
+            text="The part is safe.",
+        ),
+    )
+    async def stage(request: Request, who: Who, id: StageId, part: PartNumber = 0) -> Response:
+        staging.check(who, id, part)
+        read = _reader_of(web, request)
+        packing = staging.packing(who)
+        pieces: list[bytes] = []
+        try:
+            await _receive(web, request, pieces)
+            async with reading:
+                chunks = await asyncio.to_thread(lambda: packing.pack(read(b"".join(pieces))))
+        finally:
+            staging.free(sum(map(len, pieces)))
+        outcome: asyncio.Future[Part] = _future()
+        staging.stage(who, id, part, chunks, lambda result: _settle(outcome, result))
+        rows = (await outcome).rows
+        lapses_at = web.clock.wall_us() + round(web.broker.settings.stage.lapse_s * 1_000_000)
+        return json_answer(StagedShape(id, part, rows, time_text(lapses_at)), CREATED)
+
+    @router.get(
+        "/{id}", summary="What waits in a stage", responses=describe(StageShape, UnknownStage, NotAuthorized)
+    )
+    async def look(who: Who, id: StageId) -> Response:
+        found = staging.look(who, id)
+        parts = [PartShape(part.number, part.rows, part.bytes) for part in found.in_order()]
+        return json_answer(StageShape(id, found.rows, parts, time_text(staging.lapses_at(found))))
+
+    @router.delete(
+        "/{id}",
+        status_code=NO_CONTENT,
+        summary="Forget a stage",
+        responses=describe(None, UnknownStage, NotAuthorized, StorageUnavailable, status=NO_CONTENT),
+    )
+    async def drop(who: Who, id: StageId) -> Response:
+        outcome: asyncio.Future[None] = _future()
+        staging.drop(who, id, lambda result: _settle(outcome, result))
+        await outcome
+        return Response(status_code=NO_CONTENT)
+
+    return router
+
+
+_BODIES: dict[str, Any] = {
+    "required": True,
+    "content": {
+        ARROW: {"schema": {"type": "string", "format": "binary"}},
+        JSON_LINES: {"schema": {"type": "string", "description": "The objects of a publish, one a line."}},
+    },
+}
+
+
+def _reader_of(web: Web, request: Request) -> Callable[[bytes], Iterator[Run]]:
+    """What reads a body of the kind that is announced.
+
+    Raises:
+        UnsupportedMedia: nothing does.
+    """
+    if request.headers.get("content-encoding", "identity") != "identity":
+        raise UnsupportedMedia("send the body as it is; the batches of an Arrow stream may be compressed")
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    settings, read_arrow = web.broker.settings, web.read_arrow
+    if kind == JSON_LINES:
+        return lambda body: _read_lines(body, settings.topic)
+    if kind == ARROW and read_arrow is not None:
+        return lambda body: read_arrow(body, settings.stage.max_part_bytes)
+    raise UnsupportedMedia(f"rows come as {ARROW} or as {JSON_LINES}")
+
+
+def _read_lines(body: bytes, limits: TopicLimits) -> Iterator[Run]:
+    for number, line in lines_of(body):
+        try:
+            yield read_message(line, limits)
+        except PenstockError as error:
+            raise type(error)(f"line {number}: {error}") from None
+
+
+async def _receive(web: Web, request: Request, pieces: list[bytes]) -> None:
+    """Read a body; each byte of it counts among those of all stages while it is here.
+
+    Raises:
+        TooLarge: it is larger than a part may be.
+        QuotaExceeded: there is no room for it.
+    """
+    most, size = web.broker.settings.stage.max_part_bytes, 0
+    async for piece in request.stream():
+        size += len(piece)
+        if size > most:
+            raise TooLarge(f"a part may have {most} bytes")
+        web.staging.reserve(len(piece))
+        pieces.append(piece)
+
+
+def _future() -> "asyncio.Future[Any]":
+    return asyncio.get_running_loop().create_future()
+
+
+def _settle(outcome: "asyncio.Future[T]", result: T | PenstockError) -> None:
+    """Hand a result to whoever waits, who may have gone."""
+    if outcome.done():
+        return
+    if isinstance(result, PenstockError):
+        outcome.set_exception(result)
+    else:
+        outcome.set_result(result)
+
+
+def _text(position: Position) -> str:
+    return Cursor((position,)).encode()

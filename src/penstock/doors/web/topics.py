@@ -1,0 +1,113 @@
+"""GET /api/v1/topics: which topics there are."""
+
+from collections.abc import Callable
+
+from fastapi import APIRouter, Response
+from msgspec import Struct
+
+from penstock.core.identity import Identity
+from penstock.core.topics import ALL_LEVELS, matches
+from penstock.doors.web.answers import describe, json_answer
+from penstock.doors.web.context import Web
+from penstock.doors.web.paging import find_page, make_rows
+from penstock.doors.web.parameters import (
+    DEFAULT_LIMIT,
+    AfterName,
+    Filter,
+    Limit,
+    Search,
+    Who,
+    check_plain_filter,
+    is_admin,
+)
+from penstock.errors import InvalidFilter, NotAuthorized
+
+
+class TopicShape(Struct):
+    """One topic."""
+
+    name: str
+    sequence: int
+    """Of its last message."""
+    published: int
+    """How many of them since the server started."""
+    subscribers: int
+    """Those who are away included; a shared group counts once."""
+    retained: bool
+    ring_messages: int
+    """How many of its last messages are in memory."""
+    kept: bool
+    """The log keeps it."""
+
+
+class TopicPage(Struct):
+    """Topics by name. `matching` counts all pages; `total` is for those who may see everything."""
+
+    topics: list[TopicShape]
+    next: str | None
+    matching: int
+    total: int | None
+
+
+def routes(web: Web) -> APIRouter:
+    """What this module answers."""
+    router = APIRouter(prefix="/api/v1", tags=["read"])
+    broker = web.broker
+
+    def row_of(name: str) -> TopicShape | None:
+        topic = broker.topics.get(name)
+        if topic is None:  # forgotten a moment ago
+            return None
+        ring = 0 if topic.ring is None else topic.ring.messages
+        return TopicShape(
+            name=name,
+            sequence=topic.sequence,
+            published=topic.published,
+            subscribers=len(broker.router.find_audience(name)),
+            retained=topic.retained is not None,
+            ring_messages=ring or len(topic.runs),
+            kept=topic.traits.is_kept,
+        )
+
+    @router.get(
+        "/topics",
+        summary="Topics by name, a page at a time",
+        description="Only those that the caller may read. Topics that begin with `$` are named only "
+        "when the filter or the search begins with `$`.",
+        responses=describe(TopicPage, InvalidFilter, NotAuthorized),
+    )
+    async def topics(
+        who: Who,
+        search: Search = None,
+        filter: Filter = None,
+        after: AfterName = None,
+        limit: Limit = DEFAULT_LIMIT,
+    ) -> Response:
+        if filter is not None:
+            check_plain_filter(filter, broker.settings.topic)
+        is_wanted = choose_topics(web, who, search, filter)
+        page = await find_page(list(broker.topics), is_wanted, after or "", limit)
+        rows = await make_rows(page.names, row_of)
+        total = len(broker.topics) if is_admin(web, who) else None
+        return json_answer(TopicPage(rows, page.next, page.matching, total))
+
+    return router
+
+
+def choose_topics(web: Web, who: Identity, search: str | None, filter: str | None) -> Callable[[str], bool]:
+    """Whether a topic is asked for, and may be read."""
+    access = web.broker.access
+    may_read_plain = access.may_subscribe(who, ALL_LEVELS)  # then none of them need be asked for
+    wants_reserved = any(text is not None and text.startswith("$") for text in (search, filter))
+
+    def is_wanted(name: str) -> bool:
+        is_reserved = name.startswith("$")
+        if is_reserved and not wants_reserved:
+            return False
+        if search is not None and search not in name:
+            return False
+        if filter is not None and not matches(filter, name):
+            return False
+        return (may_read_plain and not is_reserved) or access.may_read(who, name)
+
+    return is_wanted

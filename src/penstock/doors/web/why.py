@@ -1,0 +1,152 @@
+"""GET /api/v1/why: what became of a message, and why a client did not get it."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+from msgspec import Struct
+
+from penstock.core.explaining import explain
+from penstock.core.explanation import Code, Explanation, Published, Waiting
+from penstock.core.identity import Identity
+from penstock.core.ledger import Row
+from penstock.core.topics import check_topic
+from penstock.doors.web.answers import describe, json_answer
+from penstock.doors.web.context import Web
+from penstock.doors.web.parameters import Unset, Who, is_admin
+from penstock.doors.web.shapes import Time
+from penstock.doors.web.times import time_text
+from penstock.errors import InvalidTopic, NotAuthorized
+from penstock.model import Door, Policy, Reason
+
+
+class RowShape(Struct, omit_defaults=True):
+    """A record of messages that someone did not get; a shared group is named by its filter."""
+
+    client: str
+    reason: Reason
+    first: int
+    last: int
+    count: int
+    first_at: Time
+    last_at: Time
+    policy: Policy | None = None
+    setting: str = ""
+    counts_offsets: bool = False
+    """Nothing but offsets is known of these messages, so `first` and `last` are such."""
+
+
+class PublishedShape(Struct, omit_defaults=True):
+    """The message itself, or why it is not there any more."""
+
+    published_at: Time | None = None
+    client_id: str | None = None
+    qos: int | None = None
+    retain: bool | None = None
+    door: Door | None = None
+    missing: Reason | None = None
+
+
+class WaitingShape(Struct):
+    """Where it waits, and how many are before it."""
+
+    client: str
+    place: str
+    ahead: int
+    connected: bool
+
+
+class Why(Struct, kw_only=True):
+    """A verdict by its code, the same in a sentence, and the facts it rests on."""
+
+    topic: str
+    sequence: int
+    client: str | None
+    code: Code
+    text: str
+    newest: int
+    """The last sequence of the topic."""
+    message: PublishedShape | None
+    rows: list[RowShape]
+    """What is recorded of it not having been delivered."""
+    waiting: list[WaitingShape]
+    filters: list[str]
+    """The client's subscriptions that match the topic now."""
+    rows_forgotten: int
+    """How many records, of any message, were too many to be kept."""
+    truncated: bool
+    """There are more records, or more who wait."""
+
+
+def routes(web: Web) -> APIRouter:
+    """What this module answers."""
+    router = APIRouter(prefix="/api/v1", tags=["clients"])
+
+    @router.get(
+        "/why",
+        summary="Why a client did not get a message",
+        description="With a client, one verdict for it; without one, everybody who did not get the message "
+        "or for whom it waits. Whoever may not look at others can still ask about sessions of the same user.",
+        responses=describe(Why, InvalidTopic, NotAuthorized),
+    )
+    async def why(
+        who: Who,
+        topic: Annotated[str, Query(min_length=1, json_schema_extra={"format": "topic"})],
+        sequence: Annotated[int, Query(ge=0, le=2**63 - 1)],
+        client: Annotated[str | Unset, Query(min_length=1)] = None,
+    ) -> Response:
+        check_topic(topic, web.broker.settings.topic)
+        if not is_admin(web, who) and not _is_own(web, who, topic, client):
+            raise NotAuthorized("not allowed to ask about others")
+        return json_answer(shape_of(await explain(web.broker, topic, sequence, client)))
+
+    return router
+
+
+def _is_own(web: Web, who: Identity, topic: str, client: str | None) -> bool:
+    """Whether somebody asks about a session of its own, and about a topic that it may read."""
+    session = None if client is None else web.broker.sessions.get(client)
+    if session is None or who.user is None:  # anyone may choose a client id, so that proves nothing
+        return False
+    return session.identity.user == who.user and web.broker.access.may_read(who, topic)
+
+
+def shape_of(said: Explanation) -> Why:
+    """An explanation as JSON has it."""
+    return Why(
+        topic=said.topic,
+        sequence=said.sequence,
+        client=said.client_id,
+        code=said.code,
+        text=said.text,
+        newest=said.newest,
+        message=None if said.message is None else _message(said.message),
+        rows=[_row(row) for row in said.rows],
+        waiting=[_waiting(each) for each in said.waiting],
+        filters=list(said.filters),
+        rows_forgotten=said.rows_forgotten,
+        truncated=said.is_truncated,
+    )
+
+
+def _message(known: Published) -> PublishedShape:
+    at = None if known.published_at is None else time_text(known.published_at)
+    return PublishedShape(at, known.client_id, known.qos, known.retain, known.door, known.missing)
+
+
+def _row(row: Row) -> RowShape:
+    return RowShape(
+        row.client_id,
+        row.reason,
+        row.first,
+        row.last,
+        row.count,
+        time_text(row.first_at),
+        time_text(row.last_at),
+        row.policy,
+        row.setting,
+        counts_offsets=not row.topic,
+    )
+
+
+def _waiting(each: Waiting) -> WaitingShape:
+    return WaitingShape(each.client_id, each.place, each.ahead, each.is_connected)

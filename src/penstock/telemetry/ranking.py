@@ -1,0 +1,51 @@
+"""The topics with most messages, found without keeping anyone waiting: a slice in each turn of the loop."""
+
+from asyncio import sleep
+from collections.abc import Container
+from heapq import heappop, heappush, heappushpop
+
+from msgspec import Struct
+
+from penstock.core.registry import Registry, Topic
+
+TOPICS_A_SLICE = 1_000
+"""Topics that are looked at in one turn of the loop."""
+
+
+class Ranking(Struct):
+    """The topics of clients with most messages, the most first; and the server's own, by their names."""
+
+    topics: list[Topic]
+    own: list[Topic]
+
+
+async def rank(
+    topics: Registry, limit: int, *, least: int = 0, without: Container[str] = frozenset()
+) -> Ranking:
+    """Find up to `limit` topics that have at least so many messages since start."""
+    best: list[tuple[int, str]] = []
+    own: list[Topic] = []
+    everything = list(topics.values())
+    for start in range(0, len(everything), TOPICS_A_SLICE):
+        for topic in everything[start : start + TOPICS_A_SLICE]:
+            published, name = topic.published, topic.name
+            if name.startswith("$"):
+                own.append(topic)
+            elif published < least or name in without:
+                continue
+            elif len(best) < limit:
+                heappush(best, (published, name))
+            elif best and published > best[0][0]:
+                heappushpop(best, (published, name))
+        await sleep(0)
+    return Ranking(await _from_most(topics, best), own)
+
+
+async def _from_most(topics: Registry, best: list[tuple[int, str]]) -> list[Topic]:
+    """The topics of a heap in order; to sort very many at once would take long."""
+    found: list[Topic] = []
+    while best:
+        names = [heappop(best)[1] for _ in range(min(TOPICS_A_SLICE, len(best)))]
+        found += [topics[name] for name in names if name in topics]
+        await sleep(0)
+    return found[::-1]

@@ -1,0 +1,62 @@
+"""Payloads inside JSON: a payload that is JSON stands there as it is, any other as `{"$bytes": "<base64>"}`.
+
+Every payload has exactly one such value, and the value gives the same payload back, but for blanks around
+JSON and between its parts: values hold no line ends, so that whoever writes one message a line
+need not look into them. An object whose only key is `$bytes` always means bytes.
+"""
+
+from base64 import b64decode, b64encode
+from binascii import Error
+
+from msgspec import DecodeError, Raw
+from msgspec.json import Decoder, decode, format
+
+from penstock.errors import InvalidPayload
+
+BYTES_KEY = "$bytes"
+
+_members = Decoder(dict[str, Raw])
+_text = Decoder(str)
+
+
+def value_of(payload: bytes) -> Raw:
+    """The value that stands for a payload."""
+    try:
+        read = decode(payload)  # all of it: what we could not read again is nothing for others either
+    except (DecodeError, ValueError, RecursionError):
+        return _bytes_value(payload)
+    if type(read) is dict and list(read) == [BYTES_KEY]:
+        return _bytes_value(payload)  # it must not be taken for what it would mean
+    value = payload.strip()
+    return Raw(format(value, indent=-1) if b"\n" in value or b"\r" in value else value)
+
+
+def payload_of(value: Raw) -> bytes:
+    """The payload that a value stands for.
+
+    Raises:
+        InvalidPayload: it holds what is no UTF-8, or says `$bytes` and then no base64.
+    """
+    data = bytes(value)
+    if not data.isascii():
+        try:
+            data.decode()
+        except UnicodeDecodeError:
+            raise InvalidPayload("JSON is UTF-8, and this is not") from None
+    return _bytes_of(data) if data.startswith(b"{") and _is_bytes(data) else data
+
+
+def _is_bytes(value: bytes) -> bool:
+    """An object of one member whose key says that it holds bytes; a key may be written with escapes."""
+    return (b'"$bytes"' in value or b"\\u" in value) and list(_members.decode(value)) == [BYTES_KEY]
+
+
+def _bytes_of(value: bytes) -> bytes:
+    try:
+        return b64decode(_text.decode(_members.decode(value)[BYTES_KEY]), validate=True)
+    except (DecodeError, Error, ValueError):
+        raise InvalidPayload(f"{BYTES_KEY} is followed by base64 text") from None
+
+
+def _bytes_value(payload: bytes) -> Raw:
+    return Raw(b'{"$bytes":"%b"}' % b64encode(payload))

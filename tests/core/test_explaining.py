@@ -1,0 +1,288 @@
+"""Why a client did not get a message: every verdict, as it comes about."""
+
+import pytest
+
+from penstock.core.access import Identity, OpenAccess
+from penstock.core.explaining import ENTRIES_AT_MOST, explain
+from penstock.core.explanation import REASONS, Code, Explanation
+from penstock.core.settings import CoreSettings, LedgerSettings, OutboxSettings, RingSettings, SessionSettings
+from penstock.model import Policy, Reason
+from penstock.testing import Stage
+
+TOPIC = "a/b"
+
+
+async def ask(stage: Stage, sequence: int = 1, client_id: str | None = "reader") -> Explanation:
+    return await explain(stage.broker, TOPIC, sequence, client_id)
+
+
+def test_every_reason_has_its_words() -> None:
+    assert set(REASONS) == set(Reason)
+
+
+@pytest.mark.parametrize("sequence", [0, 2, 1_000])
+async def test_what_was_never_published_is_said_to_be_so(sequence: int) -> None:
+    stage = Stage()
+    stage.client("sender").publish(TOPIC, b"one")
+    said = await ask(stage, sequence)
+    assert said.code is Code.NOT_PUBLISHED
+    assert said.newest == 1
+    assert "the last one has the sequence 1" in said.text
+
+
+async def test_a_topic_without_messages_has_had_none() -> None:
+    said = await explain(Stage().broker, "never/heard/of", 1, "reader")
+    assert said.code is Code.NOT_PUBLISHED
+    assert "it has had none" in said.text
+
+
+async def test_a_dropped_message_is_explained_by_its_record() -> None:
+    stage = Stage(CoreSettings(outbox=OutboxSettings(messages=1)))
+    reader, sender = stage.client("reader"), stage.client("sender")
+    reader.subscribe(TOPIC)
+    reader.pause()
+    for payload in (b"one", b"two"):
+        sender.publish(TOPIC, payload)
+        stage.settle()
+    said = await ask(stage, 2)
+    assert said.code is Code.NOT_DELIVERED
+    assert [(row.reason, row.policy, row.setting) for row in said.rows] == [
+        (Reason.OUTBOX_FULL, Policy.DROP_NEWEST, "outbox")
+    ]
+    assert "`outbox`" in said.text
+
+
+async def test_a_message_in_the_outbox_waits_behind_others() -> None:
+    stage = Stage()
+    reader, sender = stage.client("reader"), stage.client("sender")
+    reader.subscribe("#")
+    reader.pause()
+    sender.publish("other", b"x")
+    sender.publish(TOPIC, b"1", b"2", b"3")
+    stage.settle()
+    said = await ask(stage, 3)
+    assert said.code is Code.WAITING
+    assert [(each.client_id, each.place, each.ahead, each.is_connected) for each in said.waiting] == [
+        ("reader", "outbox", 3, True)
+    ]
+
+
+async def test_a_message_that_is_owed_waits_for_who_is_away() -> None:
+    stage = Stage()
+    reader, sender = stage.client("reader", expiry=60), stage.client("sender")
+    reader.subscribe(TOPIC, qos=1)
+    reader.drop()
+    sender.publish(TOPIC, b"one", qos=1)
+    stage.settle()
+    said = await ask(stage)
+    assert said.code is Code.WAITING
+    assert [(each.place, each.is_connected) for each in said.waiting] == [("owed", False)]
+    assert "not connected" in said.text
+
+
+async def test_a_message_without_acknowledgement_is_in_flight() -> None:
+    stage = Stage()
+    reader, sender = stage.client("reader"), stage.client("sender")
+    reader.subscribe(TOPIC, qos=1)
+    sender.publish(TOPIC, b"one", qos=1)
+    stage.settle()
+    assert (await ask(stage)).code is Code.IN_FLIGHT
+    reader.take_and_acknowledge()
+    assert (await ask(stage)).code is Code.NO_RECORD
+
+
+async def test_a_message_of_a_shared_group_waits_for_all_its_members() -> None:
+    stage = Stage()
+    reader, sender = stage.client("reader", expiry=60), stage.client("sender")
+    reader.subscribe(f"$share/team/{TOPIC}", qos=1)
+    reader.drop()
+    sender.publish(TOPIC, b"one", qos=1)
+    stage.settle()
+    said = await ask(stage)
+    assert [(each.client_id, each.place) for each in said.waiting] == [(f"$share/team/{TOPIC}", "group")]
+
+
+async def test_what_a_shared_group_lost_is_told_to_its_members() -> None:
+    stage = Stage(CoreSettings(sessions=SessionSettings(owed_messages=1)))
+    reader, sender = stage.client("reader", expiry=60), stage.client("sender")
+    reader.subscribe(f"$share/team/{TOPIC}", qos=1)
+    reader.drop()
+    for payload in (b"one", b"two"):
+        sender.publish(TOPIC, payload, qos=1)
+        stage.settle()
+    said = await ask(stage, 2)
+    assert said.code is Code.NOT_DELIVERED
+    assert f"shared group $share/team/{TOPIC}" in said.text
+
+
+async def test_what_another_member_may_have_got_is_said_to_be_so() -> None:
+    stage = Stage()
+    reader, other = stage.client("reader"), stage.client("other")
+    for member in (reader, other):
+        member.subscribe(f"$share/team/{TOPIC}")
+    stage.client("sender").publish(TOPIC, b"one")
+    stage.settle()
+    said = await ask(stage)
+    assert said.code is Code.NO_RECORD
+    assert "a member of the shared group" in said.text
+
+
+async def test_a_retained_value_that_is_still_to_be_sent_waits() -> None:
+    stage = Stage()
+    stage.client("sender").publish(TOPIC, b"value", retain=True)
+    stage.settle()
+    reader = stage.client("reader")
+    reader.pause()
+    reader.subscribe("#")
+    said = await ask(stage)
+    assert [each.place for each in said.waiting] == ["retained"]
+    reader.unpause()
+    stage.settle()
+    assert not (await ask(stage)).waiting
+
+
+async def test_who_is_not_known_has_no_session() -> None:
+    stage = Stage()
+    stage.client("sender").publish(TOPIC, b"one")
+    assert (await ask(stage)).code is Code.NO_SESSION
+
+
+async def test_a_session_that_ended_is_still_explained_by_its_record() -> None:
+    stage = Stage()
+    reader, sender = stage.client("reader"), stage.client("sender")
+    reader.subscribe(TOPIC)
+    reader.pause()
+    sender.publish(TOPIC, b"one")
+    stage.settle()
+    reader.drop()
+    said = await ask(stage)
+    assert said.code is Code.NOT_DELIVERED
+    assert said.rows[0].reason is Reason.DISCONNECTED
+
+
+async def test_who_does_not_subscribe_now_is_told_that_the_past_is_not_known() -> None:
+    stage = Stage()
+    reader = stage.client("reader")
+    reader.subscribe("something/else")
+    stage.client("sender").publish(TOPIC, b"one")
+    stage.settle()
+    said = await ask(stage)
+    assert said.code is Code.NO_SUBSCRIPTION
+    assert "is not recorded" in said.text
+
+
+async def test_who_subscribed_after_the_message_is_told_so() -> None:
+    stage = Stage()
+    stage.client("sender").publish(TOPIC, b"one")
+    stage.settle()
+    stage.client("reader").subscribe("a/+")
+    said = await ask(stage)
+    assert said.code is Code.SUBSCRIBED_LATER
+    assert said.filters == ["a/+"]
+
+
+async def test_who_wanted_nothing_of_its_own_is_told_so() -> None:
+    stage = Stage()
+    reader = stage.client("reader")
+    reader.subscribe(TOPIC, no_local=True)
+    reader.publish(TOPIC, b"one")
+    stage.settle()
+    assert (await ask(stage)).code is Code.OWN_MESSAGE
+
+
+class Closed(OpenAccess):
+    """Nobody may read anything."""
+
+    def may_read(self, identity: Identity, topic: str) -> bool:
+        return False
+
+
+async def test_who_may_not_read_the_topic_is_told_so() -> None:
+    stage = Stage(access=Closed())
+    stage.client("reader")
+    stage.client("sender").publish(TOPIC, b"one")
+    assert (await ask(stage)).code is Code.NOT_AUTHORIZED
+
+
+async def test_what_was_delivered_leaves_no_record() -> None:
+    stage = Stage()
+    reader = stage.client("reader")
+    reader.subscribe(TOPIC)
+    stage.client("sender").publish(TOPIC, b"one")
+    stage.settle()
+    assert reader.take_payloads() == [b"one"]
+    said = await ask(stage)
+    assert said.code is Code.NO_RECORD
+    assert said.message is not None
+    assert (said.message.client_id, said.message.qos, said.message.missing) == ("sender", 0, None)
+
+
+async def test_a_message_that_has_left_memory_is_known_by_its_reason() -> None:
+    stage = Stage(CoreSettings(ring=RingSettings(messages=1)))
+    sender = stage.client("sender")
+    for payload in (b"one", b"two", b"three"):
+        sender.publish(TOPIC, payload)
+    said = await ask(stage, 1)
+    assert said.message is not None
+    assert (said.message.published_at, said.message.missing) == (None, Reason.EVICTED)
+
+
+async def test_without_a_client_everyone_concerned_is_named() -> None:
+    stage = Stage(CoreSettings(outbox=OutboxSettings(messages=1)))
+    sender, slow, lost = stage.client("sender"), stage.client("slow"), stage.client("lost")
+    absent = stage.client("absent", expiry=60)
+    for reader in (slow, lost, absent, stage.client("quick")):
+        reader.subscribe("#", qos=1)
+    absent.drop()
+    for client in (slow, lost):
+        client.pause()
+    sender.publish("filler", b"x", qos=1)
+    stage.settle()
+    slow.unpause()
+    slow.pause()
+    sender.publish(TOPIC, b"one", qos=1)
+    stage.settle()
+    said = await ask(stage, 1, None)
+    assert said.code is Code.PUBLISHED
+    assert [row.client_id for row in said.rows] == ["lost"]
+    assert {(each.client_id, each.place) for each in said.waiting} == {
+        ("slow", "outbox"),
+        ("absent", "owed"),
+        ("quick", "in-flight"),
+    }
+    assert "4 subscribers" in said.text
+
+
+async def test_without_a_client_a_shared_group_is_named_once() -> None:
+    stage = Stage()
+    for name in ("one", "two"):
+        member = stage.client(name, expiry=60)
+        member.subscribe(f"$share/team/{TOPIC}", qos=1)
+        member.drop()
+    stage.client("sender").publish(TOPIC, b"one", qos=1)
+    stage.settle()
+    said = await ask(stage, 1, None)
+    assert [(each.client_id, each.place) for each in said.waiting] == [(f"$share/team/{TOPIC}", "group")]
+
+
+async def test_an_answer_names_no_more_than_it_may() -> None:
+    stage = Stage()
+    readers = [stage.client(f"reader-{number}") for number in range(ENTRIES_AT_MOST + 1)]
+    for reader in readers:
+        reader.subscribe(TOPIC, qos=1)
+    stage.client("sender").publish(TOPIC, b"one", qos=1)
+    stage.settle()
+    said = await ask(stage, 1, None)
+    assert len(said.waiting) == ENTRIES_AT_MOST
+    assert said.is_truncated
+
+
+async def test_an_answer_tells_how_much_the_ledger_has_forgotten() -> None:
+    stage = Stage(CoreSettings(ledger=LedgerSettings(rows=1)))
+    for name in ("one", "two"):
+        client = stage.client(name, expiry=60)
+        client.subscribe(TOPIC)
+        client.drop()
+    stage.client("sender").publish(TOPIC, b"one")
+    stage.settle()
+    assert (await ask(stage)).rows_forgotten == 1

@@ -1,0 +1,382 @@
+"""Stages: parts that come, come again, lapse and are dropped; whose they are, and how much there may be."""
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from penstock.core import staging
+from penstock.core.access import FileAccess, Identity
+from penstock.core.records import CHUNKS, STAGED
+from penstock.core.settings import CoreSettings, LogSettings, StageSettings
+from penstock.core.stages import Part
+from penstock.errors import (
+    InvalidRequest,
+    NotAuthorized,
+    PenstockError,
+    QuotaExceeded,
+    ShuttingDown,
+    StorageUnavailable,
+    UnknownStage,
+)
+from penstock.testing import Disk, ManualClock, Stage
+from tests.core.stagers import ANYONE, commit, logged, rows_of, stage_rows
+
+ANN, BOB = Identity("ann", ""), Identity("bob", "")
+
+
+def server(
+    disk: Disk | None = None,
+    *,
+    clock: ManualClock | None = None,
+    access: FileAccess | None = None,
+    **stage: float,
+) -> Stage:
+    settings = CoreSettings(log=LogSettings(capture=("#",)), stage=StageSettings(**stage))  # type: ignore[arg-type]
+    return Stage(settings, disk=disk, clock=clock, access=access)
+
+
+def records(disk: Disk) -> dict[str, int]:
+    return {table: len(disk.content.tables.get(table, {})) for table in (STAGED, CHUNKS)}
+
+
+class Rules:
+    """An access list that tests may change."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "acl"
+        self.write("user ann", "publish #", "user bob", "publish b/#")
+
+    def write(self, *lines: str) -> None:
+        self.file.write_text("\n".join(lines), encoding="utf-8")
+
+
+# Parts
+
+
+@pytest.mark.parametrize("is_durable", [True, False])
+def test_a_part_is_told_of_when_it_is_safe(is_durable: bool) -> None:
+    disk = Disk() if is_durable else None
+    stage = server(disk)
+    answers = stage_rows(stage, "x", rows_of("x", 10))
+    assert answers == []
+    stage.settle()
+    (part,) = answers
+    assert isinstance(part, Part)
+    assert part.rows == 10
+    found = stage.broker.staging.look(ANYONE, "x")
+    assert [(part.number, part.rows) for part in found.in_order()] == [(0, 10)]
+
+
+def test_a_part_that_comes_again_replaces_the_first() -> None:
+    disk = Disk()
+    stage = server(disk)
+    stage_rows(stage, "x", rows_of("old", 5))
+    stage_rows(stage, "x", rows_of("other", 2), part=1)
+    stage.settle()
+    weight = stage.broker.staging.bytes
+    stage_rows(stage, "x", rows_of("new", 5))
+    stage.settle()
+    assert stage.broker.staging.bytes == weight
+    assert records(disk) == {STAGED: 2, CHUNKS: 2}
+    commit(stage, "k", "x")
+    stage.settle()
+    assert logged(disk) == [run.slab for run in rows_of("new", 5) + rows_of("other", 2)]
+
+
+def test_a_large_part_is_stored_over_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staging, "STORED_A_TURN", 20_000)
+    monkeypatch.setattr("penstock.core.chunks.CHUNK_ROWS", 1_000)
+    disk = Disk()
+    stage = server(disk)
+    answers = stage_rows(stage, "x", rows_of("x", 10_000))
+    stored = [0]
+    while stage.scheduler.pending:
+        stage.scheduler.turn()
+        stored.append(records(disk)[CHUNKS])
+        assert not (records(disk)[STAGED] and stored[-1] < 10), "it is a part when all of it is there"
+    assert stored[-1] == 10
+    assert max(after - before for before, after in pairwise(stored)) <= 3
+    assert isinstance(answers[0], Part)
+
+
+def test_a_part_that_was_cut_short_by_a_crash_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staging, "STORED_A_TURN", 1)
+    monkeypatch.setattr("penstock.core.chunks.CHUNK_ROWS", 2)
+    disk = Disk()
+    stage = server(disk)
+    stage_rows(stage, "x", rows_of("x", 6))
+    while not records(disk)[CHUNKS]:
+        stage.scheduler.turn()
+    disk.crash()
+    stage = server(disk)
+    stage.settle()
+    assert records(disk) == {STAGED: 0, CHUNKS: 0}
+    with pytest.raises(UnknownStage):
+        stage.broker.staging.look(ANYONE, "x")
+
+
+def test_a_part_that_could_not_be_stored_is_said_so_and_may_come_again() -> None:
+    disk = Disk()
+    stage = server(disk)
+    disk.is_full = True
+    answers = stage_rows(stage, "x", rows_of("x", 6))
+    stage.settle()
+    assert isinstance(answers[0], StorageUnavailable)
+    assert stage.broker.staging.bytes == 0
+    with pytest.raises(StorageUnavailable):
+        stage_rows(stage, "x", rows_of("x", 6))
+    disk.is_full = False
+    stage.advance(1.0)
+    assert isinstance(_staged(stage, "x"), Part)
+    assert records(disk) == {STAGED: 1, CHUNKS: 1}
+
+
+def _staged(stage: Stage, id: str, count: int = 6, who: Identity = ANYONE) -> Part | PenstockError:
+    answers = stage_rows(stage, id, rows_of(id, count), who=who)
+    stage.settle()
+    return answers[0]
+
+
+def test_what_is_staged_outlives_a_crash() -> None:
+    disk = Disk()
+    stage = server(disk)
+    _staged(stage, "x")
+    weight = stage.broker.staging.bytes
+    disk.crash()
+    stage = server(disk)
+    assert stage.broker.staging.bytes == weight
+    commit(stage, "k", "x")
+    stage.settle()
+    assert logged(disk) == [run.slab for run in rows_of("x", 6)]
+
+
+def test_a_stage_that_a_damaged_disk_has_lost_a_part_of_is_unknown() -> None:
+    disk = Disk()
+    stage = server(disk)
+    _staged(stage, "x")
+    disk.crash()
+    disk.content.tables[CHUNKS].clear()
+    stage = server(disk)
+    with pytest.raises(UnknownStage):
+        commit(stage, "k", "x")
+    stage.settle()
+    assert records(disk) == {STAGED: 0, CHUNKS: 0}
+
+
+@pytest.mark.parametrize("id", ["", "a/b", "a b", "ä", "x" * 201, "a\n", "*"])
+def test_names_are_short_and_of_plain_characters(id: str) -> None:
+    with pytest.raises(InvalidRequest):
+        stage_rows(server(), id, [])
+
+
+@pytest.mark.parametrize("id", ["x" * 200, "query-1:batch=7~part.0@host_2"])
+def test_names_that_a_query_makes_are_taken(id: str) -> None:
+    assert isinstance(_staged(server(), id), Part)
+
+
+@pytest.mark.parametrize("part", [-1, staging.MOST_PARTS])
+def test_parts_have_numbers_within_bounds(part: int) -> None:
+    with pytest.raises(InvalidRequest):
+        stage_rows(server(), "x", [], part=part)
+
+
+@pytest.mark.parametrize("key", ["", " a", "a ", "a\nb", "ä", "x" * 201])
+def test_keys_are_short_and_of_printable_characters(key: str) -> None:
+    with pytest.raises(InvalidRequest):
+        commit(server(), key)
+
+
+def test_a_commit_takes_each_stage_once() -> None:
+    stage = server()
+    _staged(stage, "x")
+    with pytest.raises(InvalidRequest):
+        commit(stage, "k", "x", "x")
+
+
+def test_an_unknown_stage_leaves_the_others_of_a_commit_as_they_were() -> None:
+    stage = server()
+    _staged(stage, "x")
+    with pytest.raises(UnknownStage):
+        commit(stage, "k", "x", "y")
+    assert stage.broker.staging.look(ANYONE, "x").rows == 6
+
+
+def test_a_server_that_stops_takes_no_part() -> None:
+    stage = server()
+    stage.broker.stop()
+    with pytest.raises(ShuttingDown):
+        stage_rows(stage, "x", [])
+
+
+# Going
+
+
+def test_a_stage_lapses_some_time_after_its_last_part() -> None:
+    disk = Disk()
+    stage = server(disk, lapse_s=100.0)
+    _staged(stage, "x")
+    stage.advance(60.0)
+    stage_rows(stage, "x", rows_of("more", 1), part=1)
+    stage.settle()
+    stage.advance(60.0)
+    assert stage.broker.staging.look(ANYONE, "x").rows == 7
+    stage.advance(40.0)
+    with pytest.raises(UnknownStage):
+        stage.broker.staging.look(ANYONE, "x")
+    stage.advance(1.0)
+    assert records(disk) == {STAGED: 0, CHUNKS: 0}
+    assert stage.broker.staging.bytes == 0
+
+
+def test_the_wall_clock_decides_nothing_while_the_server_runs() -> None:
+    stage = server(lapse_s=100.0)
+    _staged(stage, "x")
+    stage.clock.jump(1_000_000.0)
+    stage.advance(1.0)
+    assert stage.broker.staging.look(ANYONE, "x").rows == 6
+
+
+@pytest.mark.parametrize(("pause_s", "is_there"), [(50.0, True), (150.0, False), (-1_000.0, True)])
+def test_time_goes_on_for_a_stage_while_no_server_runs(pause_s: float, is_there: bool) -> None:
+    disk, clock = Disk(), ManualClock()
+    stage = server(disk, clock=clock, lapse_s=100.0)
+    _staged(stage, "x")
+    disk.crash()
+    clock.jump(pause_s)
+    stage = server(disk, clock=clock, lapse_s=100.0)
+    stage.advance(1.0)
+    assert bool(stage.broker.staging.stages) is is_there
+    stage.advance(100.0)
+    assert not stage.broker.staging.stages
+
+
+def test_what_has_lapsed_does_not_come_back_with_a_new_part() -> None:
+    disk = Disk()
+    stage = server(disk, lapse_s=100.0)
+    _staged(stage, "x")
+    stage.clock.advance(100.0)  # and nobody has reaped yet
+    stage_rows(stage, "x", rows_of("new", 2), part=1)
+    stage.settle()
+    assert stage.broker.staging.look(ANYONE, "x").rows == 2
+    assert records(disk) == {STAGED: 1, CHUNKS: 1}
+
+
+def test_a_dropped_stage_is_gone_for_good() -> None:
+    disk = Disk()
+    stage = server(disk)
+    _staged(stage, "x")
+    answers: list[PenstockError | None] = []
+    stage.broker.staging.drop(ANYONE, "x", answers.append)
+    stage.settle()
+    assert answers == [None]
+    assert records(disk) == {STAGED: 0, CHUNKS: 0}
+    assert stage.broker.staging.bytes == 0
+    with pytest.raises(UnknownStage):
+        stage.broker.staging.drop(ANYONE, "x", answers.append)
+
+
+# How much
+
+
+def test_there_are_not_more_stages_than_the_setting_allows() -> None:
+    stage = server(max_stages=2)
+    _staged(stage, "x")
+    _staged(stage, "y")
+    with pytest.raises(QuotaExceeded, match=r"stage\.max_stages"):
+        stage_rows(stage, "z", [])
+    assert isinstance(_staged(stage, "x"), Part)
+
+
+def test_all_stages_together_have_not_more_bytes_than_the_setting_allows() -> None:
+    stage = server(max_bytes=10_000)
+    for number in range(100):
+        try:
+            assert isinstance(_staged(stage, f"x{number}"), Part)
+        except QuotaExceeded:
+            break
+    assert 1 < number < 99
+    assert stage.broker.staging.bytes <= 10_000
+    commit(stage, "k", "x0")
+    stage.settle()
+    assert isinstance(_staged(stage, "y"), Part)
+
+
+# Whose
+
+
+@pytest.fixture
+def rules(tmp_path: Path) -> Rules:
+    return Rules(tmp_path)
+
+
+@pytest.fixture
+def access(rules: Rules) -> FileAccess:
+    return FileAccess.load(None, rules.file, allow_anonymous=True, has_certificates=True)
+
+
+def test_only_whoever_made_a_stage_may_touch_it(access: FileAccess) -> None:
+    stage = server(access=access)
+    assert isinstance(_staged(stage, "x", who=ANN), Part)
+    taboo = (
+        lambda: stage_rows(stage, "x", [], who=BOB),
+        lambda: commit(stage, "k", "x", who=BOB),
+        lambda: stage.broker.staging.look(BOB, "x"),
+        lambda: stage.broker.staging.drop(BOB, "x", lambda error: None),
+    )
+    for attempt in taboo:
+        with pytest.raises(NotAuthorized):
+            attempt()
+    assert commit(stage, "k", "x", who=ANN) == []
+    stage.settle()
+
+
+def test_everyone_has_keys_of_their_own(access: FileAccess) -> None:
+    stage = server(access=access)
+    _staged(stage, "x", who=ANN)
+    first = commit(stage, "k", "x", who=ANN)
+    second = commit(stage, "k", who=BOB)
+    stage.settle()
+    assert (first.record.rows, second.record.rows) == (6, 0)
+
+
+def test_rows_to_topics_that_one_may_not_publish_to_are_not_staged(access: FileAccess) -> None:
+    stage = server(access=access)
+    with pytest.raises(NotAuthorized, match="row 0"):
+        stage_rows(stage, "x", rows_of("x", 1, ("a",)), who=BOB)
+    stage_rows(stage, "x", rows_of("x", 1, ("b/c",)), who=BOB)
+    with pytest.raises(NotAuthorized, match="row 1"):
+        stage_rows(stage, "y", rows_of("y", 2, ("a", "$SYS/x")), who=ANN)
+
+
+def test_rights_are_asked_for_again_by_the_commit(access: FileAccess, rules: Rules) -> None:
+    stage = server(access=access)
+    _staged(stage, "x", who=ANN)
+    rules.write("user ann", "publish b")
+    access.reload()
+    with pytest.raises(NotAuthorized):
+        commit(stage, "k", "x", who=ANN)
+    assert stage.broker.staging.look(ANN, "x").rows == 6
+    rules.write("user ann", "publish +")
+    access.reload()
+    commit(stage, "k", "x", who=ANN)
+    stage.settle()
+    assert stage.broker.history.head == 6
+
+
+def test_rights_that_are_lost_after_the_decision_change_nothing(
+    access: FileAccess, rules: Rules, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.core.chunks.CHUNK_ROWS", 3)
+    monkeypatch.setattr("penstock.core.decided.SLICE_ROWS", 3)
+    disk = Disk()
+    stage = server(disk, access=access)
+    _staged(stage, "x", 12, who=ANN)
+    answers = commit(stage, "k", "x", who=ANN)
+    stage.scheduler.turn()
+    rules.write("user ann", "publish b")
+    access.reload()
+    stage.broker.forget_rights()
+    stage.settle()
+    assert answers.record.rows == 12
+    assert len(logged(disk)) == 12

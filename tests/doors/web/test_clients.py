@@ -1,0 +1,149 @@
+"""Who is known, as those see it who may."""
+
+from pathlib import Path
+from typing import Any
+
+import aiomqtt
+import httpx
+import pytest
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+from paho.mqtt.subscribeoptions import SubscribeOptions
+
+from penstock.app import Server
+from penstock.core.settings import AccessSettings
+from tests.doors.web.serving import Start, client_of, mqtt_of
+
+
+def lasting(seconds: int = 100) -> dict[str, Any]:
+    """For a session that outlives its connection."""
+    properties = Properties(PacketTypes.CONNECT)
+    properties.SessionExpiryInterval = seconds
+    return {"properties": properties, "clean_start": False}
+
+
+async def listed(http: httpx.AsyncClient, **asked: Any) -> dict[str, Any]:
+    answer = await http.get("/api/v1/clients", params=asked)
+    assert answer.status_code == 200, answer.text
+    page: dict[str, Any] = answer.json()
+    return page
+
+
+def ids(page: dict[str, Any]) -> list[str]:
+    return [client["client_id"] for client in page["clients"]]
+
+
+async def test_clients_come_by_id_a_page_at_a_time(server: Server, http: httpx.AsyncClient) -> None:
+    async with mqtt_of(server, "c"), mqtt_of(server, "a"), mqtt_of(server, "b"):
+        first = await listed(http, limit=2)
+        assert (ids(first), first["next"], first["matching"], first["total"]) == (["a", "b"], "b", 3, 3)
+        second = await listed(http, limit=2, after="b")
+        assert (ids(second), second["next"]) == (["c"], None)
+
+
+async def test_clients_are_found_by_a_part_of_their_id_and_by_being_there(
+    server: Server, http: httpx.AsyncClient
+) -> None:
+    async with mqtt_of(server, "pump-1", **lasting()):
+        pass
+    async with mqtt_of(server, "pump-2"), mqtt_of(server, "valve"):
+        assert ids(await listed(http, search="pump")) == ["pump-1", "pump-2"]
+        assert ids(await listed(http, connected=True)) == ["pump-2", "valve"]
+        assert ids(await listed(http, connected=False)) == ["pump-1"]
+        assert ids(await listed(http, search="pump", connected=True)) == ["pump-2"]
+
+
+async def test_a_connected_client_is_told_with_what_it_asked_for(
+    server: Server, http: httpx.AsyncClient
+) -> None:
+    will = aiomqtt.Will("last/words", b"bye", qos=1, retain=True)
+    subscribing = Properties(PacketTypes.SUBSCRIBE)
+    subscribing.SubscriptionIdentifier = 7
+    options = SubscribeOptions(qos=1, noLocal=True, retainAsPublished=True)
+    async with mqtt_of(server, "a/b c", will=will, **lasting()) as client:
+        await client.subscribe("x/#", options=options, properties=subscribing)
+        answer = await http.get("/api/v1/clients/a%2Fb%20c")
+        told = answer.json()
+    assert told["client_id"] == "a/b c"
+    assert (told["user"], told["door"], told["connected"]) == (None, "mqtt", True)
+    assert (told["left_at"], told["expires_at"], told["expiry_s"]) == (None, None, 100)
+    assert (told["subscriptions"], told["is_slow"]) == (1, False)
+    assert told["filters"] == [
+        {
+            "filter": "x/#",
+            "qos": 1,
+            "no_local": True,
+            "retain_as_published": True,
+            "identifier": 7,
+            "marks": False,
+            "policy": "drop-newest",
+        }
+    ]
+    assert told["has_will"]
+    assert told["will"] == {
+        "topic": "last/words",
+        "qos": 1,
+        "retain": True,
+        "payload_bytes": 3,
+        "delay_s": 0.0,
+    }
+
+
+async def test_an_absent_client_is_told_with_what_it_is_owed(server: Server, http: httpx.AsyncClient) -> None:
+    async with mqtt_of(server, "reader", **lasting()) as reader:
+        await reader.subscribe("a", qos=1)
+    async with mqtt_of(server) as sender:
+        for _ in range(3):
+            await sender.publish("a", b"x", qos=1)
+    told = (await http.get("/api/v1/clients/reader")).json()
+    assert (told["connected"], told["owed_messages"], told["in_flight"]) == (False, 3, 0)
+    assert told["left_at"] < told["expires_at"]
+    assert told["will"] is None
+
+
+async def test_a_client_that_reads_nothing_is_slow_and_something_waits_for_it(
+    server: Server, http: httpx.AsyncClient
+) -> None:
+    async with mqtt_of(server, "reader") as reader:
+        await reader.subscribe("a", qos=1)
+        session = server.broker.sessions["reader"]
+        server.broker.pause(session)
+        server.broker.publish_server("a", b"12345")
+        (told,) = (await listed(http, search="reader"))["clients"]
+        assert (told["is_slow"], told["waiting_messages"], told["waiting_bytes"]) == (True, 1, 5)
+        server.broker.unpause(session)
+
+
+async def test_what_is_not_acknowledged_is_in_flight(server: Server, http: httpx.AsyncClient) -> None:
+    async with mqtt_of(server, "reader") as reader:
+        reader._client.manual_ack_set(True)
+        await reader.subscribe("a", qos=1)
+        async with mqtt_of(server) as sender:
+            await sender.publish("a", b"x", qos=1)
+        assert (await http.get("/api/v1/clients/reader")).json()["in_flight"] == 1
+
+
+async def test_a_client_that_is_not_known_is_said_so(http: httpx.AsyncClient) -> None:
+    answer = await http.get("/api/v1/clients/nobody")
+    assert (answer.status_code, answer.json()["code"]) == (404, "unknown-client")
+
+
+async def test_a_client_cannot_be_removed(server: Server, http: httpx.AsyncClient) -> None:
+    async with mqtt_of(server, "a"):
+        answer = await http.delete("/api/v1/clients/a")
+        assert (answer.status_code, answer.json()["code"]) == (405, "method-not-allowed")
+        assert answer.headers["allow"] == "GET"
+
+
+@pytest.mark.parametrize("path", ["/api/v1/clients", "/api/v1/clients/a", "/api/v1/slow", "/cluster/status"])
+async def test_clients_are_shown_only_to_those_who_may_read_the_server_s_topics(
+    start: Start, tmp_path: Path, path: str
+) -> None:
+    rules = tmp_path / "acl"
+    rules.write_text("anonymous\nboth #\n")
+    server = await start(access=AccessSettings(acl_file=str(rules)))
+    async with client_of(server) as http, mqtt_of(server, "a"):
+        assert (await http.get(path)).status_code == 403
+        rules.write_text("anonymous\nboth #\nsubscribe $SYS/#\n")
+        server.reload()
+        assert (await http.get(path)).status_code == 200

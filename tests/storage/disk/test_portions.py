@@ -1,0 +1,91 @@
+"""Portions of a log: they meet, are about as large as one another, and never hide a row."""
+
+import random
+
+import pytest
+
+from penstock.core.ports import Portion
+from penstock.storage.disk.index import Piece
+from penstock.storage.disk.portions import split
+
+
+def pieces_of(*counts: int, size: int = 100, skipped: int = 0) -> list[Piece]:
+    """Pieces with so many rows each, of `size` bytes a row; some offsets of each belong to others."""
+    found: list[Piece] = []
+    for count in counts:
+        first = found[-1].last + 1 if found else 1
+        last = first + count + skipped - 1
+        found.append(Piece(first, last, count, count * size, 0, is_sealed=True))
+    return found
+
+
+def count_all(piece: Piece) -> int:
+    return piece.count
+
+
+def spans_of(portions: tuple[Portion, ...]) -> list[tuple[int, int, int]]:
+    return [(each.after, each.until, each.rows) for each in portions]
+
+
+def test_equal_pieces_make_equal_portions() -> None:
+    portions = split(pieces_of(10, 10, 10, 10), 0, 40, 2, count_all)
+    assert portions == (Portion(0, 20, 20, 2_000), Portion(20, 40, 20, 2_000))
+
+
+def test_a_large_piece_is_not_cut() -> None:
+    assert spans_of(split(pieces_of(100, 1, 1), 0, 102, 2, count_all)) == [(0, 100, 100), (100, 102, 2)]
+
+
+def test_there_are_no_more_portions_than_pieces() -> None:
+    assert spans_of(split(pieces_of(5, 5), 0, 10, 8, count_all)) == [(0, 5, 5), (5, 10, 5)]
+
+
+def test_nothing_is_one_portion_without_rows() -> None:
+    assert spans_of(split([], 7, 7, 4, count_all)) == [(7, 7, 0)]
+
+
+def test_a_piece_that_is_asked_for_in_part_has_no_more_rows_than_offsets() -> None:
+    assert spans_of(split(pieces_of(10, 10), 4, 13, 1, count_all)) == [(4, 13, 9)]
+    assert spans_of(split(pieces_of(10, skipped=90), 40, 45, 1, count_all)) == [(40, 45, 5)]
+    assert spans_of(split(pieces_of(10, skipped=90), 0, 100, 1, count_all)) == [(0, 100, 10)]
+
+
+def test_what_is_not_asked_for_weighs_nothing() -> None:
+    pieces = pieces_of(10, 10, 10, 10)
+    portions = split(pieces, 0, 40, 2, lambda piece: 10 if piece.first > 20 else 0)
+    assert spans_of(portions) == [(0, 30, 10), (30, 40, 10)]
+
+
+def test_a_limit_of_rows_ends_before_the_piece_that_has_too_many() -> None:
+    assert spans_of(split(pieces_of(10, 10, 10), 0, 30, 4, count_all, 25)) == [(0, 10, 10), (10, 20, 10)]
+    assert spans_of(split(pieces_of(10, 10), 0, 20, 1, count_all, 20)) == [(0, 20, 20)]
+
+
+def test_a_limit_of_rows_that_is_less_than_a_piece_cuts_it() -> None:
+    assert split(pieces_of(10, 10), 0, 20, 4, count_all, 3) == (Portion(0, 3, 3, 300),)
+    assert spans_of(split(pieces_of(10, 10), 5, 20, 1, count_all, 3)) == [(5, 8, 3)]
+
+
+def test_a_limit_of_rows_passes_what_has_none() -> None:
+    empty = Piece(1, 500, 0, 90, 0, is_sealed=True)
+    full = Piece(501, 510, 10, 1_000, 0, is_sealed=True)
+    assert spans_of(split([empty, full], 0, 510, 1, count_all, 3)) == [(0, 500, 0)]
+    assert spans_of(split([full], 500, 510, 1, count_all, 3)) == [(500, 503, 3)]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_portions_meet_and_have_every_row(seed: int) -> None:
+    chance = random.Random(seed)
+    pieces = pieces_of(*(chance.randint(0, 30) + 1 for _ in range(chance.randint(1, 60))), skipped=seed % 3)
+    last = pieces[-1].last
+    after = chance.randint(0, last)
+    until = chance.randint(after, last)
+    parts = chance.randint(1, 9)
+    inside = [piece for piece in pieces if piece.last > after and piece.first <= until]
+    portions = split(inside, after, until, parts, count_all)
+    assert 1 <= len(portions) <= parts
+    assert (portions[0].after, portions[-1].until) == (after, until)
+    assert [each.after for each in portions[1:]] == [each.until for each in portions[:-1]]
+    assert sum(each.rows for each in portions) <= sum(piece.count for piece in inside)
+    whole = [piece for piece in inside if after < piece.first and piece.last <= until]
+    assert sum(each.rows for each in portions) >= sum(piece.count for piece in whole)
