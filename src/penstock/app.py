@@ -77,7 +77,9 @@ class Server:
         self._figures = self._make_figures()
         self.mqtt = self._make_mqtt()
         self.http = self._make_http()
-        self.doors: list[Door] = [door for door in (self.mqtt, self.http) if door.is_wanted]
+        has_mqtt = self.mqtt.is_wanted or (settings.mqtt.over_http and self.http.is_wanted)
+        self.doors: list[Door] = [self.mqtt] if has_mqtt else []
+        self.doors += [self.http] if self.http.is_wanted else []
         self._figures.doors = (self.mqtt, self.http)
 
     def _make_figures(self) -> Figures:
@@ -121,7 +123,8 @@ class Server:
             is_draining=lambda: self.http.is_draining,
         )
         offer(routes, web, part_bytes=settings.stage.max_part_bytes)
-        routes.upgrade(WEBSOCKET_PATH, self.mqtt.take_over)
+        if settings.mqtt.over_http:
+            routes.upgrade(WEBSOCKET_PATH, self.mqtt.take_over)
         return HttpDoor(
             settings.http,
             self.broker,

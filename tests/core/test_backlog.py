@@ -8,7 +8,7 @@ from penstock.core.registry import Registry, Topic
 from penstock.core.retained import VAIN_NODES
 from penstock.core.settings import CoreSettings
 from penstock.core.value import Value
-from penstock.model import NEVER
+from penstock.model import NEVER, Door
 from penstock.testing import PlainForm, make_run
 
 MANY_BYTES = 1_000_000
@@ -41,7 +41,7 @@ def topic(name: str, offset: int = 1, *, sender: str = "s", expires_at: float = 
 
 
 def backlog_of(*found: Topic | None, form: PlainForm = FORM, head: int = 100) -> Backlog:
-    return Backlog(iter(found), form, head, "r")
+    return Backlog(iter(found), form, head, "r", Door.MQTT)
 
 
 def names(entries: list[Entry]) -> list[str]:
@@ -50,7 +50,7 @@ def names(entries: list[Entry]) -> list[str]:
 
 def test_values_are_taken_up_to_the_steps_and_then_from_there_on() -> None:
     looking = Looking([topic(f"a/{number}") for number in range(7)])
-    backlog = Backlog(looking, FORM, 100, "r")
+    backlog = Backlog(looking, FORM, 100, "r", Door.MQTT)
     taken, left = backlog.take(MANY_BYTES, 5, 0.0)
     assert (names(taken), left, looking.looks) == ([f"a/{number}" for number in range(5)], 0, 5)
     assert not backlog.is_finished
@@ -61,7 +61,7 @@ def test_values_are_taken_up_to_the_steps_and_then_from_there_on() -> None:
 
 def test_looking_in_vain_uses_up_the_steps_too() -> None:
     looking = Looking([None] * 1_000)
-    backlog = Backlog(looking, FORM, 100, "r")
+    backlog = Backlog(looking, FORM, 100, "r", Door.MQTT)
     taken, left = backlog.take(MANY_BYTES, 2 * VAIN_NODES + 1, 0.0)
     assert (taken, left <= 0, looking.looks) == ([], True, 3)
     assert not backlog.is_finished
@@ -69,7 +69,7 @@ def test_looking_in_vain_uses_up_the_steps_too() -> None:
 
 def test_values_that_are_left_out_use_up_the_steps_too() -> None:
     looking = Looking([topic(f"a/{number}", offset=101) for number in range(1_000)])
-    assert Backlog(looking, FORM, 100, "r").take(MANY_BYTES, 50, 0.0) == ([], 0)
+    assert Backlog(looking, FORM, 100, "r", Door.MQTT).take(MANY_BYTES, 50, 0.0) == ([], 0)
     assert looking.looks == 50
 
 

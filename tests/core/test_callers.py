@@ -226,6 +226,21 @@ def test_a_caller_does_not_wait_for_a_client_at_another_door_with_the_same_id(st
     assert not waits(stage, caller(stage, "c"))()
 
 
+def test_nobody_waits_for_a_message_whose_publisher_is_not_known_any_more(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.core.callers.NOTES", 1)
+    slow_reader(stage)
+    device = stage.client("c")
+    for payload in (b"1", b"2"):
+        publish(stage, caller(stage, "c"), payload)
+    for other in ("d", "e"):
+        publish(stage, caller(stage, other), topic="elsewhere")
+    stage.settle()
+    assert not device.sink.is_held
+    assert stage.losses("slow") == [("a", 1, 1, "outbox-full")]
+
+
 def test_a_caller_waits_for_the_subscriber_that_has_its_own_client_id(stage: Stage) -> None:
     slow_reader(stage, "c")
     for payload in (b"1", b"2"):

@@ -333,3 +333,17 @@ def test_what_had_to_be_stored_and_could_not_be_is_not_delivered(turns: Turns) -
     turns.scheduler.turn()
     assert turns.payloads() == [[[b"0"], [b"2"], [b"3"]]]
     assert called == ["after"]
+
+
+def test_whoever_waits_is_called_though_another_one_fails(turns: Turns) -> None:
+    called: list[str] = []
+
+    def fail() -> None:
+        raise ValueError("of one")
+
+    turns.tick.after(lambda: called.append("before"))
+    turns.tick.after(fail)
+    turns.tick.after(lambda: called.append("behind"))
+    with pytest.raises(ValueError, match="of one"):
+        turns.tick.flush()
+    assert called == ["before", "behind"]

@@ -76,6 +76,7 @@ def test_line_ends_inside_texts_stay() -> None:
 def test_bytes_are_read_out_of_base64() -> None:
     assert payload_of(Raw(b'{"$bytes": "AP8="}')) == b"\x00\xff"
     assert payload_of(Raw(b'{"$bytes": ""}')) == b""
+    assert payload_of(Raw(b'{"\\u0024bytes": "AP8="}')) == b"\x00\xff"
 
 
 def test_an_object_with_more_than_bytes_is_json() -> None:

@@ -160,7 +160,7 @@ def banner(server: "Server") -> str:
             f"Penstock {__version__} - node {server.node_id}",
             *doors,
             *_storage(server.settings),
-            *_examples(server.mqtt.port),
+            *_examples(server.mqtt.port, server.http.addresses()),
             "Ctrl-C stops it.",
         ]
     )
@@ -170,16 +170,14 @@ def _storage(settings: "Settings") -> list[str]:
     return [] if settings.data_dir is None else [f"  {'log':<8} {settings.data_dir} ({settings.durability})"]
 
 
-def _examples(port: int | None) -> list[str]:
-    if port is None:
-        return []
-    where = "" if port == 1883 else f" --port {port}"
-    program = _program()
-    return [
-        "Try, in two other terminals:",
+def _examples(port: int | None, http: list[str]) -> list[str]:
+    where, program = "" if port == 1883 else f" --port {port}", _program()
+    tries = [
         f"  {program} sub{where} 'hello/#' -v",
         f"  {program} pub{where} hello/world 'first light'",
     ]
+    calls = [f"  curl -s {http[0]}/health"] if http else []
+    return ["Try, in two other terminals:", *(tries if port is not None else []), *calls]
 
 
 def _program() -> str:

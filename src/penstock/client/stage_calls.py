@@ -41,6 +41,8 @@ class StageCalls:
         """
         if [rows, batches, data].count(None) != 2:
             raise ValueError("give one of rows, batches and data")
+        if id == "commit":
+            raise ValueError("`commit` is no name for a stage: its path is where stages are committed")
         if rows is not None:
             body, content_type = msgspec.json.Encoder().encode_lines(list(rows)), JSON_LINES
         else:

@@ -20,7 +20,12 @@ PRESETS: dict[str, dict[str, object]] = {
     "medium": {"ring.messages": 10, "ring.total_bytes": "500M", "ring.partitions": 32},
     "large": {"ring.messages": 5, "ring.total_bytes": "2G", "ring.partitions": 64},
     "massive": {"ring.messages": 3, "ring.total_bytes": "4G", "ring.partitions": 128},
-    "nexusd": {"ring.messages": 5, "ring.total_bytes": "50M", "ring.partitions": 16},
+    "nexusd": {
+        "ring.messages": 5,
+        "ring.total_bytes": "50M",
+        "ring.partitions": 16,
+        "metrics.nexusd_names": True,
+    },
     "resilient": {"ring.messages": 1000, "ring.total_bytes": "100M", "ring.partitions": 16},
 }
 

@@ -94,6 +94,7 @@ class Attendance:
         if session.inflight is not None:
             session.inflight.limit = arrival.window_limit
         session.sink, session.is_coming = sink, True
+        session.connected_at = self._node.clock.wall_us()
         for group in session.groups or ():
             group.arrive(session)
         if is_known and session.wire != arrival.wire:

@@ -12,7 +12,7 @@ from penstock.core.ports import Form
 from penstock.core.registry import Topic
 from penstock.core.retained import VAIN_NODES
 from penstock.core.value import Value
-from penstock.model import NEVER
+from penstock.model import NEVER, Door
 
 
 class Backlog:
@@ -22,12 +22,15 @@ class Backlog:
     the offset of the last message before the subscription.
     """
 
-    __slots__ = ("_client_id", "_topics", "form", "head", "is_finished")
+    __slots__ = ("_client_id", "_door", "_topics", "form", "head", "is_finished")
 
-    def __init__(self, topics: Iterator[Topic | None], form: Form, head: int, client_id: str) -> None:
+    def __init__(
+        self, topics: Iterator[Topic | None], form: Form, head: int, client_id: str, door: Door
+    ) -> None:
         self._topics = topics
         self.head = head
         self._client_id = client_id
+        self._door = door
         self.form = form
         self.is_finished = False
 
@@ -55,7 +58,8 @@ class Backlog:
     def _is_wanted(self, value: Value, now: float) -> bool:
         if value.offset > self.head or NEVER < value.expires_at <= now:
             return False
-        return not (self.form.no_local and value.client_id == self._client_id)  # MQTT-3.8.3-3
+        is_own = value.client_id == self._client_id and value.shape.door is self._door
+        return not (self.form.no_local and is_own)  # MQTT-3.8.3-3
 
 
 def take_from(

@@ -85,7 +85,8 @@ class Case:
         if first.place == "in-flight":
             text = f"It was sent to {client_id}, which has not acknowledged it yet."
             return self._verdict(client_id, Code.IN_FLIGHT, text, waiting=waiting)
-        text = f"It waits for {client_id}, {_PLACES[first.place]}, behind {first.ahead} others."
+        ahead = {0: "next to leave", 1: "behind one other"}.get(first.ahead, f"behind {first.ahead} others")
+        text = f"It waits for {client_id}, {_PLACES[first.place]}, {ahead}."
         if not first.is_connected:
             text += " The client is not connected."
         return self._verdict(client_id, Code.WAITING, text, waiting=waiting)
@@ -110,7 +111,8 @@ class Case:
                 "Which ones it had when the message was published is not recorded."
             )
             return self._verdict(client_id, Code.NO_SUBSCRIPTION, text)
-        if published.client_id == client_id and all(each.options.no_local for each in wanted):
+        is_own = published.client_id == client_id and published.door is session.door
+        if is_own and all(each.options.no_local for each in wanted):
             text = f"{client_id} published it, and asked not to get what it publishes itself."
             return self._verdict(client_id, Code.OWN_MESSAGE, text, filters=filters)
         since = min(each.since for each in wanted)
@@ -139,19 +141,30 @@ class Case:
             for session in sessions[start : start + SESSIONS_A_SLICE]:
                 waiting += self._places(session, [])
             await sleep(0)
-        text = (
-            f"It was published. It waits for {len(waiting)}, and {len(rows)} records say who did not get it; "
-            f"{self._topic} has {len(audience)} subscribers now."
-        )
+        waited_for = len({each.client_id for each in waiting})
         return Explanation(
             self._topic,
             self._sequence,
             None,
             Code.PUBLISHED,
-            text,
+            self._sum_up(len(rows), waited_for, len(audience)),
             rows=rows[:ENTRIES_AT_MOST],
             waiting=waiting[:ENTRIES_AT_MOST],
             is_truncated=len(rows) > ENTRIES_AT_MOST or len(waiting) > ENTRIES_AT_MOST,
+        )
+
+    def _sum_up(self, rows: int, waited_for: int, subscribers: int) -> str:
+        """The same in sentences."""
+        missed = {0: "Nobody is recorded as not having got it.", 1: "One record says who did not get it."}
+        waits = {0: "It waits for nobody.", 1: "It still waits for one subscriber."}
+        has = {0: "no subscribers", 1: "one subscriber"}
+        return " ".join(
+            (
+                "It was published.",
+                missed.get(rows, f"{rows} records say who did not get it."),
+                waits.get(waited_for, f"It still waits for {waited_for} subscribers."),
+                f"{self._topic} has {has.get(subscribers, f'{subscribers} subscribers')} now.",
+            )
         )
 
     # Where to look

@@ -124,7 +124,7 @@ class Restoring:
         if subscription is not None:
             topics, form = self._node.retained.match(filter), subscription.form.as_retained()
             session.backlog = session.backlog or {}
-            session.backlog[filter] = Backlog(topics, form, head, session.client_id)
+            session.backlog[filter] = Backlog(topics, form, head, session.client_id, session.door)
 
     def _restore_wills(self) -> None:
         for number, record in self._node.state.scan(WILLS):

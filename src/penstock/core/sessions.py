@@ -88,6 +88,7 @@ class Session:
         "backlog",
         "born",
         "client_id",
+        "connected_at",
         "door",
         "expires_at",
         "expiry",
@@ -146,6 +147,7 @@ class Session:
         self.is_promised = False  # its last coming changed what the state store knows
         # Of the connection:
         self.sink: Sink | None = None
+        self.connected_at = 0  # in wall time
         self.topics: dict[str, Topic] = {}  # those it may publish to, decided once
         self.outbox: Outbox | None = None
         self.is_coming = False  # it is not told yet that it is connected, and gets nothing before

@@ -27,6 +27,8 @@ class Part(Struct):
     """The number of the record that names its chunks."""
     checked: tuple[int, Identity] | None = None
     """By which generation of the rules its topics were allowed, and to whom."""
+    staged_at: int = 0
+    """When it was put into its stage, in wall time."""
     rows: int = 0
     bytes: int = 0
 
@@ -43,6 +45,11 @@ class Stage(Struct):
     lapses_at: float
     """On the monotonic clock."""
     parts: dict[int, Part]
+
+    @property
+    def staged_at(self) -> int:
+        """When the latest of its parts came, in wall time."""
+        return max(part.staged_at for part in self.parts.values())
 
     @property
     def rows(self) -> int:
@@ -80,6 +87,7 @@ class Stages:
     def put(self, part: Part) -> Part | None:
         """Make a part, whose chunks are stored, one of its stage; answer the one it replaces."""
         clock, stage = self._node.clock, self._stages.get(part.stage)
+        part.staged_at = clock.wall_us()
         if stage is None:
             stage = self._stages[part.stage] = Stage(part.stage, part.owner, 0.0, {})
         stage.lapses_at = clock.monotonic() + self._lapse_s
@@ -87,7 +95,7 @@ class Stages:
         stage.parts[part.number] = part
         if self._node.recording.is_on:
             numbers = tuple(number for number, _ in part.chunks)
-            record = StagedRecord(part.stage, part.number, part.owner, clock.wall_us(), numbers)
+            record = StagedRecord(part.stage, part.number, part.owner, part.staged_at, numbers)
             self._node.state.put(STAGED, str(part.record), record)
         return before
 
@@ -116,19 +124,18 @@ class Stages:
             assert isinstance(record, StagedRecord)
             numbers += int(name), *record.chunks
             found = [(number, chunks.pop(number)) for number in record.chunks if number in chunks]
-            part = Part(record.stage, record.part, record.owner, found, int(name))
-            if len(found) < len(
-                record.chunks
-            ):  # the disk was damaged; who commits it is told that it is gone
+            part = Part(record.stage, record.part, record.owner, found, int(name), staged_at=record.staged_at)
+            if len(found) < len(record.chunks):  # the disk was damaged; who commits it is told
                 log.error("staged rows are lost", stage=part.stage, part=part.number)
                 self.forget(part)
             else:
-                self._restore(part, record.staged_at)
+                self._restore(part)
         return numbers
 
-    def _restore(self, part: Part, staged_at: int) -> None:
+    def _restore(self, part: Part) -> None:
         clock = self._node.clock
-        age_s = max((clock.wall_us() - staged_at) / _SECOND_US, 0.0)  # the clock may have been set back
+        part.staged_at = min(part.staged_at, clock.wall_us())  # the clock may have been set back
+        age_s = (clock.wall_us() - part.staged_at) / _SECOND_US
         stage = self._stages.setdefault(part.stage, Stage(part.stage, part.owner, 0.0, {}))
         stage.lapses_at = max(stage.lapses_at, clock.monotonic() + self._lapse_s - age_s)
         stage.parts[part.number] = part

@@ -206,10 +206,9 @@ class Staging:
         log.warning("a stage has lapsed", stage=stage.id, owner=stage.owner, rows=stage.rows)
         self._drop(stage)
 
-    def lapses_at(self, stage: Stage) -> int:
-        """When a stage lapses unless something comes, in wall time."""
-        clock = self._node.clock
-        return clock.wall_us() + round((stage.lapses_at - clock.monotonic()) * _SECOND_US)
+    def lapses_at(self, latest: Stage | Part) -> int:
+        """When a stage, or that of its latest part, lapses unless something comes; in wall time."""
+        return latest.staged_at + round(self._settings.lapse_s * _SECOND_US)
 
     def drop(self, identity: Identity, id: str, done: Dropped) -> None:
         """Forget a stage; nothing of it is ever published.

@@ -120,6 +120,8 @@ class Subscribing:
         if session.backlog is None:
             session.backlog = {}
         topics = self._node.retained.match(filter)
-        session.backlog[filter] = Backlog(topics, form, self._node.history.head, session.client_id)
+        session.backlog[filter] = Backlog(
+            topics, form, self._node.history.head, session.client_id, session.door
+        )
         session.is_flowing = False
         self._node.lagging.wake(session)

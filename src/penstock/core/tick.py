@@ -160,8 +160,14 @@ class Tick:
 
     def _call_back(self) -> None:
         callbacks, self._after = self._after, []
+        failure: Exception | None = None
         for callback in callbacks:
-            callback()
+            try:
+                callback()
+            except Exception as error:  # of one of them; the others are acknowledged
+                failure = error
+        if failure is not None:
+            raise failure
 
     def take_back(self) -> None:
         """Drop the messages of this turn that someone was to get stored; the others leave, kept or not.

@@ -182,7 +182,7 @@ class House:
             asyncio.get_running_loop(),
         )
         self.door = HttpDoor(
-            HttpSettings(**{"port": (0,), "tls_port": 0, **settings}),
+            HttpSettings(**{"port": (0,), "tls_port": 0 if certificates else None, **settings}),
             self.broker,
             clock,
             host,

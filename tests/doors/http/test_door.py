@@ -20,8 +20,13 @@ async def test_it_listens_on_every_port_of_the_list(house: House) -> None:
     assert house.door.addresses() == [f"http://127.0.0.1:{first}", f"http://127.0.0.1:{second}"]
 
 
-def test_it_listens_on_8080_and_with_tls_on_8443_unless_it_is_told_otherwise() -> None:
-    assert (HttpSettings().port, HttpSettings().tls_port, HttpSettings().admin_port) == ((8080,), 8443, None)
+def test_it_listens_on_8080_unless_it_is_told_otherwise() -> None:
+    assert (HttpSettings().port, HttpSettings().tls_port, HttpSettings().admin_port) == ((8080,), None, None)
+
+
+async def test_tls_needs_a_certificate(house: House) -> None:
+    with pytest.raises(InvalidConfig, match=r"http\.tls_port: there is no tls\.certificate_file"):
+        await house.open(tls_port=0)
 
 
 async def test_without_a_port_it_is_not_wanted(house: House) -> None:
@@ -140,10 +145,24 @@ async def test_who_waits_between_requests_is_sent_away_at_once(house: House) -> 
     await house.door.close()
     assert house.door.is_draining
     assert await used.rest() == await fresh.rest() == b""
-    with pytest.raises(OSError):
-        await house.connect(
-            port=int(house.door.addresses()[0].rpartition(":")[2]) if house.door.addresses() else 9
-        )
+
+
+async def test_while_it_drains_only_the_open_paths_are_answered(house: House) -> None:
+    await house.open()
+    [port] = house.door.ports()
+    await house.door.close()
+    health = await (await house.connect()).ask(get("/open"))
+    assert (health.status, health.headers["connection"]) == (200, "close")
+    for asked in (get("/hot"), post("/hot", b"abc"), get("/app"), get("/socket", *UPGRADE)):
+        peer = await house.connect()
+        refused = await peer.ask(asked)
+        assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+        assert await peer.rest() == b""
+    assert house.seen == [("GET", "/open", b"", None, "")]
+    assert house.taken == []
+    await house.door.finish(5)
+    with pytest.raises(ConnectionRefusedError):
+        await house.connect(port=port)
 
 
 async def test_running_requests_finish_and_are_told_that_it_was_the_last(house: House) -> None:
@@ -164,6 +183,19 @@ async def test_running_requests_finish_and_are_told_that_it_was_the_last(house: 
         assert (answer.status, answer.headers["connection"]) == (200, "close")
         assert await peer.rest() == b""
     await asyncio.wait_for(house.door.finish(10), 5)
+
+
+async def test_a_connection_ends_with_its_last_answer_whatever_the_order_of_answers(house: House) -> None:
+    await house.open()
+    peer = await house.connect()
+    await peer.send(get("/later") * 2)
+    while len(house.held) < 2:
+        await asyncio.sleep(0)
+    await house.door.close()
+    for held in reversed(house.held):
+        held.respond(200, b"late")
+    assert [(await peer.answer()).body for _ in range(2)] == [b"late", b"late"]
+    assert await peer.rest() == b""
 
 
 async def test_what_does_not_finish_in_time_is_cut(house: House) -> None:

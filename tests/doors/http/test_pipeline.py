@@ -148,9 +148,15 @@ async def test_whoever_sends_without_waiting_gets_one_answer(house: House) -> No
 
 async def test_who_is_refused_while_it_waits_to_go_on_gets_no_second_request_through(house: House) -> None:
     await house.open()
-    for path, status in (("/app/unread", 202), ("/small", 413), ("/nowhere%ff", 400)):
+    foreign = "Origin: https://evil.example"
+    for path, header, status in (
+        ("/app/unread", "X: a", 202),
+        ("/small", "X: a", 413),
+        ("/nowhere%ff", "X: a", 400),
+        ("/hot", foreign, 403),
+    ):
         peer = await house.connect()
-        head = request("POST", path, "Content-Length: 30", "Expect: 100-continue")
+        head = request("POST", path, "Content-Length: 30", "Expect: 100-continue", header)
         answer = await peer.ask(head)
         assert (answer.status, answer.headers["connection"]) == (status, "close")
         await peer.send(get("/hot?smuggled"))

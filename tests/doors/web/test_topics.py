@@ -48,6 +48,26 @@ async def test_topics_are_found_by_a_part_of_their_name_and_by_filter(
     assert await names(http, search="+") == []
 
 
+@pytest.mark.parametrize(
+    ("filter", "meant"),
+    [
+        ("a/#", ["a", "a/", "a/b"]),
+        ("a", ["a"]),
+        ("a/+", ["a/", "a/b"]),
+        ("/#", ["/a"]),
+        ("/+", ["/a"]),
+        ("+/a", ["/a"]),
+        ("#", ["/a", "a", "a/", "a/b", "ab"]),
+        ("+", ["a", "ab"]),
+    ],
+)
+async def test_a_filter_means_what_it_means_to_subscribers(
+    server: Server, http: httpx.AsyncClient, filter: str, meant: list[str]
+) -> None:
+    publish(server, "a", "a/", "a/b", "/a", "ab")
+    assert await names(http, filter=filter) == meant
+
+
 async def test_topics_of_the_server_come_only_when_asked_for(server: Server, http: httpx.AsyncClient) -> None:
     publish(server, "plain")
     assert await names(http) == ["plain"]

@@ -123,7 +123,9 @@ class Home:
         assert self._server is None
         folder = self._next_life()
         file = folder / "penstock.yaml"
-        file.write_text(yaml.safe_dump({**self.settings, "mqtt": {"port": 0}, "http": {"port": "off"}}), encoding="utf-8")
+        file.write_text(
+            yaml.safe_dump({**self.settings, "mqtt": {"port": 0}, "http": {"port": "off"}}), encoding="utf-8"
+        )
         words = [sys.executable, "-m", "penstock", "serve", "--config", str(file), *self._flags(())]
         with (folder / "stdout").open("wb") as stdout, (folder / "stderr").open("wb") as stderr:
             process = subprocess.Popen(

@@ -149,9 +149,10 @@ def test_a_killed_process_is_told_and_replaced(worker: Worker) -> None:
 
 
 def test_a_process_that_does_not_answer_is_ended() -> None:
-    worker = Worker(answer_timeout_s=0.2)
+    worker = Worker()
     order = Order("node", [part_of(1, make_run("a", bytes(4_000_000), offset=1))])
     worker.seal(Order("node", parts_of("a")))
+    worker.answer_timeout_s = 0.2
     assert worker.pid is not None
     os.kill(worker.pid, signal.SIGSTOP)
     with pytest.raises(WorkerFailed, match="ended with -9"):

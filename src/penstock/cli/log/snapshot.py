@@ -4,6 +4,7 @@ The rows of a commit that a server is still making can be seen already, so only 
 Without a server everything counts that is there, as it will for the next one.
 """
 
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cached_property
@@ -17,13 +18,15 @@ from penstock.storage.disk.failures import DamagedData
 from penstock.storage.disk.index import Index, Piece
 from penstock.storage.disk.layout import LOG, STATE, offset_key, table_prefix
 from penstock.storage.disk.log import EpochRecord
-from penstock.storage.disk.mark import Mark
+from penstock.storage.disk.mark import Mark, MarkValue
 from penstock.storage.disk.opening import Opening, is_served
 from penstock.storage.disk.reading import Reader
 from penstock.storage.disk.store import Store
-from penstock.storage.disk.survey import EPOCHS, survey
+from penstock.storage.disk.survey import EPOCHS, Survey, survey
 
 CHUNK_BYTES = 4 << 20
+PAUSES_S = (0.02, 0.1)
+"""When to look again for what is on the disk and not seen, as happens while a server opens its files."""
 
 _epochs = msgpack.Decoder(EpochRecord)
 
@@ -48,9 +51,7 @@ class Snapshot:
         """Survey the log as it is now."""
         served = is_served(self.store.path)
         mark = Mark.read(self.store.path)  # before we catch up, so that everything it covers can be seen
-        if self.opening.salvage is None:  # or else it is a copy, which does not change
-            self.store.catch_up()
-        found = survey(self.store, mark)
+        found = self._survey(mark)
         self.is_served = served
         self.mark = mark
         self.index: Index = found.index
@@ -60,6 +61,20 @@ class Snapshot:
         self.is_state_behind = found.is_state_behind
         self.damage: tuple[Gap, ...] = tuple(gap for gap in found.damage if gap.first <= self.last_offset)
         self.__dict__.pop("reader", None)
+
+    def _survey(self, mark: MarkValue | None) -> Survey:
+        """Walk through what there is now. What the mark covers and is not seen may only be late."""
+        if self.opening.salvage is not None:  # a copy, which does not change
+            return survey(self.store, mark)
+        self.store.catch_up()
+        found = survey(self.store, mark)
+        for pause_s in PAUSES_S:
+            if mark is None or found.index.last_offset >= mark.offset:
+                break
+            time.sleep(pause_s)
+            self.store.catch_up()
+            found = survey(self.store, mark)
+        return found
 
     @property
     def first_offset(self) -> int:

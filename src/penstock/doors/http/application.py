@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from penstock.doors.http.requests import Request
-from penstock.doors.http.waiting import BODY
+from penstock.doors.http.waiting import BODY, HIGH_WATER_BYTES
 from penstock.doors.notes import shortened
 from penstock.doors.origins import cors_headers
 
@@ -30,8 +30,6 @@ Send = Callable[[Message], Awaitable[None]]
 Scope = MutableMapping[str, Any]
 ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-HIGH_WATER_BYTES = 64 * 1024
-"""What of a body waits for the application before we read no more."""
 NOT_FOUND, NOT_ALLOWED = 404, 405
 
 _silence = logging.Logger("penstock.silence", logging.CRITICAL + 1)  # belongs to no hierarchy
@@ -125,6 +123,7 @@ class Hosted:
         app = application.app
         if app is None:
             request.fail_internally()
+            self.resume_reading()
             return
         defaults = [(b"date", self._door.date_line()[len(b"date: ") : -2])]
         if request.reader is not None:
@@ -147,6 +146,8 @@ class Hosted:
         request.parts = []
         if request.is_received:
             self.take(b"")
+        if len(self._cycle.body) <= HIGH_WATER_BYTES:
+            self.resume_reading()
         task = self._door.loop.create_task(self._run(app))
         application.tasks.add(task)
         task.add_done_callback(application.tasks.discard)
@@ -215,8 +216,9 @@ class Hosted:
     def _refuse_method(self, message: Message) -> None:
         """The path is known, only not to the application, and not with this method."""
         theirs = [value.decode("latin-1") for name, value in message.get("headers", ()) if name == b"allow"]
+        methods = ", ".join([self._request.allowed, *theirs]).split(", ")
         self._is_over = True
-        self._request.refuse_method(", ".join([self._request.allowed, *theirs]))
+        self._request.refuse_method(", ".join(dict.fromkeys(methods)))
 
     def on_end_of_input(self) -> None:
         """The client sends no more: whoever listens for that is told that it has gone, and may answer it."""

@@ -26,10 +26,13 @@ from penstock.doors.origins import Origins
 from penstock.doors.room import Room
 from penstock.doors.tls import Certificates
 from penstock.doors.websocket import WebSocketSettings
+from penstock.errors import InvalidConfig
 
 log = structlog.get_logger("penstock.http")
 
 NOTES_PER_SECOND = 100
+LOAD_AFTER_S = 1.0
+"""When the application is loaded: those who come back right after a start need the processor themselves."""
 
 
 class HttpDoor:
@@ -85,6 +88,7 @@ class HttpDoor:
         self._notes = Notes(log, clock.monotonic, NOTES_PER_SECOND)
         self._wheel = Wheel(clock, self.loop)
         self._all_gone = asyncio.Event()
+        self._loader: asyncio.TimerHandle | None = None
         self._listeners: list[tuple[str, Listener]] = list(self._plan())
 
     # Opening and closing
@@ -95,7 +99,9 @@ class HttpDoor:
         main = Port.ALL if settings.admin_port is None else Port.MAIN
         for port in settings.port:
             yield "http", self._listener("port", port, main, None)
-        if secure is not None and settings.tls_port is not None:
+        if settings.tls_port is not None:
+            if secure is None:
+                raise InvalidConfig("http.tls_port: there is no tls.certificate_file")
             yield "https", self._listener("tls_port", settings.tls_port, main, secure)
         if settings.admin_port is not None:
             yield "http", self._listener("admin_port", settings.admin_port, Port.ADMIN, None)
@@ -132,31 +138,38 @@ class HttpDoor:
         return bool(self._listeners)
 
     async def open(self) -> None:
-        """Listen, and begin to load the application.
+        """Listen, and load the application a little later, or when somebody asks for it.
 
         Raises:
             InvalidConfig: an address is in use, or not ours.
         """
         for _, listener in self._listeners:
             await listener.open()
-        self.application.load()
+        self._loader = self.loop.call_later(LOAD_AFTER_S, self.application.load)
 
     async def close(self) -> None:
-        """Accept nobody any more; who waits between requests is sent away, the others after their answers."""
+        """Take no new request but those for the server's health: whoever asks can see that it stops."""
         self.is_draining = True
-        for _, listener in self._listeners:
-            listener.close()
+        self._send_away()
+
+    def _send_away(self) -> None:
+        """Who waits between requests goes now, the others after their answers."""
         for connection in list(self.connections):
             connection.close_when_done()
 
     async def finish(self, timeout: float) -> None:
-        """Wait until every connection has gone; cut those that stay."""
+        """Accept nobody any more, and wait until every connection has gone; cut those that stay."""
+        for _, listener in self._listeners:
+            listener.close()
+        self._send_away()
         self._all_gone.clear()
         if self.connections:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._all_gone.wait(), timeout)
         for connection in list(self.connections):
             connection.abort()
+        if self._loader is not None:
+            self._loader.cancel()
         await self.application.close()
         self.credentials.close()
 
@@ -173,7 +186,7 @@ class HttpDoor:
     def on_open(self, connection: HttpConnection, deadline: float) -> None:
         """A socket was accepted."""
         is_full = len(self.connections) >= self._max_connections or self._room.is_full()
-        if is_full or self.is_draining or not self._passes(connection):
+        if is_full or not self._passes(connection):
             self.counters.connections_refused += 1
             connection.abort()
             return

@@ -16,7 +16,7 @@ from penstock.doors.http.application import Hosted
 from penstock.doors.http.problems import INTERNAL_DETAIL, answer_for, headers_of
 from penstock.doors.http.requests import Refusal, Request
 from penstock.doors.http.responses import CONTINUE, Headers, build
-from penstock.doors.http.waiting import FULL, PASSWORD, QUEUE
+from penstock.doors.http.waiting import BODY, FULL, PASSWORD, QUEUE
 from penstock.doors.notes import shortened
 from penstock.doors.origins import cors_headers
 from penstock.errors import BadCredentials, PenstockError, StorageUnavailable
@@ -193,6 +193,7 @@ class Pipeline:
         self._door.on_refused(request, refusal)
         status, body, content_type = answer_for(refusal.status, refusal.detail, refusal.code, request.path)
         request.respond(status, body, content_type=content_type, headers=refusal.headers)
+        self._connection.open(BODY)  # what is left of its body is thrown away
 
     def respond(
         self, request: Request, status: int, body: bytes, content_type: str, headers: Headers

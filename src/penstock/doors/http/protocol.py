@@ -12,12 +12,12 @@ import structlog
 from penstock.doors.base import GONE, Peer
 from penstock.doors.http.heads import Heads
 from penstock.doors.http.pipeline import Pipeline
-from penstock.doors.http.problems import INTERNAL_DETAIL
+from penstock.doors.http.problems import INTERNAL_DETAIL, headers_of, status_of
 from penstock.doors.http.reading import PIECE_BYTES, RequestReader
 from penstock.doors.http.requests import Refusal, Request
 from penstock.doors.http.routes import Take
 from penstock.doors.http.waiting import FULL, QUEUE
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, ShuttingDown
 
 if TYPE_CHECKING:
     from penstock.doors.http.door import HttpDoor
@@ -152,6 +152,8 @@ class HttpConnection(asyncio.Protocol):
             while at < size and not self.waits and not self._is_deaf:
                 at += self._reader.feed(view[at : at + PIECE_BYTES])
                 if self._reader.take is not None:
+                    if self._door.is_draining:
+                        raise _goodbye()
                     self._hand_over(self._reader.take, data[at:])
                     return
                 if len(self.pipeline) >= self._door.settings.max_pipelined:
@@ -174,6 +176,9 @@ class HttpConnection(asyncio.Protocol):
     def on_head(self, request: Request) -> None:
         """The head of a request has come, and there is none of its body."""
         self._door.requests += 1
+        is_open = request.route is not None and request.route.is_open
+        if self._door.is_draining and request.refusal is None and not is_open:
+            request.refusal = _goodbye()
         self.pipeline.add(request)
 
     def on_request(self, request: Request) -> None:
@@ -361,3 +366,9 @@ class HttpConnection(asyncio.Protocol):
         except Exception:  # a mistake of ours; nobody else would close it
             log.exception("connection not taken over", peer=str(self.peer))
             transport.abort()
+
+
+def _goodbye() -> Refusal:
+    """What a request is told that comes when the server is about to stop."""
+    error = ShuttingDown("the server is about to stop")
+    return Refusal(status_of(error), str(error), code=error.code, headers=headers_of(error))

@@ -8,6 +8,7 @@ from penstock.doors.http.heads import Heads, noted_in, too_large
 from penstock.doors.http.requests import Refusal, Request
 from penstock.doors.http.routes import Take
 from penstock.doors.http.settings import HttpSettings
+from penstock.doors.http.waiting import BODY, HIGH_WATER_BYTES
 
 if TYPE_CHECKING:
     from penstock.doors.http.protocol import HttpConnection
@@ -148,6 +149,8 @@ class RequestReader:
             request.hosted.take(data)
         elif not request.answered:
             request.parts.append(data)
+            if request.route is None and request.received_bytes > HIGH_WATER_BYTES:
+                self._connection.shut(BODY)  # until the application takes it
 
     def on_message_complete(self) -> None:
         """The end of a request."""

@@ -15,8 +15,8 @@ class HttpSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     port: tuple[Port, ...] = (8080,)
     """Where it listens, one port or several; `off` keeps it closed, 0 takes a free port."""
-    tls_port: Port | None = 8443
-    """The same with TLS, open only if `tls.certificate_file` is set."""
+    tls_port: Port | None = None
+    """Where it listens with TLS; needs `tls.certificate_file`."""
     admin_port: Port | None = None
     """A port of its own for metrics, the log and the views of clients, which the others then do not offer."""
     proxies: tuple[str, ...] = ()

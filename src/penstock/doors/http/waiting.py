@@ -8,3 +8,6 @@ PASSWORD = 4
 """It is still being checked."""
 BODY = 8
 """The application has not taken what has come of it."""
+
+HIGH_WATER_BYTES = 64 * 1024
+"""How much of a body may wait for the application before the rest waits in the client."""

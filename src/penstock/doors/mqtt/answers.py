@@ -62,7 +62,7 @@ NOT_OF_THIS_DOOR = frozenset(
         "malformed",
     }
 )
-"""Codes that never reach a client: what they are about is asked for at other doors, wire errors have reasons."""
+"""Codes that never reach a client: they are about what other doors offer, and wire errors have reasons."""
 
 ENDINGS: dict[Ending, ReasonCode] = {
     Ending.TAKEN_OVER: ReasonCode.SESSION_TAKEN_OVER,

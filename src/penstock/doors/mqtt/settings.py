@@ -24,6 +24,8 @@ class MqttSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Where MQTT over WebSocket has a port of its own, with the path `/mqtt`."""
     websocket_tls_port: Port | None = None
     """The same with TLS."""
+    over_http: bool = True
+    """Whether MQTT over WebSocket is also served at `/mqtt` on the HTTP ports."""
     proxies: tuple[str, ...] = ()
     """Networks, as `10.0.0.0/8`, whose connections begin with a PROXY protocol v2 header."""
     max_payload_bytes: Annotated[int, Meta(ge=1, le=268_000_000)] = 4 * MIB

@@ -45,6 +45,8 @@ class ClientShape(Struct, kw_only=True):
     user: str | None
     door: Door
     connected: bool
+    connected_at: Time | None
+    """Since when, if it is connected."""
     left_at: Time | None
     """When it went away, if it is away."""
     expires_at: Time | None
@@ -57,7 +59,7 @@ class ClientShape(Struct, kw_only=True):
     owed_messages: int
     in_flight: int
     is_slow: bool
-    """It is connected and something waits for it."""
+    """Something waits for it for too long, or was dropped; `/api/v1/slow` has more."""
     has_will: bool
 
 
@@ -80,7 +82,7 @@ class ClientPage(Struct):
 def routes(web: Web) -> APIRouter:
     """What this module answers."""
     router = APIRouter(prefix="/api/v1", tags=["clients"], dependencies=[Depends(admin_of(web))])
-    sessions = web.broker.sessions
+    sessions, watched = web.broker.sessions, web.broker.slow.watched
 
     @router.get(
         "/clients",
@@ -130,25 +132,25 @@ def routes(web: Web) -> APIRouter:
             "user": session.identity.user,
             "door": session.door,
             "connected": is_connected,
+            "connected_at": time_text(session.connected_at) if is_connected else None,
             "left_at": None if left_at is None else time_text(left_at),
-            "expires_at": None if is_connected else _expiry_text(session),
+            "expires_at": None if left_at is None else _expiry_text(left_at, session.expiry),
             "expiry_s": session.expiry,
             "subscriptions": len(session.subscriptions),
             "waiting_messages": len(outbox) if outbox else 0,
             "waiting_bytes": outbox.bytes if outbox else 0,
             "owed_messages": len(session.owed) if session.owed else 0,
             "in_flight": len(session.inflight) if session.inflight else 0,
-            "is_slow": is_connected and session.is_waiting,
+            "is_slow": (watch := watched.get(session)) is not None and watch.is_slow,
             "has_will": session.will is not None,
         }
 
-    def _expiry_text(session: Session) -> str | None:
-        if session.expires_at == FOREVER:
-            return None
-        left_s = session.expires_at - web.clock.monotonic()
-        return time_text(web.clock.wall_us() + round(left_s * 1_000_000))
-
     return router
+
+
+def _expiry_text(left_at: int, expiry_s: float) -> str | None:
+    """When a session is forgotten that went at this time."""
+    return None if expiry_s == FOREVER else time_text(left_at + round(expiry_s * 1_000_000))
 
 
 def _filters(session: Session) -> list[SubscriptionShape]:

@@ -6,13 +6,13 @@ An answer leaves when what it says is stored: a hold that was promised outlives 
 import asyncio
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Response
-from msgspec import Struct
-from pydantic import BaseModel, ConfigDict, Field
+from fastapi import APIRouter, Path, Request, Response
+from msgspec import Meta, Struct
 
 from penstock.core.identity import Identity
 from penstock.core.ports import Hold
 from penstock.doors.web.answers import describe, json_answer
+from penstock.doors.web.bodies import BODY_REFUSALS, read_json, takes_json
 from penstock.doors.web.context import Web
 from penstock.doors.web.log import opened
 from penstock.doors.web.parameters import Who, is_admin
@@ -32,22 +32,18 @@ NO_CONTENT = 204
 Name = Annotated[str, Path(description="The name of a hold.")]
 
 
-class NewHold(BaseModel):
+class NewHold(Struct, forbid_unknown_fields=True):
     """A hold to be made, or to be put in another place."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    name: str
-    cursor: str = Field(description="Everything behind it is kept.")
-    lapse_s: float = Field(description="How long it lasts after each sign of life.", allow_inf_nan=False)
+    name: Annotated[str, Meta(description="Up to 200 printable characters; no level of it is `.` or `..`.")]
+    cursor: Annotated[str, Meta(description="Everything behind it is kept.")]
+    lapse_s: Annotated[float, Meta(description="How long it lasts after each sign of life.")]
 
 
-class Moved(BaseModel):
+class Moved(Struct, forbid_unknown_fields=True):
     """Where a hold is to be."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    cursor: str = Field(description="Everything up to it was read, and may go.")
+    cursor: Annotated[str, Meta(description="Everything up to it was read, and may go.")]
 
 
 class HoldShape(Struct):
@@ -90,12 +86,23 @@ def routes(web: Web) -> APIRouter:
         status_code=CREATED,
         summary="Keep everything behind a cursor",
         description="A hold of this name that the caller has already is moved there.",
+        openapi_extra=takes_json(NewHold, {"name": "nightly", "cursor": "AQ...", "lapse_s": 86_400}),
         responses=describe(
-            HoldShape, InvalidHold, InvalidCursor, NoLog, QuotaExceeded, StorageUnavailable, status=CREATED
+            HoldShape,
+            InvalidHold,
+            InvalidCursor,
+            NoLog,
+            *BODY_REFUSALS,
+            QuotaExceeded,
+            StorageUnavailable,
+            status=CREATED,
         ),
     )
-    async def create(who: Who, body: NewHold) -> Response:
+    async def create(request: Request, who: Who) -> Response:
         archive, places = opened(web)
+        body = await read_json(request, NewHold)
+        if {".", ".."} & {*body.name.split("/")}:
+            raise InvalidHold("no path could name this hold: a level of it is `.` or `..`")
         offset = places.at_cursor(body.cursor).offset
         hold = archive.holds.create(body.name, _owner(who), offset, body.lapse_s)
         await _stored(web)
@@ -115,10 +122,14 @@ def routes(web: Web) -> APIRouter:
     @router.put(
         "/{name:path}",
         summary="Move a hold on to where its reader has got; that renews it too",
-        responses=describe(HoldShape, InvalidCursor, NoLog, StorageUnavailable, UnknownHold),
+        openapi_extra=takes_json(Moved, {"cursor": "AQ..."}),
+        responses=describe(
+            HoldShape, InvalidCursor, NoLog, *BODY_REFUSALS, StorageUnavailable, UnknownHold
+        ),
     )
-    async def move(who: Who, name: Name, body: Moved) -> Response:
+    async def move(request: Request, who: Who, name: Name) -> Response:
         archive, places = opened(web)
+        body = await read_json(request, Moved)
         hold = archive.holds.move(name, _owner(who), places.at_cursor(body.cursor).offset)
         await _stored(web)
         return json_answer(_shape(web, hold))

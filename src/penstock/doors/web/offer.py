@@ -1,4 +1,4 @@
-"""What the web door gives the HTTP listener: the routes it answers at once, and the application for the rest."""
+"""What the web door gives the HTTP listener: routes that it answers at once, and the application."""
 
 from typing import TYPE_CHECKING
 
@@ -33,6 +33,7 @@ def offer(table: Routes, web: Web, *, part_bytes: int) -> None:
 
 def load(web: Web) -> "FastAPI":
     """The application for everything else; it takes a while, so it is called in a thread."""
+    import penstock.doors.websocket.entrance  # noqa: PLC0415, F401 - the next upgrade need not wait for it
     from penstock.doors.web.app import build_app  # noqa: PLC0415 - that is what takes so long
 
     return build_app(web)

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-NAMES_A_SLICE = 500
+NAMES_A_SLICE = 250
 ROWS_A_SLICE = 200
 
 T = TypeVar("T")

@@ -1,7 +1,10 @@
-"""What endpoints ask of a request: who is asking, and the query parameters that several of them have."""
+"""What endpoints ask of a request: who is asking, and the query parameters that several of them have.
+
+Dependencies are coroutines, short as they are: a plain function gets a thread from FastAPI, every time.
+"""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, cast
 
 from fastapi import Depends, Path, Query, Request
@@ -19,9 +22,12 @@ DEFAULT_LIMIT = 100
 MAX_LIMIT = 10_000
 
 
-def identity_of(request: Request) -> Identity:
+async def identity_of(request: Request) -> Identity:
     """Who is asking, as the listener has proven it."""
     return cast("Identity", request.state.identity)
+
+
+Who = Annotated[Identity, Depends(identity_of)]
 
 
 def is_admin(web: Web, identity: Identity) -> bool:
@@ -29,11 +35,10 @@ def is_admin(web: Web, identity: Identity) -> bool:
     return web.broker.access.may_subscribe(identity, ADMIN_FILTER)
 
 
-def admin_of(web: Web) -> Callable[[Request], Identity]:
+def admin_of(web: Web) -> Callable[[Identity], Awaitable[Identity]]:
     """A dependency for views that only some may see: `Depends(admin_of(web))`."""
 
-    def admin(request: Request) -> Identity:
-        identity = identity_of(request)
+    async def admin(identity: Who) -> Identity:
         if not is_admin(web, identity):
             raise NotAuthorized(f"this view is for those who may subscribe to {ADMIN_FILTER}")
         return identity
@@ -52,7 +57,7 @@ def check_plain_filter(filter: str, limits: TopicLimits) -> None:
         raise InvalidFilter("a shared filter is for subscribers; give the filter behind the group")
 
 
-def refuse_unknown_parameters(request: Request) -> None:
+async def refuse_unknown_parameters(request: Request) -> None:
     """Refuse a query parameter that the operation does not have, or has once and was given twice.
 
     A misspelt parameter would otherwise be overlooked, and the answer be one to another question.
@@ -64,7 +69,8 @@ def refuse_unknown_parameters(request: Request) -> None:
     known = _parameters_of(request) if given else {}
     for name, count in given.items():
         if name not in known:
-            raise InvalidRequest(f"there is no parameter {name!r} here")
+            called = f"{request.method} {request.scope['route'].path_format}"
+            raise InvalidRequest(f"{called} has no parameter {name!r}")
         if count > 1 and known[name].get("type") != "array":
             raise InvalidRequest(f"{name!r} was given {count} times")
 
@@ -78,8 +84,6 @@ def _parameters_of(request: Request) -> dict[str, dict[str, Any]]:
 
 Unset = SkipJsonSchema[None]
 """Stands for a parameter that was not given; clients need not know of it."""
-
-Who = Annotated[Identity, Depends(identity_of)]
 
 Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Most entries of the answer.")]
 Search = Annotated[

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Path, Query, Request, Response
-from msgspec import Struct
-from pydantic import BaseModel, ConfigDict, Field
+from msgspec import Meta, Struct
 
 from penstock.core.cursor import Cursor
 from penstock.core.ports import Position
@@ -18,6 +17,7 @@ from penstock.core.settings import TopicLimits
 from penstock.core.stages import Part
 from penstock.core.staging import MOST_IDS, MOST_PARTS
 from penstock.doors.web.answers import describe, json_answer
+from penstock.doors.web.bodies import BODY_REFUSALS, media_of, read_json, takes_json
 from penstock.doors.web.context import Web
 from penstock.doors.web.incoming import read_message
 from penstock.doors.web.parameters import Who
@@ -25,6 +25,7 @@ from penstock.doors.web.times import time_text
 from penstock.errors import (
     Conflict,
     InvalidPayload,
+    InvalidRequest,
     InvalidTopic,
     NotAuthorized,
     PenstockError,
@@ -45,17 +46,20 @@ READ_AT_ONCE = 2
 """Bodies that are being read at the same time; the others wait."""
 T = TypeVar("T")
 
-StageId = Annotated[str, Path(description="A name for the stage: letters, digits and `. _ : @ = ~ -`.")]
+StageId = Annotated[
+    str,
+    Path(description="A name for the stage: letters, digits and `. _ : @ = ~ -`; any but `commit`."),
+]
 PartNumber = Annotated[int, Query(ge=0, lt=MOST_PARTS, description="Which part of the stage this is.")]
 
 
-class CommitRequest(BaseModel):
+class CommitRequest(Struct, forbid_unknown_fields=True):
     """Stages to be published together."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    key: str = Field(min_length=1, max_length=200, description="Names this commit: it is made once.")
-    ids: list[str] = Field(max_length=MOST_IDS, description="Stages, in the order of their rows.")
+    key: Annotated[
+        str, Meta(min_length=1, max_length=200, description="Names this commit: it is made once.")
+    ]
+    ids: Annotated[list[str], Meta(max_length=MOST_IDS, description="Stages, in the order of their rows.")]
 
 
 class StagedShape(Struct):
@@ -106,8 +110,10 @@ def routes(web: Web) -> APIRouter:
         summary="Publish everything in some stages, once",
         description="The answer comes when all rows are safe. The same key again gets the same answer, and "
         "nothing is published again: whoever got no answer may ask again.",
+        openapi_extra=takes_json(CommitRequest, {"key": "night-17", "ids": ["worker-1", "worker-2"]}),
         responses=describe(
             CommitShape,
+            *BODY_REFUSALS,
             UnknownStage,
             NotAuthorized,
             Conflict,
@@ -115,7 +121,10 @@ def routes(web: Web) -> APIRouter:
             text="All of it is published.",
         ),
     )
-    async def commit(who: Who, body: CommitRequest) -> Response:
+    async def commit(request: Request, who: Who) -> Response:
+        if media_of(request) in (ARROW, JSON_LINES):
+            raise InvalidRequest("`commit` is no name for a stage: this path commits others")
+        body = await read_json(request, CommitRequest)
         parts = staging.unchecked(who, body.ids)
         if parts:
             await asyncio.to_thread(staging.check_rights, who, parts)
@@ -162,9 +171,9 @@ def routes(web: Web) -> APIRouter:
             staging.free(sum(map(len, pieces)))
         outcome: asyncio.Future[Part] = _future()
         staging.stage(who, id, part, chunks, lambda result: _settle(outcome, result))
-        rows = (await outcome).rows
-        lapses_at = web.clock.wall_us() + round(web.broker.settings.stage.lapse_s * 1_000_000)
-        return json_answer(StagedShape(id, part, rows, time_text(lapses_at)), CREATED)
+        staged = await outcome
+        lapses_at = time_text(staging.lapses_at(staged))
+        return json_answer(StagedShape(id, part, staged.rows, lapses_at), CREATED)
 
     @router.get(
         "/{id}", summary="What waits in a stage", responses=describe(StageShape, UnknownStage, NotAuthorized)
@@ -206,7 +215,7 @@ def _reader_of(web: Web, request: Request) -> Callable[[bytes], Iterator[Run]]:
     """
     if request.headers.get("content-encoding", "identity") != "identity":
         raise UnsupportedMedia("send the body as it is; the batches of an Arrow stream may be compressed")
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    kind = media_of(request)
     settings, read_arrow = web.broker.settings, web.read_arrow
     if kind == JSON_LINES:
         return lambda body: _read_lines(body, settings.topic)

@@ -1,5 +1,6 @@
 """GET /api/v1/topics: which topics there are."""
 
+import re
 from collections.abc import Callable
 
 from fastapi import APIRouter, Response
@@ -21,6 +22,8 @@ from penstock.doors.web.parameters import (
     is_admin,
 )
 from penstock.errors import InvalidFilter, NotAuthorized
+
+_WILDCARDS = re.compile(r"/?[+#]")
 
 
 class TopicShape(Struct):
@@ -98,6 +101,7 @@ def choose_topics(web: Web, who: Identity, search: str | None, filter: str | Non
     """Whether a topic is asked for, and may be read."""
     access = web.broker.access
     may_read_plain = access.may_subscribe(who, ALL_LEVELS)  # then none of them need be asked for
+    beginning = _WILDCARDS.split(filter or "", maxsplit=1)[0]  # quicker to look at than the whole filter
     wants_reserved = any(text is not None and text.startswith("$") for text in (search, filter))
 
     def is_wanted(name: str) -> bool:
@@ -106,7 +110,7 @@ def choose_topics(web: Web, who: Identity, search: str | None, filter: str | Non
             return False
         if search is not None and search not in name:
             return False
-        if filter is not None and not matches(filter, name):
+        if filter is not None and not (name.startswith(beginning) and matches(filter, name)):
             return False
         return (may_read_plain and not is_reserved) or access.may_read(who, name)
 

@@ -22,7 +22,7 @@ from penstock.model import Door, Policy, Reason
 class RowShape(Struct, omit_defaults=True):
     """A record of messages that someone did not get; a shared group is named by its filter."""
 
-    client: str
+    client_id: str
     reason: Reason
     first: int
     last: int
@@ -49,7 +49,7 @@ class PublishedShape(Struct, omit_defaults=True):
 class WaitingShape(Struct):
     """Where it waits, and how many are before it."""
 
-    client: str
+    client_id: str
     place: str
     ahead: int
     connected: bool
@@ -60,7 +60,7 @@ class Why(Struct, kw_only=True):
 
     topic: str
     sequence: int
-    client: str | None
+    client_id: str | None
     code: Code
     text: str
     newest: int
@@ -90,9 +90,14 @@ def routes(web: Web) -> APIRouter:
     )
     async def why(
         who: Who,
-        topic: Annotated[str, Query(min_length=1, json_schema_extra={"format": "topic"})],
-        sequence: Annotated[int, Query(ge=0, le=2**63 - 1)],
-        client: Annotated[str | Unset, Query(min_length=1)] = None,
+        topic: Annotated[
+            str,
+            Query(min_length=1, json_schema_extra={"format": "topic"}, description="The message's topic."),
+        ],
+        sequence: Annotated[int, Query(ge=0, le=2**63 - 1, description="Its number in that topic.")],
+        client: Annotated[
+            str | Unset, Query(min_length=1, description="The id of whoever should have got it.")
+        ] = None,
     ) -> Response:
         check_topic(topic, web.broker.settings.topic)
         if not is_admin(web, who) and not _is_own(web, who, topic, client):
@@ -115,7 +120,7 @@ def shape_of(said: Explanation) -> Why:
     return Why(
         topic=said.topic,
         sequence=said.sequence,
-        client=said.client_id,
+        client_id=said.client_id,
         code=said.code,
         text=said.text,
         newest=said.newest,

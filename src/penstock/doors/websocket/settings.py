@@ -1,10 +1,10 @@
-"""Who may open a WebSocket."""
+"""Who may come from a web page."""
 
 from msgspec import Struct
 
 
 class WebSocketSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which web pages may open a WebSocket, and under which names they find the server."""
+    """Which web pages may open a WebSocket or send a request, and under which names they find the server."""
 
     origins: tuple[str, ...] = ()
     """Further origins of web pages: `https://example.org`, or a host name alone; `*` for any."""

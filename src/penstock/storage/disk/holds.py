@@ -2,7 +2,7 @@
 
 A hold belongs to whoever made it and lapses unless it is renewed or moved, so that a reader who never comes
 back does not keep the log for ever. Lapse is judged on the monotonic clock: setting the machine's time ends
-no hold. The wall time in a record is for the next start alone. Everything is called from the loop, but for
+no hold. The wall time in a record is for people, and for the next start. Everything is called from the loop, but for
 `lowest` and `unchanged`, which retention asks from a thread of its own.
 """
 
@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from threading import RLock
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from penstock.core.clock import Clock
 from penstock.core.ports import Hold, StateStore
@@ -31,7 +32,7 @@ class HoldRecord(Struct, frozen=True, array_like=True):
     offset: int
     lapse_s: float
     lapses_at: int
-    """In microseconds of wall time."""
+    """In microseconds of wall time, as it was when the hold was renewed last."""
 
 
 class _Held(Struct):
@@ -142,8 +143,10 @@ class Holds:
 
     def _restore(self, record: Struct) -> _Held:
         assert isinstance(record, HoldRecord)
-        left_s = (record.lapses_at - self._clock.wall_us()) / 1_000_000
-        return _Held(record, self._clock.monotonic() + min(left_s, record.lapse_s))
+        now_us = self._clock.wall_us()
+        lapses_at = min(record.lapses_at, now_us + _microseconds(record.lapse_s))  # it may have been set back
+        left_s = (lapses_at - now_us) / 1_000_000
+        return _Held(replace(record, lapses_at=lapses_at), self._clock.monotonic() + left_s)
 
     def _find(self, name: str, owner: str) -> HoldRecord:
         held = self._held.get(name)
@@ -163,7 +166,7 @@ class Holds:
         return self._put(name, owner, offset, lapse_s)
 
     def _put(self, name: str, owner: str, offset: int, lapse_s: float) -> Hold:
-        lapses_at = self._clock.wall_us() + round(lapse_s * 1_000_000)
+        lapses_at = self._clock.wall_us() + _microseconds(lapse_s)
         record = HoldRecord(owner, offset, lapse_s, lapses_at)
         self._state.put(HOLDS, name, record)
         self.on_change()
@@ -179,6 +182,9 @@ class Holds:
         return self._clock.monotonic() >= held.deadline
 
     def _describe(self, name: str, held: _Held) -> Hold:
-        left_us = round((held.deadline - self._clock.monotonic()) * 1_000_000)
         record = held.record
-        return Hold(name, record.owner, record.offset, record.lapse_s, self._clock.wall_us() + left_us)
+        return Hold(name, record.owner, record.offset, record.lapse_s, record.lapses_at)
+
+
+def _microseconds(seconds: float) -> int:
+    return round(seconds * 1_000_000)

@@ -39,9 +39,12 @@ def split(
     for each in slices:
         rows, size, passed = rows + each.rows, size + each.bytes, passed + each.bytes
         is_enough = passed * parts >= total * (len(portions) + 1)
-        if is_enough and len(portions) < parts - 1 and each is not slices[-1]:
+        if is_enough and rows and len(portions) < parts - 1 and each is not slices[-1]:
             portions.append(Portion(after, each.last, rows, size))
             after, rows, size = each.last, 0, 0
+    if portions and not rows:  # nobody need come for that alone
+        before = portions.pop()
+        after, rows, size = before.after, before.rows, before.bytes + size
     return (*portions, Portion(after, until, rows, size))
 
 

@@ -80,7 +80,7 @@ class Worker:
     """The server's side of the child process. It is started when it is needed, and again after it died."""
 
     def __init__(self, answer_timeout_s: float = _ANSWER_TIMEOUT_S) -> None:
-        self._answer_timeout_s = answer_timeout_s
+        self.answer_timeout_s = answer_timeout_s
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -99,7 +99,7 @@ class Worker:
             process = self._process = self._process or _start()
         except OSError as error:
             raise WorkerFailed(f"the worker cannot be started: {error}") from error
-        watchdog = Timer(self._answer_timeout_s, process.kill)
+        watchdog = Timer(self.answer_timeout_s, process.kill)
         watchdog.daemon = True
         watchdog.start()
         try:

@@ -1,0 +1,38 @@
+"""A mistake of ours tells the caller nothing but that there was one, and the connection goes on."""
+
+import httpx
+import pytest
+
+from penstock.app import Server
+
+SECRET = "the inside of the server"
+
+
+def break_it(*_: object) -> None:
+    raise RuntimeError(SECRET)
+
+
+async def test_a_mistake_below_the_api_is_a_problem(
+    server: Server, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server.broker.slow, "clients", break_it)
+    answer = await http.get("/api/v1/slow")
+    assert (answer.status_code, answer.json()["code"]) == (500, "internal")
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert SECRET not in answer.text and "Traceback" not in answer.text
+    monkeypatch.undo()
+    assert (await http.get("/api/v1/slow")).status_code == 200
+
+
+async def test_a_mistake_elsewhere_is_told_as_those_callers_know_it(
+    http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.doors.web.health.cluster_status_of", break_it)
+    answer = await http.get("/cluster/status")
+    assert (answer.status_code, answer.json()) == (500, {"detail": "Internal server error"})
+
+
+async def test_parameters_elsewhere_are_refused_as_those_callers_know_it(http: httpx.AsyncClient) -> None:
+    answer = await http.get("/cluster/status", params={"x": "y"})
+    assert answer.status_code == 400
+    assert set(answer.json()) == {"detail"}
