@@ -135,8 +135,8 @@ class HttpClient(LogCalls, StageCalls):
     ) -> History:
         """Messages of a topic: after a cursor, a sequence or a time, or the last so many."""
         where = {"after": after, "after_sequence": after_sequence, "from": start, "last": last}
-        path = f"/api/v1/topics/{quote(topic)}/messages"
-        return read(self._requests.send("GET", path, where | {"limit": limit}).body, History)
+        asked = {"topic": topic, **where, "limit": limit}  # in the query, as a path cannot name every topic
+        return read(self._requests.send("GET", "/api/v1/messages", asked).body, History)
 
     def retained(self, filter: str | None = None) -> Iterator[Message]:
         """The last values of topics, of those that match a filter; sorted by topic."""
@@ -151,7 +151,7 @@ class HttpClient(LogCalls, StageCalls):
 
     def retained_value(self, topic: str) -> bytes:
         """The last value of one topic, as it was published."""
-        return self._requests.send("GET", f"/api/v1/retained/{quote(topic)}", accept="*/*").body
+        return self._requests.send("GET", "/api/v1/retained", {"topic": topic}, accept="*/*").body
 
     def clients(self, search: str | None = None, connected: bool | None = None) -> Iterator[dict[str, Any]]:
         """Every client whose id holds a text, or that is connected or not; sorted by id."""

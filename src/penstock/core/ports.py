@@ -225,7 +225,10 @@ class Log(Protocol):
         ...
 
     def last_sequence(self, topic: str) -> int:
-        """The last sequence of a topic that was ever committed; 0 if there was none."""
+        """The last sequence of a topic that was ever committed; 0 if there was none.
+
+        While the log cannot look it up it answers `last_offset`, which no topic can have passed.
+        """
         ...
 
     async def find_sequence(self, topic: str, sequence: int) -> int | None:

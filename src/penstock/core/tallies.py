@@ -41,6 +41,9 @@ class Tallies:
 
     def note(self, stretches: list[Stretch]) -> None:
         """The stretches of a flush were written: add what was delivered of each, and how long it took."""
+        if len(stretches) == 1 and len(stretches[0].runs) == 1:
+            self._note_lone(stretches[0])
+            return
         now = self._clock.monotonic()
         read_at, seconds, bucket, entries = now, 0.0, 0, 0
         self._turn += 1
@@ -74,6 +77,18 @@ class Tallies:
             timed += 1
         if entries:
             self.latency.add(bucket, seconds, entries)
+
+    def _note_lone(self, stretch: Stretch) -> None:
+        """The same for a single run in half the time: on a quiet server every message is one."""
+        if stretch.reach is None:
+            return
+        topic, count, latency = stretch.topic, stretch.runs[0].count, self.latency
+        topic.delivered += stretch.reach * count
+        seconds = self._clock.monotonic() - stretch.read_at
+        bucket = bucket_of(seconds)
+        latency.counts[bucket] += 1
+        latency.seconds += seconds
+        (topic.recent or self._begin(topic)).add(bucket, seconds, count)
 
     def _add_mixed(self, runs: list[Run], reach: int, first: Topic) -> tuple[Topic, int]:
         """Add a stretch of several topics; answer the one that stands for all, and its number of messages."""

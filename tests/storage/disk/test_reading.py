@@ -844,3 +844,16 @@ def test_who_reads_rows_only_does_not_load_arrow(tmp_path: Path) -> None:
         "sys.exit('pyarrow' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", script, str(tmp_path / "data")], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("wanted", [None, lambda topic: True], ids=["all", "asked"])
+@pytest.mark.parametrize("columns", [None, ["topic"]], ids=["whole", "columns"])
+def test_a_limit_that_ends_with_a_sealed_batch_ends_there(
+    log: StoredLog, wanted: Wanted | None, columns: list[str] | None
+) -> None:
+    for _ in range(2):
+        for number in range(3):
+            log.commit(make_run("a", b"%d" % number))
+        log.seal()
+    span = log.reader.arrow(0, log.head, ALL, wanted, columns, 3)
+    assert (span.rows, span.until) == (3, 3)

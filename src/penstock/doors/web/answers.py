@@ -5,6 +5,7 @@ its schema from it.
 """
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -88,6 +89,11 @@ def describe(
 def reference_to(shape: type) -> dict[str, Any]:
     """The schema of a type; those that have a name are referred to."""
     _shapes[shape] = None
+    return dict(_schema_of(shape))
+
+
+@cache  # nearly all that is asked for is the same few, again and again
+def _schema_of(shape: type) -> dict[str, Any]:
     (schema,), _ = msgspec.json.schema_components((shape,), ref_template=SCHEMAS)
     return schema
 

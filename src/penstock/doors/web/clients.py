@@ -111,7 +111,15 @@ def routes(web: Web) -> APIRouter:
         responses=describe(ClientDetail, NotAuthorized, UnknownClient),
     )
     async def client(
-        client_id: Annotated[str, Path(min_length=1, json_schema_extra={"format": "client-id"})],
+        client_id: Annotated[
+            str,
+            Path(
+                min_length=1,
+                examples=["pump-7"],
+                json_schema_extra={"format": "client-id"},
+                description="The id of a client; a slash in it may be written as it is.",
+            ),
+        ],
     ) -> Response:
         session = sessions.get(client_id)
         if session is None:

@@ -1,12 +1,13 @@
-"""What the API says of itself: the OpenAPI document, and a page for people that needs nothing else."""
+"""What the API says of itself: the OpenAPI document, and a page for people that is made of it."""
 
-from html import escape
+from asyncio import to_thread
 from typing import Any
 
-from fastapi import APIRouter, FastAPI, Response
+from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
 
 from penstock.doors.web.answers import components, json_answer
+from penstock.doors.web.page import page_of
 
 ABOUT = """\
 One topic space behind several doors. Everything below `/api/v1` answers errors as `application/problem+json`
@@ -73,52 +74,11 @@ def pages(app: FastAPI) -> APIRouter:
 
     @router.get("/openapi.json")
     async def openapi() -> Response:
-        return json_answer(app.openapi())
+        return json_answer(await to_thread(app.openapi))
 
     @router.get("/docs")
-    async def docs() -> Response:
-        return Response(_page(app.openapi()), media_type="text/html")
+    async def docs(request: Request) -> Response:
+        document = await to_thread(app.openapi)  # the first time it takes a while
+        return Response(page_of(document, str(request.base_url)), media_type="text/html")
 
     return router
-
-
-def _page(document: dict[str, Any]) -> str:
-    """Every operation with its parameters and answers; no script, and nothing that is loaded."""
-    info = document["info"]
-    parts = [_HEAD, f"<h1>{escape(info['title'])} {escape(info['version'])}</h1>"]
-    parts.append(f"<p>{escape(info['description'])}</p>")
-    parts.append('<p>The same for programs: <a href="openapi.json">openapi.json</a>.</p>')
-    for tag in document["tags"]:
-        operations = [
-            (path, method, operation)
-            for path, methods in document["paths"].items()
-            for method, operation in methods.items()
-            if operation.get("tags", ["about"])[0] == tag["name"]
-        ]
-        if operations:
-            parts.append(f"<h2>{escape(tag['name'])}</h2><p>{escape(tag['description'])}</p>")
-            parts += [_operation(*each) for each in operations]
-    return "\n".join(parts)
-
-
-def _operation(path: str, method: str, operation: dict[str, Any]) -> str:
-    title = f"<h3><code>{method.upper()} {escape(path)}</code></h3>"
-    texts = (operation.get("summary", ""), operation.get("description", ""))
-    about = "".join(f"<p>{escape(text)}</p>" for text in texts if text)
-    rows = [
-        f"<tr><td><code>{escape(each['name'])}</code></td><td>{each['in']}</td>"
-        f"<td>{escape(each.get('description', ''))}</td></tr>"
-        for each in operation.get("parameters", ())
-    ]
-    parameters = f"<table>{''.join(rows)}</table>" if rows else ""
-    answers = "".join(
-        f"<li><code>{escape(status)}</code> {escape(answer['description'])}</li>"
-        for status, answer in operation["responses"].items()
-    )
-    return f"{title}{about}{parameters}<ul>{answers}</ul>"
-
-
-_HEAD = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Penstock: the HTTP API</title><style>
-body { font: 16px/1.5 sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
-h3 { border-top: 1px solid #ccc; padding-top: 1rem; } td { padding: 0 1rem 0 0; vertical-align: top; }
-</style>"""

@@ -27,6 +27,7 @@ from penstock.errors import InvalidRequest, PenstockError
 
 log = structlog.get_logger("penstock.web")
 
+DOCS = "/docs"
 UNPROCESSABLE = 422
 """What the callers of other systems' paths get for a body that is not what it should be."""
 
@@ -63,9 +64,11 @@ async def _on_invalid(request: Request, error: Exception) -> Response:
 async def _on_http_error(request: Request, error: Exception) -> Response:
     """A path or a method that is not offered."""
     assert isinstance(error, HTTPException)
-    status = HTTPStatus(error.status_code)
+    status, detail, path = HTTPStatus(error.status_code), error.detail, request.url.path
     code = status.phrase.lower().replace(" ", "-")
-    _, body, media = answer_for(status, error.detail, code, request.url.path)
+    if status is HTTPStatus.NOT_FOUND and is_api(path):
+        detail = f"there is nothing at {path}; {DOCS} has everything that there is"
+    _, body, media = answer_for(status, detail, code, path)
     return Response(body, status, error.headers, media)
 
 

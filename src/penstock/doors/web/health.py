@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 UNAVAILABLE = 503
 
 
-class LogHealth(Struct):
-    """How the log is. In memory it has nothing that could fail."""
+class LogHealth(Struct, omit_defaults=True):
+    """How the log is. In memory it has nothing that could fail, and no rows to speak of."""
 
     status: str
     durable: bool
     epoch: int
-    first_offset: int
-    last_offset: int
+    first_offset: int | None = None
+    last_offset: int | None = None
 
 
 class Health(Struct):
@@ -93,7 +93,11 @@ def health_of(web: Web) -> Health:
         version=web.version,
         node_id=web.node_id,
         log=LogHealth(
-            "failing" if is_failing else "ok", log.is_durable, log.epoch, log.first_offset, log.last_offset
+            "failing" if is_failing else "ok",
+            log.is_durable,
+            log.epoch,
+            log.first_offset if log.is_durable else None,
+            log.last_offset if log.is_durable else None,
         ),
     )
 

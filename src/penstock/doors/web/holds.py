@@ -29,7 +29,7 @@ from penstock.errors import (
 CREATED = 201
 NO_CONTENT = 204
 
-Name = Annotated[str, Path(description="The name of a hold.")]
+Name = Annotated[str, Path(examples=["nightly"], description="The name of a hold.")]
 
 
 class NewHold(Struct, forbid_unknown_fields=True):
@@ -123,9 +123,7 @@ def routes(web: Web) -> APIRouter:
         "/{name:path}",
         summary="Move a hold on to where its reader has got; that renews it too",
         openapi_extra=takes_json(Moved, {"cursor": "AQ..."}),
-        responses=describe(
-            HoldShape, InvalidCursor, NoLog, *BODY_REFUSALS, StorageUnavailable, UnknownHold
-        ),
+        responses=describe(HoldShape, InvalidCursor, NoLog, *BODY_REFUSALS, StorageUnavailable, UnknownHold),
     )
     async def move(request: Request, who: Who, name: Name) -> Response:
         archive, places = opened(web)

@@ -39,6 +39,7 @@ CALLS = {
     "slow": "/api/v1/slow",
     "why": "/api/v1/why",
     "log": "/api/v1/log",
+    "holds": "/api/v1/log/holds",
 }
 
 
@@ -54,6 +55,7 @@ def routes(web: Web) -> APIRouter:
     async def root() -> Response:
         return answer(INTERFACES)
 
+    @router.get("/api/v1/", include_in_schema=False)
     @router.get("/api/v1", summary="What this version of the API offers", responses=describe(Index))
     async def api() -> Response:
         return answer(CALLS)

@@ -1,10 +1,13 @@
-"""GET /api/v1/topics/{topic}/messages: the history of one topic, from memory and the log."""
+"""GET /api/v1/topics/{topic}/messages: the history of one topic, from memory and the log.
+
+`GET /api/v1/messages?topic=` is the same for every topic, also for one that no path can name.
+"""
 
 from enum import StrEnum
 from typing import Annotated
 
 import msgspec
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -16,7 +19,16 @@ from penstock.doors.web.answers import describe, json_answer
 from penstock.doors.web.context import Web
 from penstock.doors.web.media import preferred
 from penstock.doors.web.paging import make_rows
-from penstock.doors.web.parameters import DEFAULT_LIMIT, MAX_LIMIT, CursorText, Limit, TopicName, Unset, Who
+from penstock.doors.web.parameters import (
+    DEFAULT_LIMIT,
+    MAX_LIMIT,
+    CursorText,
+    Limit,
+    TopicName,
+    TopicPath,
+    Unset,
+    Who,
+)
 from penstock.doors.web.reading import Reading, Start
 from penstock.doors.web.shapes import Messages, MessageShape, StatementShape, statement_shape
 from penstock.errors import (
@@ -30,6 +42,10 @@ from penstock.errors import (
 from penstock.model import Reason, Run
 from penstock.wire import arrow
 
+ABOUT = """\
+Begins after a cursor, after a sequence, at a time, or with one of the last messages; without any of these,
+with the last ones. The statement says what is missing and why, and `next` is where the next page begins. A
+page may be short, or empty, while there is more: it is complete only where `is_at_head` says so."""
 STATEMENT_KEY = "penstock.statement"
 """Where an Arrow answer has its statement: in the metadata of its last batch, which is empty."""
 
@@ -48,6 +64,38 @@ class MessagePage(Struct):
     statement: StatementShape
 
 
+class Asked(Struct, frozen=True):
+    """Which messages of a topic somebody wants, and as what."""
+
+    start: Start
+    limit: int
+    format: Format | None
+
+
+async def asked_of(
+    after: CursorText = None,
+    after_sequence: Annotated[
+        int | Unset, Query(ge=0, le=2**63 - 1, description="The sequence after which to begin.")
+    ] = None,
+    since: Annotated[
+        str | Unset,
+        Query(
+            alias="from",
+            json_schema_extra={"format": "history-time"},
+            description="`earliest`, `latest`, or a time as RFC 3339 writes it.",
+        ),
+    ] = None,
+    last: Annotated[
+        int | Unset, Query(ge=1, le=MAX_LIMIT, description="How many before the newest to begin.")
+    ] = None,
+    limit: Limit = DEFAULT_LIMIT,
+    format: Annotated[Format | Unset, Query(description="`json` or `arrow`, before `Accept`.")] = None,
+) -> Asked:
+    """What the query says of it."""
+    start = Start(after=after, after_sequence=after_sequence, since=since, last=last)
+    return Asked(start, limit, format)
+
+
 def routes(web: Web) -> APIRouter:
     """What this module answers."""
     router = APIRouter(prefix="/api/v1", tags=["read"])
@@ -63,48 +111,39 @@ def routes(web: Web) -> APIRouter:
     )
     answers[200]["content"][arrow.MEDIA_TYPE] = {"schema": {"type": "string", "format": "binary"}}
 
-    @router.get(
-        "/topics/{topic:path}/messages",
-        summary="A page of a topic's history",
-        description="Begins after a cursor, after a sequence, at a time, or with one of the last messages; "
-        "without any of these, with the last ones. The statement says what is missing and why, and `next` is "
-        "where the next page begins. A page may be short, or empty, while there is more: it is complete "
-        "only where `is_at_head` says so.",
-        responses=answers,
-    )
-    async def messages(
-        request: Request,
-        who: Who,
-        topic: TopicName,
-        after: CursorText = None,
-        after_sequence: Annotated[
-            int | Unset, Query(ge=0, le=2**63 - 1, description="The sequence after which to begin.")
-        ] = None,
-        since: Annotated[
-            str | Unset,
-            Query(
-                alias="from",
-                json_schema_extra={"format": "history-time"},
-                description="`earliest`, `latest`, or a time as RFC 3339 writes it.",
-            ),
-        ] = None,
-        last: Annotated[
-            int | Unset, Query(ge=1, le=MAX_LIMIT, description="How many before the newest to begin.")
-        ] = None,
-        limit: Limit = DEFAULT_LIMIT,
-        format: Annotated[Format | Unset, Query(description="`json` or `arrow`, before `Accept`.")] = None,
-    ) -> Response:
+    async def answer(request: Request, who: Identity, topic: str, asked: Asked) -> Response:
         check_topic(topic, broker.settings.topic)
-        start = Start(after=after, after_sequence=after_sequence, since=since, last=last)
-        start.check()
-        kind = format or _choose(request.headers.get("accept"))
+        asked.start.check()
+        kind = asked.format or _choose(request.headers.get("accept"))
         reading = read_topic(web, who, topic)
-        chunk = await reading.page(start, limit)
+        chunk = await reading.page(asked.start, asked.limit)
         if kind is Format.ARROW:
             return Response(await arrow_of(web, topic, reading, chunk), media_type=arrow.MEDIA_TYPE)
         shapes = Messages(broker, clock)
         rows = await make_rows(_single(chunk.runs), lambda each: shapes.shape(*each))
         return json_answer(MessagePage(rows, statement_shape(chunk.statement)))
+
+    @router.get(
+        "/topics/{topic:path}/messages",
+        summary="A page of a topic's history",
+        description=ABOUT,
+        responses=answers,
+    )
+    async def messages(
+        request: Request, who: Who, topic: TopicPath, asked: Annotated[Asked, Depends(asked_of)]
+    ) -> Response:
+        return await answer(request, who, topic, asked)
+
+    @router.get(
+        "/messages",
+        summary="A page of a topic's history, with the topic in the query",
+        description=ABOUT,
+        responses=answers,
+    )
+    async def messages_of(
+        request: Request, who: Who, topic: TopicName, asked: Annotated[Asked, Depends(asked_of)]
+    ) -> Response:
+        return await answer(request, who, topic, asked)
 
     return router
 

@@ -3,6 +3,7 @@
 Dependencies are coroutines, short as they are: a plain function gets a thread from FastAPI, every time.
 """
 
+from asyncio import to_thread
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, cast
@@ -66,7 +67,7 @@ async def refuse_unknown_parameters(request: Request) -> None:
         InvalidRequest: naming the parameter.
     """
     given = Counter(name for name, _ in request.query_params.multi_items())
-    known = _parameters_of(request) if given else {}
+    known = await _parameters_of(request) if given else {}
     for name, count in given.items():
         if name not in known:
             called = f"{request.method} {request.scope['route'].path_format}"
@@ -75,9 +76,11 @@ async def refuse_unknown_parameters(request: Request) -> None:
             raise InvalidRequest(f"{name!r} was given {count} times")
 
 
-def _parameters_of(request: Request) -> dict[str, dict[str, Any]]:
+async def _parameters_of(request: Request) -> dict[str, dict[str, Any]]:
     """The query parameters of the operation that is asked for, with their schemas."""
-    path = request.app.openapi()["paths"].get(request.scope["route"].path_format, {})
+    app = request.app
+    document = app.openapi_schema or await to_thread(app.openapi)  # the first time it takes a while
+    path = document["paths"].get(request.scope["route"].path_format, {})
     operation = path.get(request.method.lower(), {})
     return {each["name"]: each["schema"] for each in operation.get("parameters", ()) if each["in"] == "query"}
 
@@ -104,11 +107,21 @@ CursorText = Annotated[
     str | Unset,
     Query(json_schema_extra={"format": "cursor"}, description="The cursor after which to begin."),
 ]
-TopicName = Annotated[
+TopicPath = Annotated[
     str,
     Path(
         min_length=1,
-        json_schema_extra={"format": "topic"},
+        examples=["garden/pond"],
+        json_schema_extra={"format": "topic-path"},
         description="A topic; its slashes may be written as they are, or as `%2F`.",
+    ),
+]
+TopicName = Annotated[
+    str,
+    Query(
+        min_length=1,
+        examples=["garden/pond"],
+        json_schema_extra={"format": "topic"},
+        description="A topic, also one that no path can name: with a level `..` or a control character.",
     ),
 ]

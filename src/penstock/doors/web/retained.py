@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Iterator
+from typing import Annotated
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Query, Request, Response
 from msgspec import Struct
 
 from penstock.core.identity import Identity
@@ -17,13 +18,14 @@ from penstock.doors.web.parameters import (
     AfterName,
     Filter,
     Limit,
-    TopicName,
+    TopicPath,
+    Unset,
     Who,
     check_plain_filter,
 )
 from penstock.doors.web.shapes import Epochs, Messages, MessageShape
 from penstock.doors.web.times import time_text
-from penstock.errors import InvalidFilter, InvalidTopic, NotAuthorized, UnknownTopic
+from penstock.errors import InvalidFilter, InvalidRequest, InvalidTopic, NotAuthorized, UnknownTopic
 from penstock.model import NEVER, Run
 
 BYTES = "application/octet-stream"
@@ -57,20 +59,55 @@ def routes(web: Web) -> APIRouter:
         is_over = value is not None and NEVER < value.expires_at <= web.clock.monotonic()
         return None if is_over else value
 
+    def one(who: Identity, topic: str) -> Response:
+        """The value of a topic as it is."""
+        check_topic(topic, broker.settings.topic)
+        if not _may_read(web, who, topic):
+            raise NotAuthorized(f"not allowed to read {topic}")
+        found = value_of(topic)
+        if found is None:
+            raise UnknownTopic(f"there is no retained value on {topic}")
+        stamps = {
+            "Penstock-Sequence": str(found.sequence),
+            "Penstock-Epoch": str(Epochs(broker.log).of(found.offset)),
+            "Penstock-Cursor": broker.history.cursor(found.offset).encode(),
+            "Penstock-Published-At": time_text(found.published_at),
+        }
+        return Response(found.payload(), 200, stamps | SAFE_HEADERS, media_type=_media_of(found))
+
+    answers = describe(RetainedPage, InvalidFilter, InvalidTopic, NotAuthorized, UnknownTopic)
+    answers[200]["content"]["*/*"] = {"schema": {"type": "string", "format": "binary"}}
+
     @router.get(
         "/retained",
-        summary="Retained values by topic, a page at a time",
+        summary="Retained values by topic, a page at a time, or the value of one topic",
         description="Only those that the caller may read. Values of topics that begin with `$` are named "
-        "only when the filter begins with `$`.",
-        responses=describe(RetainedPage, InvalidFilter, NotAuthorized),
+        "only when the filter begins with `$`. With `topic`, and nothing else, the value of that topic as "
+        "`/api/v1/retained/{topic}` has it.",
+        responses=answers,
     )
     async def retained(
-        who: Who, filter: Filter = ALL_LEVELS, after: AfterName = None, limit: Limit = DEFAULT_LIMIT
+        request: Request,
+        who: Who,
+        filter: Filter = None,
+        after: AfterName = None,
+        limit: Limit = DEFAULT_LIMIT,
+        topic: Annotated[
+            str | Unset,
+            Query(
+                min_length=1,
+                json_schema_extra={"format": "topic"},
+                description="The one topic whose value is wanted, also one that no path can name.",
+            ),
+        ] = None,
     ) -> Response:
-        check_plain_filter(filter or ALL_LEVELS, broker.settings.topic)
-        names = (
-            None if topic is None else topic.name for topic in broker.retained.match(filter or ALL_LEVELS)
-        )
+        if topic is not None:
+            if len(request.query_params) > 1:
+                raise InvalidRequest("with a topic there is one value, and nothing else to ask for")
+            return one(who, topic)
+        filter = filter or ALL_LEVELS
+        check_plain_filter(filter, broker.settings.topic)
+        names = (None if each is None else each.name for each in broker.retained.match(filter))
         page = await find_page(
             names, lambda name: value_of(name) is not None and _may_read(web, who, name), after or "", limit
         )
@@ -89,20 +126,8 @@ def routes(web: Web) -> APIRouter:
         response_class=Response,
         responses=describe(None, InvalidTopic, NotAuthorized, UnknownTopic),
     )
-    async def value(who: Who, topic: TopicName) -> Response:
-        check_topic(topic, broker.settings.topic)
-        if not _may_read(web, who, topic):
-            raise NotAuthorized(f"not allowed to read {topic}")
-        found = value_of(topic)
-        if found is None:
-            raise UnknownTopic(f"there is no retained value on {topic}")
-        stamps = {
-            "Penstock-Sequence": str(found.sequence),
-            "Penstock-Epoch": str(Epochs(broker.log).of(found.offset)),
-            "Penstock-Cursor": broker.history.cursor(found.offset).encode(),
-            "Penstock-Published-At": time_text(found.published_at),
-        }
-        return Response(found.payload(), 200, stamps | SAFE_HEADERS, media_type=_media_of(found))
+    async def value(who: Who, topic: TopicPath) -> Response:
+        return one(who, topic)
 
     return router
 

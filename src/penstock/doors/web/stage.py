@@ -48,7 +48,10 @@ T = TypeVar("T")
 
 StageId = Annotated[
     str,
-    Path(description="A name for the stage: letters, digits and `. _ : @ = ~ -`; any but `commit`."),
+    Path(
+        examples=["worker-1"],
+        description="A name for the stage: letters, digits and `. _ : @ = ~ -`; any but `commit`.",
+    ),
 ]
 PartNumber = Annotated[int, Query(ge=0, lt=MOST_PARTS, description="Which part of the stage this is.")]
 
@@ -56,9 +59,7 @@ PartNumber = Annotated[int, Query(ge=0, lt=MOST_PARTS, description="Which part o
 class CommitRequest(Struct, forbid_unknown_fields=True):
     """Stages to be published together."""
 
-    key: Annotated[
-        str, Meta(min_length=1, max_length=200, description="Names this commit: it is made once.")
-    ]
+    key: Annotated[str, Meta(min_length=1, max_length=200, description="Names this commit: it is made once.")]
     ids: Annotated[list[str], Meta(max_length=MOST_IDS, description="Stages, in the order of their rows.")]
 
 
@@ -202,7 +203,10 @@ _BODIES: dict[str, Any] = {
     "required": True,
     "content": {
         ARROW: {"schema": {"type": "string", "format": "binary"}},
-        JSON_LINES: {"schema": {"type": "string", "description": "The objects of a publish, one a line."}},
+        JSON_LINES: {
+            "schema": {"type": "string", "description": "The objects of a publish, one a line."},
+            "example": '{"topic": "garden/pond", "data": {"level": 3}}\n{"topic": "garden/tap", "data": 1}',
+        },
     },
 }
 

@@ -92,11 +92,19 @@ def routes(web: Web) -> APIRouter:
         who: Who,
         topic: Annotated[
             str,
-            Query(min_length=1, json_schema_extra={"format": "topic"}, description="The message's topic."),
+            Query(
+                min_length=1,
+                examples=["garden/pond"],
+                json_schema_extra={"format": "topic"},
+                description="The message's topic.",
+            ),
         ],
-        sequence: Annotated[int, Query(ge=0, le=2**63 - 1, description="Its number in that topic.")],
+        sequence: Annotated[
+            int, Query(ge=0, le=2**63 - 1, examples=[17], description="Its number in that topic.")
+        ],
         client: Annotated[
-            str | Unset, Query(min_length=1, description="The id of whoever should have got it.")
+            str | Unset,
+            Query(min_length=1, examples=["pump-7"], description="The id of whoever should have got it."),
         ] = None,
     ) -> Response:
         check_topic(topic, web.broker.settings.topic)

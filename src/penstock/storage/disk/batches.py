@@ -107,7 +107,8 @@ class Batch:
         is_whole = after < self.piece.first and self.piece.last <= until
         if is_whole and (is_all or asked is None) and columns is None and self.piece.count <= limit_rows:
             if self._is_as_sent():
-                return Stream(self._data, self.piece.count)
+                is_full = self.piece.count == limit_rows
+                return Stream(self._data, self.piece.count, self.piece.last if is_full else None)
             asked = None
         needed = SCHEMA.names if columns is None else {*columns, "offset", "topic"}
         batch = self._unpack([name for name in SCHEMA.names if name in needed])

@@ -2,8 +2,8 @@
 
 A hold belongs to whoever made it and lapses unless it is renewed or moved, so that a reader who never comes
 back does not keep the log for ever. Lapse is judged on the monotonic clock: setting the machine's time ends
-no hold. The wall time in a record is for people, and for the next start. Everything is called from the loop, but for
-`lowest` and `unchanged`, which retention asks from a thread of its own.
+no hold. The wall time in a record is for people, and for the next start. Everything is called from the loop,
+but for `lowest` and `unchanged`, which retention asks from a thread of its own.
 """
 
 from collections.abc import Callable, Iterator
