@@ -24,6 +24,7 @@ from penstock.doors.guard import Guard
 from penstock.doors.http.door import HttpDoor
 from penstock.doors.http.routes import Routes
 from penstock.doors.mqtt.door import WEBSOCKET_PATH, MqttDoor
+from penstock.doors.origins import Origins
 from penstock.doors.room import Room
 from penstock.doors.tls import Certificates
 from penstock.doors.web.context import Web
@@ -48,6 +49,10 @@ RETENTION_INTERVAL_S = 10.0
 """How often the log is asked whether something has to leave."""
 DRAIN_INTERVAL_S = 0.05
 """How often a server that stops looks whether everything has left."""
+GOODBYE_S = 2.0
+"""What of the time for stopping is kept for the last words of the doors, whatever has not left by then."""
+SEALING_S = 0.5
+"""And what of it is kept for the last commit."""
 
 
 class Server:
@@ -73,6 +78,8 @@ class Server:
         self._reporting = Reporting(self.broker, self._clock, __version__)
         self._guard = Guard(settings.connections, self._clock)
         self._room = Room()
+        names = settings.websocket
+        self._origins = Origins(settings.host, names.hosts, names.origins, settings.http.cors_origins)
         self._lag = LoopLag()
         self._figures = self._make_figures()
         self.mqtt = self._make_mqtt()
@@ -102,6 +109,7 @@ class Server:
             self.settings.host,
             certificates=self._certificates,
             websocket=self.settings.websocket,
+            http_origins=self._origins,
             guard=self._guard,
             room=self._room,
         )
@@ -121,6 +129,7 @@ class Server:
             archive=self._disk,
             read_arrow=read_rows,
             is_draining=lambda: self.http.is_draining,
+            has_mqtt=settings.mqtt.over_http,
         )
         offer(routes, web, part_bytes=settings.stage.max_part_bytes)
         if settings.mqtt.over_http:
@@ -134,7 +143,7 @@ class Server:
             load_app=lambda: load(web),
             certificates=self._certificates,
             guard=self._guard,
-            websocket=settings.websocket,
+            origins=self._origins,
             room=self._room,
         )
 
@@ -201,19 +210,21 @@ class Server:
 
     async def stop(self) -> None:
         """Drain: take nothing new, deliver what was taken, say goodbye, wait for the last byte."""
-        deadline = time.monotonic() + self.settings.shutdown_timeout_s
+        timeout_s = self.settings.shutdown_timeout_s
+        deadline = time.monotonic() + timeout_s - min(SEALING_S, timeout_s / 10)
+        goodbye_at = deadline - min(GOODBYE_S, timeout_s / 4)
         self._lag.stop()
         for timer in self._timers.values():
             timer.cancel()
         for door in self.doors:
             await door.close()
         self.broker.stop()
-        while not self._is_drained and time.monotonic() < deadline:
+        while not self._is_drained and time.monotonic() < goodbye_at:
             await asyncio.sleep(DRAIN_INTERVAL_S)
         self.broker.close()
         self._tell_losses()
-        for door in self.doors:
-            await door.finish(max(deadline - time.monotonic(), 0.1))
+        left_s = max(deadline - time.monotonic(), 0.0)
+        await asyncio.gather(*(door.finish(left_s) for door in self.doors))
         self.broker.tick.flush()  # what the last of them left goes into the last commit
         self._close_disk()
         log.info("stopped", **{key: value for key, value in self.broker.counters.snapshot().items() if value})

@@ -9,11 +9,11 @@ from tests.e2e.servers import RunningServer
 VERDICT = {
     "topic": "a",
     "sequence": 3,
-    "client": "c",
+    "client_id": "c",
     "code": "not-delivered",
     "text": "It was not delivered to c: its outbox was full.",
     "message": {"qos": 1, "retain": False},
-    "rows": [{"client": "c", "reason": "outbox-full", "first": 2, "last": 5}],
+    "rows": [{"client_id": "c", "reason": "outbox-full", "first": 2, "last": 5}],
     "filters": [],
     "truncated": False,
 }
@@ -26,12 +26,12 @@ def test_the_verdict_is_told_with_the_facts_it_rests_on() -> None:
     assert result.stdout.splitlines() == [
         "topic: a",
         "sequence: 3",
-        "client: c",
+        "client_id: c",
         "code: not-delivered",
         "text: It was not delivered to c: its outbox was full.",
         "message.qos: 1",
         "message.retain: false",
-        "rows: client c, reason outbox-full, first 2, last 5",
+        "rows: client_id c, reason outbox-full, first 2, last 5",
         "truncated: false",
     ]
 

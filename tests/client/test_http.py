@@ -86,7 +86,7 @@ def test_names_and_parameters_are_written_so_that_a_server_reads_the_same() -> N
     when = datetime(2026, 1, 31, 12, 0, 0, 1, tzinfo=UTC)
 
     def script(caller: Caller) -> None:
-        expected = "/api/v1/topics/a/b%20%C3%BC%3F/messages?from=2026-01-31T12%3A00%3A00.000001Z&limit=5"
+        expected = "/api/v1/messages?topic=a%2Fb+%C3%BC%3F&from=2026-01-31T12%3A00%3A00.000001Z&limit=5"
         assert caller.take()[0] == f"GET {expected} HTTP/1.1"
         caller.answer(history)
         assert caller.take()[0] == "GET /api/v1/clients/a%2Fb HTTP/1.1"

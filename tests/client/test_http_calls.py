@@ -117,6 +117,15 @@ def test_a_publish_that_is_refused_says_why(client: HttpClient, topic: str, data
 # Looking around
 
 
+@pytest.mark.parametrize("level", ["..", ".", "\x01", "ü?%"])
+def test_topics_that_no_path_can_name_are_read_like_others(
+    client: HttpClient, topic: str, level: str
+) -> None:
+    client.publish(name := f"{topic}/{level}/x", 1, retain=True)
+    assert [message.topic for message in client.messages(name).messages] == [name]
+    assert client.retained_value(name) == b"1"
+
+
 def test_topics_are_found_across_pages(client: HttpClient, topic: str) -> None:
     names = [f"{topic}/{number:04}" for number in range(1_200)]
     client.publish_many({"topic": name, "data": 1} for name in names)
@@ -333,6 +342,11 @@ def test_staged_rows_are_published_by_their_commit_and_once(
     again = client.commit_stages(key, [id])
     assert (commit.rows, commit.duplicate, again.rows, again.duplicate) == (2, False, 2, True)
     assert [message.payload for message in client.messages(topic, last=10).messages] == [b"1", b"2"]
+
+
+def test_a_stage_is_not_called_commit(client: HttpClient) -> None:
+    with pytest.raises(ValueError, match="no name for a stage"):
+        client.stage("commit", rows=[])
 
 
 def test_a_stage_that_was_dropped_is_not_there(client: HttpClient, topic: str) -> None:

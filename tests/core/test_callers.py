@@ -7,8 +7,8 @@ import pytest
 from penstock.core.access import Identity, OpenAccess
 from penstock.core.callers import CALLERS, NOTES, Callers
 from penstock.core.sessions import Session
-from penstock.core.settings import CoreSettings, OutboxSettings, TopicLimits
-from penstock.errors import NotAuthorized, ShuttingDown
+from penstock.core.settings import CoreSettings, LogSettings, OutboxSettings, TopicLimits
+from penstock.errors import InvalidTopic, NotAuthorized, ShuttingDown
 from penstock.model import Door, Policy, Run
 from penstock.testing import Client, Disk, ManualClock, ManualScheduler, Stage, make_run
 
@@ -268,16 +268,156 @@ def test_everyone_goes_on_when_the_server_stops(stage: Stage) -> None:
     assert not is_waiting()
 
 
-def test_a_caller_that_was_forgotten_meanwhile_goes_on_as_well(stage: Stage) -> None:
-    reader, sender = slow_reader(stage), caller(stage, "c")
+def hold(stage: Stage, sender: Session) -> None:
+    """Publish more than a slow reader takes."""
     for payload in (b"1", b"2"):
         publish(stage, sender, payload)
     stage.settle()
+    assert sender.held_by
+
+
+def test_whoever_comes_after_a_caller_was_let_go_does_not_overtake_those_who_waited(stage: Stage) -> None:
+    reader, sender, order = slow_reader(stage), caller(stage), list[str]()
+    hold(stage, sender)
+    stage.broker.when_free(sender, lambda: order.append("waited"))
+    stage.broker.when_let_go(sender, lambda: order.append("answer"))
+    reader.unpause()
+    stage.broker.when_free(sender, lambda: order.append("came later"))  # in the same turn of the loop
+    stage.broker.when_let_go(sender, lambda: order.append("later answer"))
+    assert order == []
+    stage.settle()
+    assert order == ["answer", "later answer", "waited", "came later"]
+
+
+def test_those_who_wait_do_not_go_on_if_the_first_of_them_is_held_back_again(stage: Stage) -> None:
+    reader, sender, published = slow_reader(stage), caller(stage), list[int]()
+
+    def go_on(number: int) -> None:
+        published.append(number)
+        publish(stage, sender)
+
+    hold(stage, sender)
+    for number in range(200):
+        stage.broker.when_free(sender, lambda number=number: go_on(number))
+    stage.advance(5.0)
+    assert published == [0]
+    assert reader.session.outbox is not None
+    assert len(reader.session.outbox) == 2
+    reader.unpause()
+    stage.settle()
+    assert published == list(range(200))
+
+
+def test_an_answer_does_not_wait_for_those_who_have_not_published_yet(stage: Stage) -> None:
+    slow_reader(stage)
+    sender, order = caller(stage), list[str]()
+
+    def go_on(name: str) -> None:
+        publish(stage, sender)
+        order.append(f"{name} publishes")
+        answered = lambda: stage.broker.when_let_go(sender, lambda: order.append(f"{name} is answered"))  # noqa: E731
+        stage.broker.when_settled(None, lambda _: answered())
+
+    hold(stage, sender)
+    for name in ("first", "second"):
+        stage.broker.when_free(sender, lambda name=name: go_on(name))
+    stage.advance(5.0)
+    assert order == ["first publishes"]
+    stage.advance(5.0)
+    assert order == ["first publishes", "first is answered", "second publishes"]
+
+
+def test_whoever_fails_does_not_keep_the_others_waiting(stage: Stage) -> None:
+    reader, sender = slow_reader(stage), caller(stage)
+    hold(stage, sender)
+    stage.broker.when_free(sender, lambda: publish(stage, sender, topic="+"))
     is_waiting = waits(stage, sender)
+    reader.unpause()
+    with pytest.raises(InvalidTopic):
+        stage.settle()
+    stage.settle()
+    assert not is_waiting()
+
+
+def test_whoever_is_held_back_by_the_last_flush_of_a_server_goes_on_all_the_same(stage: Stage) -> None:
+    slow_reader(stage)
+    sender, told = caller(stage), list[None]()
+    for payload in (b"1", b"2"):
+        publish(stage, sender, payload)
+    stage.broker.when_settled(None, lambda _: stage.broker.when_let_go(sender, lambda: told.append(None)))
+    stage.broker.stop()
+    stage.settle()
+    assert told == [None]
+
+
+def test_whoever_waits_for_a_commit_when_the_server_stops_is_told_when_it_is_made() -> None:
+    disk = Disk()
+    stage = Stage(CoreSettings(outbox=TIGHT.outbox, log=LogSettings(capture=("#",))), disk=disk)
+    slow_reader(stage)
+    stage.settle()
+    sender, told = caller(stage), list[None]()
+    disk.is_stuck = True
+    receipts = [stage.broker.publish_once(make_run("a", b"x", qos=1, door=Door.WEB), sender) for _ in "12"]
+    stage.broker.when_settled(
+        receipts[1].ticket, lambda _: stage.broker.when_let_go(sender, lambda: told.append(None))
+    )
+    stage.settle()
+    assert sender.held_by
+    stage.broker.stop()
+    stage.settle()
+    assert told == []
+    disk.is_stuck = False
+    disk.sync()
+    stage.settle()
+    assert told == [None]
+
+
+def test_a_caller_that_waits_is_not_forgotten_however_many_come(stage: Stage) -> None:
+    reader, sender, order = slow_reader(stage), caller(stage, "c"), list[str]()
+    hold(stage, sender)
+    stage.broker.when_free(sender, lambda: order.append("waited"))
+    for number in range(2 * CALLERS):
+        caller(stage, str(number))
+    assert caller(stage, "c") is sender
+    stage.broker.when_free(sender, lambda: order.append("came later"))
+    reader.unpause()
+    stage.settle()
+    assert order == ["waited", "came later"]
+    assert len(list(stage.broker.callers.sessions())) == CALLERS
+
+
+def test_all_who_wait_are_remembered_and_forgotten_when_they_are_free(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.core.callers.CALLERS", 2)
+    reader, held = slow_reader(stage), list[Session]()
+    for name in "abc":
+        held.append(caller(stage, name))
+        hold(stage, held[-1])
+    assert [caller(stage, name) for name in "abc"] == held
+    reader.unpause()
+    stage.settle()
+    newest = caller(stage, "d")
+    assert list(stage.broker.callers.sessions()) == [held[2], newest]
+
+
+@pytest.mark.parametrize("is_stopping", [False, True])
+def test_a_caller_that_was_forgotten_before_it_was_held_back_goes_on_as_well(
+    stage: Stage, is_stopping: bool
+) -> None:
+    reader, sender = slow_reader(stage), caller(stage, "c")
+    for payload in (b"1", b"2"):
+        publish(stage, sender, payload)
     for number in range(CALLERS):
         caller(stage, str(number))
     assert caller(stage, "c") is not sender
-    reader.unpause()
+    stage.settle()
+    is_waiting = waits(stage, sender)
+    assert is_waiting()
+    if is_stopping:
+        stage.broker.stop()
+    else:
+        reader.unpause()
     stage.settle()
     assert not is_waiting()
 

@@ -15,7 +15,7 @@ RICH = Properties("text/plain", b"\0\1", "reply/to", None, "id", (("k", "v"), ("
 
 
 def pack(*rows: Run, **settings: object) -> list[chunks.ChunkRecord]:
-    return Packing(CoreSettings(**settings), OpenAccess(), ANYONE).pack(rows)  # type: ignore[arg-type]
+    return Packing(CoreSettings(**settings), OpenAccess(), ANYONE).pack(rows).chunks  # type: ignore[arg-type]
 
 
 def row(topic: str = "a", payload: bytes = b"x", properties: Properties | None = None, **rest: float) -> Run:
@@ -56,6 +56,19 @@ def test_a_chunk_weighs_at_least_its_bytes_and_its_topics() -> None:
     assert weight_of(chunk) > 2000
 
 
+def test_small_rows_weigh_what_they_take_when_they_are_published() -> None:
+    (chunk,) = pack(*[row(payload=b"")] * 1000)
+    assert len(chunk.data) < 10_000
+    assert weight_of(chunk) > 100_000
+
+
+def test_a_part_has_not_more_rows_than_the_setting_allows() -> None:
+    limits = StageSettings(max_part_rows=5)
+    assert [chunk.rows for chunk in pack(*rows_of("x", 5), stage=limits)] == [5]
+    with pytest.raises(TooLarge, match=r"stage\.max_part_rows: a part may have 5 rows"):
+        pack(*rows_of("x", 6), stage=limits)
+
+
 def test_the_identity_decides_which_topics_are_allowed() -> None:
     class Only(OpenAccess):
         def may_publish(self, identity: object, topic: str) -> bool:
@@ -64,6 +77,20 @@ def test_the_identity_decides_which_topics_are_allowed() -> None:
     packing = Packing(CoreSettings(), Only(), ANYONE)
     with pytest.raises(NotAuthorized, match="row 1: not allowed to publish to b"):
         packing.pack([row("a"), row("b")])
+
+
+def test_the_generation_of_the_rules_is_that_of_the_first_row() -> None:
+    access = OpenAccess()
+    packing = Packing(CoreSettings(), access, ANYONE)
+    access.generation = 7
+    assert packing.pack([row()]).checked == (0, ANYONE)
+
+
+def test_whoever_packs_lets_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(chunks, "sleep", pauses.append)
+    pack(*rows_of("x", 1_000))
+    assert pauses == [chunks.PAUSE_S] * (1_000 // chunks.PAUSE_AFTER)
 
 
 @pytest.mark.parametrize(

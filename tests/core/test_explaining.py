@@ -1,11 +1,20 @@
 """Why a client did not get a message: every verdict, as it comes about."""
 
+import asyncio
+
 import pytest
 
 from penstock.core.access import Identity, OpenAccess
 from penstock.core.explaining import ENTRIES_AT_MOST, explain
 from penstock.core.explanation import REASONS, Code, Explanation
-from penstock.core.settings import CoreSettings, LedgerSettings, OutboxSettings, RingSettings, SessionSettings
+from penstock.core.settings import (
+    CoreSettings,
+    LedgerSettings,
+    OutboxSettings,
+    RingSettings,
+    SessionSettings,
+    TopicLimits,
+)
 from penstock.model import Policy, Reason
 from penstock.testing import Stage
 
@@ -34,6 +43,41 @@ async def test_a_topic_without_messages_has_had_none() -> None:
     said = await explain(Stage().broker, "never/heard/of", 1, "reader")
     assert said.code is Code.NOT_PUBLISHED
     assert "it has had none" in said.text
+
+
+def forget(stage: Stage) -> None:
+    """Nothing is left of the topic, and there is no room for it."""
+    topic = stage.broker.topics[TOPIC]
+    stage.broker.router.refresh(topic)
+    stage.advance(1.0)
+    assert TOPIC not in stage.broker.topics
+
+
+SMALL = CoreSettings(topic=TopicLimits(max_topics=1), ring=RingSettings(messages=0))
+
+
+async def test_what_was_recorded_of_a_topic_that_is_forgotten_is_still_told() -> None:
+    stage = Stage(SMALL)
+    reader = stage.client("reader")
+    reader.subscribe(TOPIC, limit_bytes=10)
+    stage.client("sender").publish(TOPIC, b"x" * 100)
+    stage.settle()
+    reader.unsubscribe(TOPIC)
+    forget(stage)
+    said = await ask(stage)
+    assert (said.code, said.newest) == (Code.NOT_DELIVERED, 1)
+    assert [row.client_id for row in (await ask(stage, client_id=None)).rows] == ["reader"]
+
+
+async def test_of_a_topic_that_may_be_forgotten_nobody_says_that_it_has_had_no_messages() -> None:
+    stage = Stage(SMALL)
+    for payload in (b"one", b"two"):
+        stage.client("sender").publish(TOPIC, payload)
+    stage.settle()
+    forget(stage)
+    for sequence, code in ((0, Code.NOT_PUBLISHED), (2, Code.NO_RECORD), (3, Code.NOT_PUBLISHED)):
+        assert (await ask(stage, sequence)).code is code
+    assert "is not known now" in (await ask(stage, 2)).text
 
 
 async def test_a_dropped_message_is_explained_by_its_record() -> None:
@@ -250,7 +294,10 @@ async def test_without_a_client_everyone_concerned_is_named() -> None:
         ("absent", "owed"),
         ("quick", "in-flight"),
     }
-    assert "4 subscribers" in said.text
+    assert said.text == (
+        "It was published. One record says who did not get it. It still waits for 3 subscribers. "
+        "a/b has 4 subscribers now."
+    )
 
 
 async def test_without_a_client_a_shared_group_is_named_once() -> None:
@@ -263,6 +310,101 @@ async def test_without_a_client_a_shared_group_is_named_once() -> None:
     stage.settle()
     said = await ask(stage, 1, None)
     assert [(each.client_id, each.place) for each in said.waiting] == [(f"$share/team/{TOPIC}", "group")]
+    assert "It still waits for one subscriber. a/b has one subscriber now." in said.text
+
+
+async def test_without_a_client_a_session_is_named_once_even_if_it_is_in_a_group_as_well() -> None:
+    stage = Stage()
+    both, other = stage.client("both"), stage.client("other")
+    both.subscribe(TOPIC)
+    for member in (both, other):
+        member.subscribe(f"$share/team/{TOPIC}")
+    both.pause()
+    stage.client("sender").publish(TOPIC, b"one")
+    stage.settle()
+    said = await ask(stage, 1, None)
+    assert [(each.client_id, each.place) for each in said.waiting] == [("both", "outbox")]
+
+
+async def turns_of(stage: Stage) -> int:
+    """How many turns others have while somebody asks."""
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    counting = asyncio.create_task(count())
+    await ask(stage, 10, None)
+    counting.cancel()
+    return turns
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+async def test_others_have_their_turn_however_many_messages_there_are_to_look_at(
+    is_shared: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.core.explaining.LOOKED_AT_A_SLICE", 10)
+    stage = Stage()
+    for number in range(20):
+        reader = stage.client(f"reader-{number}", expiry=60)
+        reader.subscribe(f"$share/{number}/{TOPIC}" if is_shared else TOPIC, qos=1)
+        reader.drop()
+    for _ in range(10):
+        stage.client("sender").publish(TOPIC, b"x", qos=1)
+        stage.settle()
+    assert await turns_of(stage) >= 15
+
+
+async def test_others_have_their_turn_however_many_records_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.core.explaining.LOOKED_AT_A_SLICE", 1)
+    stage = Stage()
+    for number in range(20):
+        reader = stage.client(f"reader-{number}", expiry=60)
+        reader.subscribe(TOPIC)
+        reader.drop()
+    for _ in range(10):
+        stage.client("sender").publish(TOPIC, b"x")
+    stage.advance(61.0)
+    assert "has no subscribers now" in (await ask(stage, 10, None)).text
+    assert await turns_of(stage) >= 15
+
+
+async def test_a_message_that_concerns_nobody_is_said_so_in_plain_words() -> None:
+    stage = Stage()
+    stage.client("sender").publish(TOPIC, b"one")
+    stage.settle()
+    said = await ask(stage, 1, None)
+    assert said.text == (
+        "It was published. Nobody is recorded as not having got it. It waits for nobody. "
+        "a/b has no subscribers now."
+    )
+
+
+async def test_many_who_did_not_get_it_are_counted() -> None:
+    stage = Stage()
+    for name in ("one", "two"):
+        client = stage.client(name, expiry=60)
+        client.subscribe(TOPIC)
+        client.drop()
+    stage.client("sender").publish(TOPIC, b"one")
+    stage.settle()
+    assert "2 records say who did not get it." in (await ask(stage, 1, None)).text
+
+
+@pytest.mark.parametrize(
+    ("sequence", "words"), [(1, "next to leave"), (2, "behind one other"), (3, "behind 2 others")]
+)
+async def test_what_is_before_it_is_told_in_plain_words(sequence: int, words: str) -> None:
+    stage = Stage()
+    reader, sender = stage.client("reader"), stage.client("sender")
+    reader.subscribe(TOPIC)
+    reader.pause()
+    sender.publish(TOPIC, b"1", b"2", b"3")
+    stage.settle()
+    assert (await ask(stage, sequence)).text == f"It waits for reader, in its outbox, {words}."
 
 
 async def test_an_answer_names_no_more_than_it_may() -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from penstock.core.callers import CallerSink
 from penstock.core.holding import Holding
 from penstock.core.sessions import Session
 from penstock.testing import ManualClock, ManualScheduler, MemorySink, make_session
@@ -148,6 +149,17 @@ def test_releasing_someone_nobody_waits_for_changes_nothing(waiters: Waiters, sl
     waiters.holding.release(slow.session)
     waiters.holding.forget(slow.session)
     assert not waiters.holding.is_awaited(slow.session)
+
+
+def test_only_callers_are_let_go_whoever_they_wait_for(waiters: Waiters, publisher: Person) -> None:
+    caller, slow = make_session("caller"), [Person("one"), Person("other")]
+    caller.sink = sink = CallerSink(waiters.scheduler)
+    for other in slow:
+        waiters.holding.hold(caller, other.session, 1)
+        waiters.holding.hold(publisher.session, other.session, 1)
+    waiters.holding.free_callers()
+    assert (caller.held_by, sink.is_held, waiters.holding.held) == (None, False, 1)
+    assert publisher.sink.is_held
 
 
 def test_how_long_publishers_wait_is_noted(waiters: Waiters) -> None:

@@ -21,6 +21,15 @@ def test_a_new_bucket_is_full() -> None:
     assert TokenBucket(1, 5).is_full(START)
 
 
+def test_what_is_given_back_can_be_taken_again_but_no_more_than_fits() -> None:
+    bucket = TokenBucket(1, 5)
+    assert bucket.take(3, START)
+    bucket.give_back(1, START)
+    assert taken(bucket, START) == 3
+    bucket.give_back(9, START)
+    assert taken(bucket, START) == 5
+
+
 def test_tokens_come_back_at_the_rate() -> None:
     bucket = TokenBucket(4, 10)
     assert bucket.take(10, START)

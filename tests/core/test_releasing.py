@@ -5,10 +5,10 @@ from itertools import pairwise
 
 import pytest
 
-from penstock.core import chunks, decided, staging
+from penstock.core import chunks, decided, uploads
 from penstock.core.records import CHUNKS, DECIDED, PROGRESS, RELEASED
 from penstock.core.settings import CoreSettings, LogSettings, OutboxSettings, StageSettings, TopicLimits
-from penstock.errors import Conflict, ShuttingDown, StorageUnavailable, UnknownStage
+from penstock.errors import Conflict, QuotaExceeded, ShuttingDown, StorageUnavailable, UnknownStage
 from penstock.model import Policy
 from penstock.testing import Disk, ManualClock, Stage
 from tests.core.stagers import ANYONE, commit, logged, rows_of, stage_rows
@@ -21,7 +21,7 @@ def _small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """A few rows need as many turns as many would."""
     monkeypatch.setattr(chunks, "CHUNK_ROWS", 3)
     monkeypatch.setattr(decided, "SLICE_ROWS", 4)
-    monkeypatch.setattr(staging, "STORED_A_TURN", 40)
+    monkeypatch.setattr(uploads, "STORED_A_TURN", 40)
 
 
 def server(disk: Disk | None = None, **settings: object) -> Stage:
@@ -295,16 +295,71 @@ def test_a_commit_waits_for_room_among_the_topics() -> None:
         other.publish(topic, b"x")
     stage.settle()
     stage_rows(stage, "x", rows_of("x", 2, ("a",)))
-    answers = commit(stage, "k", "x")
+    first = commit(stage, "k", "x")
     stage.settle()
+    ((error, _),) = first
+    assert isinstance(error, QuotaExceeded)
+    assert "same key" in str(error)
+    answers = commit(stage, "k", "x")
     assert answers == []
     for topic in list(stage.broker.topics.values()):
         assert topic.ring is not None
         topic.ring.close()
         topic.ring = None
-    stage.advance(1.0)  # now nothing is left of the others
+    stage.clock.advance(1.0)  # now nothing is left of the others
+    stage.broker.reap()
     stage.advance(1.0)
     assert answers.record.rows == 2
+
+
+def test_a_commit_that_has_no_room_for_its_topics_holds_back_no_other() -> None:
+    stage = server(topic=TopicLimits(max_topics=5))
+    stage_rows(stage, "x", rows_of("x", 30, [f"t{number}" for number in range(30)]))
+    stage_rows(stage, "y", rows_of("y", 60, ("t0",)))
+    large, small = commit(stage, "k1", "x"), commit(stage, "k2", "y")
+    stage.settle()  # which takes no time
+    assert small.record.rows == 60
+    again = commit(stage, "k1", "x")
+    stage.settle()
+    assert again == []
+    stage.advance(1.0)
+    assert [type(error) for error, _ in (*large, *again)] == [QuotaExceeded] * 2
+
+
+def test_what_could_not_be_stored_comes_again_at_qos_0_but_is_in_the_log_once() -> None:
+    disk = Disk()
+    stage = server(disk)
+    reader = stage.client("reader")
+    reader.subscribe("a", 2)
+    rows = rows_of("x", 3, ("a",), qos=0)
+    stage_rows(stage, "x", rows)
+    stage.settle()
+    disk.is_full = True
+    commit(stage, "k", "x")
+    stage.settle()
+    disk.is_full = False
+    stage.advance(1.0)
+    assert reader.take_payloads() == [row.slab for row in rows] * 2
+    assert logged(disk) == [row.slab for row in rows]
+
+
+def test_what_could_not_be_stored_comes_once_at_qos_2() -> None:
+    disk = Disk()
+    stage = server(disk)
+    reader = stage.client("reader", clean=False, expiry=1000.0)
+    reader.subscribe("a", 2)
+    rows = rows_of("x", 3, ("a",), qos=2)
+    stage_rows(stage, "x", rows)
+    stage.settle()
+    disk.is_full = True
+    commit(stage, "k", "x")
+    stage.settle()
+    assert reader.take_payloads() == []
+    disk.is_full = False
+    stage.advance(1.0)
+    reader = stage.client("reader", clean=False, expiry=1000.0)
+    stage.settle()
+    assert reader.take_payloads() == [row.slab for row in rows]
 
 
 def test_whoever_waits_is_told_that_the_server_stops_and_the_next_one_goes_on() -> None:

@@ -1,16 +1,18 @@
 """Stages: parts that come, come again, lapse and are dropped; whose they are, and how much there may be."""
 
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from penstock.core import staging
+from penstock.core import staging, uploads
 from penstock.core.access import FileAccess, Identity
 from penstock.core.records import CHUNKS, STAGED
 from penstock.core.settings import CoreSettings, LogSettings, StageSettings
 from penstock.core.stages import Part
 from penstock.errors import (
+    Conflict,
     InvalidRequest,
     NotAuthorized,
     PenstockError,
@@ -19,6 +21,7 @@ from penstock.errors import (
     StorageUnavailable,
     UnknownStage,
 )
+from penstock.model import Run
 from penstock.testing import Disk, ManualClock, Stage
 from tests.core.stagers import ANYONE, commit, logged, rows_of, stage_rows
 
@@ -85,7 +88,7 @@ def test_a_part_that_comes_again_replaces_the_first() -> None:
 
 
 def test_a_large_part_is_stored_over_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staging, "STORED_A_TURN", 20_000)
+    monkeypatch.setattr(uploads, "STORED_A_TURN", 20_000)
     monkeypatch.setattr("penstock.core.chunks.CHUNK_ROWS", 1_000)
     disk = Disk()
     stage = server(disk)
@@ -101,7 +104,7 @@ def test_a_large_part_is_stored_over_several_turns(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_part_that_was_cut_short_by_a_crash_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staging, "STORED_A_TURN", 1)
+    monkeypatch.setattr(uploads, "STORED_A_TURN", 1)
     monkeypatch.setattr("penstock.core.chunks.CHUNK_ROWS", 2)
     disk = Disk()
     stage = server(disk)
@@ -114,6 +117,48 @@ def test_a_part_that_was_cut_short_by_a_crash_leaves_nothing(monkeypatch: pytest
     assert records(disk) == {STAGED: 0, CHUNKS: 0}
     with pytest.raises(UnknownStage):
         stage.broker.staging.look(ANYONE, "x")
+
+
+@pytest.mark.parametrize("is_committed", [False, True])
+def test_a_part_that_was_sent_first_never_replaces_one_that_was_sent_later(
+    is_committed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uploads, "STORED_A_TURN", 1)
+    monkeypatch.setattr("penstock.core.chunks.CHUNK_ROWS", 2)
+    disk = Disk()
+    stage = server(disk)
+    old = stage_rows(stage, "x", rows_of("old", 20))
+    other = stage_rows(stage, "x", rows_of("other", 20), part=1)
+    new = stage_rows(stage, "x", rows_of("new", 2))
+    while not new:
+        stage.scheduler.turn()
+    assert other == []
+    if is_committed:
+        commit(stage, "k", "x")
+    stage.settle()
+    assert isinstance(new[0], Part)
+    assert isinstance(old[0], Conflict)
+    assert isinstance(other[0], Part)
+    if not is_committed:
+        commit(stage, "k", "x")
+        stage.settle()
+        assert logged(disk) == [run.slab for run in rows_of("new", 2) + rows_of("other", 20)]
+        assert stage.broker.staging.bytes == 0
+        assert records(disk) == {STAGED: 0, CHUNKS: 0}
+    else:
+        found = stage.broker.staging.look(ANYONE, "x")
+        assert [(part.number, part.rows) for part in found.in_order()] == [(1, 20)]
+
+
+def test_a_part_that_was_sent_first_and_is_whole_is_replaced_as_ever() -> None:
+    disk = Disk()
+    stage = server(disk)
+    old, new = stage_rows(stage, "x", rows_of("old", 3)), stage_rows(stage, "x", rows_of("new", 2))
+    stage.settle()
+    assert [type(answer) for answer in (*old, *new)] == [Part, Part]
+    commit(stage, "k", "x")
+    stage.settle()
+    assert logged(disk) == [run.slab for run in rows_of("new", 2)]
 
 
 def test_a_part_that_could_not_be_stored_is_said_so_and_may_come_again() -> None:
@@ -185,6 +230,17 @@ def test_parts_have_numbers_within_bounds(part: int) -> None:
 def test_keys_are_short_and_of_printable_characters(key: str) -> None:
     with pytest.raises(InvalidRequest):
         commit(server(), key)
+
+
+@pytest.mark.parametrize("id", ["", "x\ny", "a/b", "\ud800"])
+def test_a_commit_takes_names_of_stages_only(id: str) -> None:
+    stage = server()
+    _staged(stage, "x")
+    _staged(stage, "y")
+    commit(stage, "k", "x", "y")
+    stage.settle()
+    with pytest.raises(InvalidRequest):
+        commit(stage, "k", id)
 
 
 def test_a_commit_takes_each_stage_once() -> None:
@@ -288,6 +344,20 @@ def test_there_are_not_more_stages_than_the_setting_allows() -> None:
     assert isinstance(_staged(stage, "x"), Part)
 
 
+def test_stages_that_are_on_their_way_count_among_them() -> None:
+    stage = server(Disk(), max_stages=2)
+    stage_rows(stage, "x", rows_of("x", 1))
+    stage_rows(stage, "y", rows_of("y", 1))
+    stage_rows(stage, "y", rows_of("y", 1), part=1)
+    with pytest.raises(QuotaExceeded, match="there are 2 stages"):
+        stage_rows(stage, "z", rows_of("z", 1))
+    stage.settle()
+    assert stage.broker.staging.stages == 2
+    commit(stage, "k", "x")
+    stage_rows(stage, "y", rows_of("y", 1), part=2)  # which is there already
+    assert isinstance(_staged(stage, "z"), Part)
+
+
 def test_all_stages_together_have_not_more_bytes_than_the_setting_allows() -> None:
     stage = server(max_bytes=10_000)
     for number in range(100):
@@ -331,6 +401,16 @@ def test_only_whoever_made_a_stage_may_touch_it(access: FileAccess) -> None:
     stage.settle()
 
 
+def test_nothing_of_the_stages_of_others_is_looked_at(access: FileAccess) -> None:
+    stage = server(access=access)
+    _staged(stage, "x", who=ANN)
+    stage_rows(stage, "y", rows_of("y", 1, ("b/c",)), who=BOB)
+    stage.settle()
+    access.reload()
+    (part,) = stage.broker.staging.unchecked(BOB, ["x", "y", "y"])
+    assert (part.stage, part.owner) == ("y", BOB.user)
+
+
 def test_everyone_has_keys_of_their_own(access: FileAccess) -> None:
     stage = server(access=access)
     _staged(stage, "x", who=ANN)
@@ -362,6 +442,43 @@ def test_rights_are_asked_for_again_by_the_commit(access: FileAccess, rules: Rul
     commit(stage, "k", "x", who=ANN)
     stage.settle()
     assert stage.broker.history.head == 6
+
+
+def test_rights_that_are_lost_while_rows_are_packed_are_missed_by_the_commit(
+    access: FileAccess, rules: Rules
+) -> None:
+    stage = server(access=access)
+    packing = stage.broker.staging.packing(ANN)
+
+    def rows() -> Iterator[Run]:
+        yield from rows_of("x", 6)
+        rules.write("user ann", "publish b")
+        access.reload()
+
+    answers: list[Part | PenstockError] = []
+    stage.broker.staging.stage(ANN, "x", 0, packing.pack(rows()), answers.append)
+    stage.settle()
+    assert isinstance(answers[0], Part)
+    with pytest.raises(NotAuthorized):
+        commit(stage, "k", "x", who=ANN)
+
+
+def test_a_thread_that_asks_for_rights_lets_others_have_their_turn(
+    access: FileAccess, rules: Rules, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    stage = server(access=access)
+    stage_rows(stage, "x", rows_of("x", 2_000, [f"t{number}" for number in range(1_000)]), who=ANN)
+    stage.settle()
+    access.reload()
+    monkeypatch.setattr("penstock.core.chunks.sleep", pauses.append)
+    parts = stage.broker.staging.unchecked(ANN, ["x"])
+    stage.broker.staging.check_rights(ANN, parts)
+    assert len(pauses) == 5
+    access.reload()
+    commit(stage, "k", "x", who=ANN)  # the loop itself never pauses
+    stage.settle()
+    assert len(pauses) == 5
 
 
 def test_rights_that_are_lost_after_the_decision_change_nothing(

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import pytest
 
-from penstock.core import chunks, decided, staging
+from penstock.core import chunks, decided, uploads
 from penstock.core.records import CHUNKS, DECIDED, PROGRESS, RELEASED, STAGED
 from penstock.core.settings import CoreSettings, LogSettings, StageSettings
 from penstock.errors import StorageUnavailable
@@ -24,7 +24,7 @@ def _small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """A few rows need as many turns as many would."""
     monkeypatch.setattr(chunks, "CHUNK_ROWS", 3)
     monkeypatch.setattr(decided, "SLICE_ROWS", 4)
-    monkeypatch.setattr(staging, "STORED_A_TURN", 40)
+    monkeypatch.setattr(uploads, "STORED_A_TURN", 40)
 
 
 # Every moment

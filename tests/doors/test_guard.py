@@ -182,6 +182,48 @@ def test_the_worst_is_found_among_more_addresses_than_are_remembered() -> None:
     assert guard_.reap() == Refusals(4 + len(hosts), 0, "192.0.2.1", 4)
 
 
+# Passwords
+
+
+def tries(guard: Guard, host: str, times: int) -> int:
+    return sum(guard.may_try(host) for _ in range(times))
+
+
+def test_an_address_may_be_wrong_in_a_burst_and_then_at_its_rate() -> None:
+    clock, guard = make_guard(failures_per_address=0.5, failure_burst_per_address=4)
+    assert tries(guard, "192.0.2.1", 9) == 4
+    assert tries(guard, "192.0.2.2", 9) == 4
+    clock.advance(4)
+    assert tries(guard, "192.0.2.1", 9) == 2
+    assert tries(guard, "2001:db8::1", 3) + tries(guard, "2001:db8::2", 3) == 4
+    assert guard.reap() is None  # these are no connections
+
+
+def test_what_turns_out_to_be_right_does_not_count() -> None:
+    _, guard = make_guard(failures_per_address=0.5, failure_burst_per_address=2)
+    for _ in range(10):
+        assert guard.may_try("192.0.2.1")
+        guard.forgive("192.0.2.1")
+    assert tries(guard, "192.0.2.1", 9) == 2
+
+
+def test_without_a_limit_everyone_may_be_wrong() -> None:
+    _, guard = make_guard(failures_per_address=0)
+    assert tries(guard, "192.0.2.1", 1_000) == 1_000
+    guard.forgive("192.0.2.1")
+
+
+def test_addresses_that_were_wrong_are_forgotten_in_time() -> None:
+    clock, guard = make_guard(failures_per_address=1, failure_burst_per_address=2)
+    for number in range(1_000):
+        guard.may_try(f"10.0.{number >> 8}.{number & 255}")
+    assert len(guard._failures) == 1_000
+    clock.advance(1)
+    for number in range(1_000):
+        guard.may_try(f"10.1.{number >> 8}.{number & 255}")
+    assert len(guard._failures) == 1_000
+
+
 # Memory
 
 
@@ -193,7 +235,7 @@ def test_a_flood_of_addresses_does_not_fill_the_memory(monkeypatch: pytest.Monke
         assert guard_.enter(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}") is ADMITTED
         if number % 500 == 0:  # who goes on coming is not forgotten, however many others come
             assert guard_.enter("192.0.2.1") is TOO_FAST
-    assert len(guard_._buckets) == 1_000
+    assert len(guard_._arrivals) == 1_000
 
 
 def test_addresses_that_left_are_not_remembered() -> None:
@@ -215,7 +257,7 @@ def test_addresses_that_stay_away_long_enough_are_forgotten() -> None:
     assert verdicts(guard, "192.0.2.1", 10) == {ADMITTED: 8, TOO_FAST: 2}
     clock.advance(5)
     guard.reap()
-    assert not guard._buckets
+    assert not guard._arrivals
 
 
 def test_no_single_reaping_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,5 +266,5 @@ def test_no_single_reaping_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(25):
         guard_.enter(f"10.0.0.{number}")
     clock.advance(1)
-    left = [len(guard_._buckets) for _ in range(4) if guard_.reap() is None]
+    left = [len(guard_._arrivals) for _ in range(4) if guard_.reap() is None]
     assert left == [15, 5, 0, 0]

@@ -1,6 +1,7 @@
 """Payloads inside JSON: every payload has a value, and the value gives it back."""
 
 import json
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -115,3 +116,15 @@ JSON = st.recursive(
 def test_any_json_means_the_same_inside_json(value: object, indent: int | None) -> None:
     payload = json.dumps(value, indent=indent, ensure_ascii=False).encode("utf-8", "surrogatepass")
     assert json.loads(payload_of(value_of(payload)).decode("utf-8", "surrogatepass")) == value
+
+
+def test_an_object_that_also_holds_bytes_is_left_as_it_is_however_many_keys_it_has() -> None:
+    keys = b",".join(b'"%d":0' % number for number in range(100_000))
+    value = b'{"$bytes":"",%b}' % keys
+    tracemalloc.start()
+    try:
+        assert payload_of(Raw(value)) == value
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 2 * len(value)  # the payload, and no object for any key

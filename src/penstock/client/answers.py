@@ -144,6 +144,8 @@ class Hold(Struct, frozen=True, kw_only=True):
     lapse_s: float
     """How long it lasts after each sign of life."""
     lapses_at: datetime
+    filters: tuple[str, ...] = ()
+    """What its owner wants to read; nothing stands for everything."""
 
 
 class StagedPart(Struct, frozen=True, kw_only=True):

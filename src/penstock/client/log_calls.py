@@ -89,9 +89,15 @@ class LogCalls:
         }
         return read(self._requests.send("GET", f"{LOG}/ranges", asked).body, _Ranges).ranges
 
-    def hold(self, name: str, cursor: str, lapse_s: float) -> Hold:
-        """Keep what comes after a cursor in the log, until it is released or nobody renews it for so long."""
-        body = msgspec.json.encode({"name": name, "cursor": cursor, "lapse_s": lapse_s})
+    def hold(self, name: str, cursor: str, lapse_s: float, *, filters: Sequence[str] = ()) -> Hold:
+        """Keep what comes after a cursor in the log, until it is released or nobody renews it for so long.
+
+        Args:
+            filters: what is to be read, for who may not read everything.
+        """
+        body = msgspec.json.encode(
+            {"name": name, "cursor": cursor, "lapse_s": lapse_s, "filters": list(filters)}
+        )
         return read(self._requests.send("POST", HOLDS, body=body, may_repeat=True).body, Hold)
 
     def renew(self, name: str) -> Hold:

@@ -8,6 +8,7 @@ from contextlib import suppress
 
 from msgspec import json
 
+from penstock.core.accepting import Accepting, Refused
 from penstock.core.access import Access
 from penstock.core.attendance import Arrival, Attendance
 from penstock.core.clock import Clock, Scheduler
@@ -23,7 +24,7 @@ from penstock.core.staging import Staging
 from penstock.core.subscribing import Subscribing
 from penstock.errors import PenstockError
 
-__all__ = ["DROPS_TOPIC", "Arrival", "Broker", "Published", "Receipt"]
+__all__ = ["DROPS_TOPIC", "Arrival", "Broker", "Published", "Receipt", "Refused"]
 
 DROPS_TOPIC = "$penstock/drops"
 DROPS_A_MESSAGE = 1_000
@@ -66,11 +67,11 @@ class Broker:
         self._publishing = publishing = Publishing(node)
         self.publish = publishing.publish
         self.publish_all = publishing.publish_all
-        self.publish_once = publishing.publish_once
-        self.publish_each = publishing.publish_each
         self.publish_server = publishing.publish_server
-        self.check_publish = publishing.check
-        self.when_free = node.callers.when_free
+        accepting = Accepting(node, publishing)
+        self.publish_once = accepting.publish_once
+        self.publish_each = accepting.publish_each
+        self.when_free, self.when_let_go = node.callers.when_free, node.callers.when_let_go
         self.when_settled = publishing.when_settled
         self.when_stored = publishing.when_stored
         self.when_remembered = publishing.when_remembered
@@ -133,9 +134,9 @@ class Broker:
         """Take nothing new, and flush; what waits for slow subscribers goes on leaving."""
         self._publishing.is_stopping = True
         self._publishing.forget_topics(self.sessions.values())  # every publish is decided anew, and refused
-        self.callers.free_all()
         self.staging.stop()
         self.tick.close()
+        self.keeping.holding.free_callers()  # only now: the flush may have held them back once more
 
     def commit_soon(self) -> None:
         """Something was put into the state store from outside: it is committed with this turn."""

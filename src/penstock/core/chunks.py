@@ -4,26 +4,31 @@ Whoever packs also checks: what is in a chunk may be published as it is. Packing
 and touches nothing but what it is given, so it may be done in a thread.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from time import sleep
+from typing import TypeVar
 
 from msgspec import Struct, msgpack
 
 from penstock.core.access import Access
 from penstock.core.identity import Identity
-from penstock.core.receipts import MAX_ID_BYTES
+from penstock.core.properties import check_properties
 from penstock.core.records import ChunkRecord
 from penstock.core.settings import CoreSettings
 from penstock.core.topics import check_topic
-from penstock.errors import InvalidRequest, NotAuthorized, PenstockError, TooLarge
+from penstock.errors import NotAuthorized, PenstockError, TooLarge
 from penstock.model import NEVER, Door, Properties, Run, bare_shape
 
 CHUNK_ROWS, CHUNK_BYTES = 2_000, 512 * 1024
 """A chunk takes no further row after this much; a single row may be larger."""
-MOST_TEXT_BYTES = 65_535
-"""Most that all texts may have together that travel with a payload; MQTT has no room for a longer one."""
+PAUSE_AFTER, PAUSE_S = 200, 50e-6
+"""After so many rows or topics a thread lets the loop have its turn, which it would not get so soon."""
 _TOPIC_BYTES, _RECORD_BYTES, _ROW_BYTES = 100, 300, 4
 """What these weigh beside their bytes."""
+LEAST_ROW_BYTES = 100
+"""What a row weighs at least while it waits: it takes that much when it is published, however small it is."""
 _RETAINED = 4
+T = TypeVar("T")
 _SHAPES = [bare_shape(Door.WEB, qos, retain) for retain in (False, True) for qos in (0, 1, 2, 0)]
 """By the flags of a row: its QoS, and 4 more if it is retained."""
 
@@ -46,14 +51,24 @@ _encoder = msgpack.Encoder()
 _decoder = msgpack.Decoder(Columns)
 
 
+class Packed(Struct, frozen=True):
+    """The rows of one part of a stage, checked."""
+
+    chunks: list[ChunkRecord]
+    checked: tuple[int, Identity]
+    """By which generation of the rules its topics were allowed, and to whom."""
+
+
 class Packing:
     """The rows of one part of a stage, on their way into chunks."""
 
     def __init__(self, settings: CoreSettings, access: Access, identity: Identity) -> None:
         self._access = access
+        self._checked = access.generation, identity  # if the rules change meanwhile, they are asked again
         self._identity = identity
         self._limits = settings.topic
         self._part_bytes = settings.stage.max_part_bytes
+        self._part_rows = settings.stage.max_part_rows
         self._payload_bytes = settings.max_payload_bytes
         self._allowed: set[str] = set()
         self._chunks: list[ChunkRecord] = []
@@ -71,20 +86,22 @@ class Packing:
         self._kind_bytes = 0
         self._size = 0
 
-    def pack(self, rows: Iterable[Run]) -> list[ChunkRecord]:
-        """Check rows, each a run of one bare payload, and pack all of them.
+    def pack(self, rows: Iterable[Run]) -> Packed:
+        """In a thread: check rows, each a run of one bare payload, and pack all of them.
 
         Raises:
             PenstockError: a row may not be published; the text says which.
         """
-        for number, run in enumerate(rows):
+        for number, run in enumerate(with_pauses(rows)):
+            if number == self._part_rows:
+                raise TooLarge(f"stage.max_part_rows: a part may have {number} rows")
             try:
                 self._add(run)
             except PenstockError as error:
                 raise type(error)(f"row {number}: {error}") from None
         if self._topics:
             self._close()
-        return self._chunks
+        return Packed(self._chunks, self._checked)
 
     def _add(self, run: Run) -> None:
         payload, properties, shape = run.slab, run.properties, run.shape
@@ -100,7 +117,8 @@ class Packing:
         else:
             if properties is not self._kinds[-1]:  # often all rows share one
                 self._kinds.append(properties)
-                self._kind_bytes = self._check_properties(properties)
+                sizes = check_properties(properties, self._limits)
+                self._kind_bytes = sum(sizes) + _ROW_BYTES * len(sizes)
             kind = len(self._kinds) - 1
             size += self._kind_bytes
         self._taken += size
@@ -120,25 +138,6 @@ class Packing:
         check_right(self._access, self._identity, topic)
         self._allowed.add(topic)
 
-    def _check_properties(self, properties: Properties) -> int:
-        """Refuse what some door could not pass on; answer the size of the rest."""
-        texts = [text for pair in properties.user for text in pair]
-        if properties.content_type is not None:
-            texts.append(properties.content_type)
-        if properties.response_topic is not None:
-            check_topic(properties.response_topic, self._limits)
-            texts.append(properties.response_topic)
-        sizes = list(map(_size_of, texts))
-        if properties.message_id is not None:
-            sizes.append(_size_of(properties.message_id))
-            if not 0 < sizes[-1] <= MAX_ID_BYTES:
-                raise InvalidRequest(f"a message id has 1 to {MAX_ID_BYTES} bytes")
-        if properties.correlation_id is not None:
-            sizes.append(len(properties.correlation_id))
-        if sum(sizes) > MOST_TEXT_BYTES:
-            raise TooLarge(f"what travels with the payload has more than {MOST_TEXT_BYTES} bytes")
-        return sum(sizes) + _ROW_BYTES * len(sizes)
-
     def _close(self) -> None:
         columns = Columns(
             self._topics,
@@ -150,6 +149,14 @@ class Packing:
         )
         self._chunks.append(ChunkRecord(tuple(self._places), len(self._topics), _encoder.encode(columns)))
         self._begin()
+
+
+def with_pauses(items: Iterable[T]) -> Iterator[T]:
+    """Items for a thread that is busy with each for some microseconds, and must not keep the loop waiting."""
+    for number, item in enumerate(items, 1):
+        yield item
+        if not number % PAUSE_AFTER:
+            sleep(PAUSE_S)
 
 
 def check_right(access: Access, identity: Identity, topic: str) -> None:
@@ -183,13 +190,4 @@ def runs_of(chunk: ChunkRecord) -> list[Run]:
 def weight_of(chunk: ChunkRecord) -> int:
     """What a chunk weighs in memory, about."""
     names = sum(map(len, chunk.topics)) + _TOPIC_BYTES * len(chunk.topics)
-    return len(chunk.data) + names + _RECORD_BYTES
-
-
-def _size_of(text: str) -> int:
-    if "\0" in text:
-        raise InvalidRequest("the texts that travel with a payload hold no null character")
-    try:
-        return len(text) if text.isascii() else len(text.encode())
-    except UnicodeEncodeError:  # half a surrogate pair
-        raise InvalidRequest("what travels with a payload can be written as UTF-8") from None
+    return max(len(chunk.data), LEAST_ROW_BYTES * chunk.rows) + names + _RECORD_BYTES

@@ -35,7 +35,7 @@ class Commit:
         self.progress: ProgressRecord | None = None
         self.sender = sender
         self.waiting: list[tuple[Released, bool]] = []
-        self.is_held = False  # subscribers under `block` make it wait
+        self.is_held = False  # by a subscriber under `block`, or by too many topics
 
     @property
     def key(self) -> Key:
@@ -70,5 +70,5 @@ class Slice(Struct, frozen=True):
 
 
 def digest_of(ids: Iterable[str]) -> bytes:
-    """Tells two lists of stages apart."""
+    """Tells two lists of stages apart, whose names are checked."""
     return blake2b("\n".join(ids).encode(), digest_size=16).digest()

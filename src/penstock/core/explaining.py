@@ -22,7 +22,8 @@ from penstock.core.shared import SharedGroup
 from penstock.core.topics import matches, split_share
 from penstock.model import Run
 
-SESSIONS_A_SLICE = 500
+LOOKED_AT_A_SLICE = 20_000
+"""How many rows or waiting messages are looked at before others have their turn."""
 ENTRIES_AT_MOST = 1_000
 """How many rows and how many sessions an answer names."""
 
@@ -31,15 +32,28 @@ async def explain(broker: Broker, topic: str, sequence: int, client_id: str | No
     """Why a client did not get a message; without a client, what became of the message."""
     known = broker.topics.get(topic)
     newest = broker.log.last_sequence(topic) if known is None else known.sequence
-    if not 1 <= sequence <= newest:
-        has_had = f"the last one has the sequence {newest}" if newest else "it has had none"
-        text = f"There was no message {sequence} on {topic}: {has_had}."
-        return Explanation(topic, sequence, client_id, Code.NOT_PUBLISHED, text, newest=newest)
+    if not 1 <= sequence <= newest and not await Case(broker, topic, sequence, None).rows():
+        is_forgotten = known is None and 1 <= sequence <= broker.topics.forgotten_sequence
+        code, text = _not_found(topic, sequence, newest, is_forgotten=is_forgotten)
+        return Explanation(topic, sequence, client_id, code, text, newest=newest)
     run, published = await _find(broker, topic, sequence)
     case = Case(broker, topic, sequence, None if run is None else run.offset)
-    explanation = await case.tell_all() if client_id is None else case.judge(client_id, published)
+    explanation = await (case.tell_all() if client_id is None else case.judge(client_id, published))
     forgotten = broker.ledger.rows_forgotten
+    newest = max(newest, sequence)  # the topic may have been forgotten
     return replace(explanation, message=published, newest=newest, rows_forgotten=forgotten)
+
+
+def _not_found(topic: str, sequence: int, newest: int, *, is_forgotten: bool) -> tuple[Code, str]:
+    """What to say of a message that is neither known nor recorded."""
+    if is_forgotten:
+        text = (
+            f"{topic} is not known now, and nothing is recorded of this message: "
+            "if there was one, it is too long ago to know."
+        )
+        return Code.NO_RECORD, text
+    has_had = f"the last one has the sequence {newest}" if newest else "it has had none"
+    return Code.NOT_PUBLISHED, f"There was no message {sequence} on {topic}: {has_had}."
 
 
 async def _find(broker: Broker, topic: str, sequence: int) -> tuple[Run | None, Published]:
@@ -64,7 +78,7 @@ class Case:
 
     # Of one client
 
-    def judge(self, client_id: str, published: Published) -> Explanation:
+    async def judge(self, client_id: str, published: Published) -> Explanation:
         """The verdict for one client: first what is recorded, then what can be derived."""
         session = self._broker.sessions.get(client_id)
         groups = [] if session is None else self._groups_of(session)
@@ -72,7 +86,7 @@ class Case:
         waiting = [] if session is None else list(self._places(session, groups))
         if waiting:
             return self._tell_waiting(client_id, waiting)
-        rows = [row for row in self._rows() if row.client_id in names]
+        rows = [row for row in await self.rows() if row.client_id in names]
         if rows:
             return self._tell_row(client_id, rows)
         if session is None:
@@ -130,17 +144,19 @@ class Case:
 
     async def tell_all(self) -> Explanation:
         """What became of the message: who did not get it, and for whom it still waits."""
-        rows = list(self._rows())
-        waiting: list[Waiting] = []
         audience = self._broker.router.find_audience(self._topic)
-        for group in audience.shared:
-            waiting += self._in_group(group)
         sessions = [session for _, members in audience.classes() for session in members]
         sessions += [session for group in audience.shared for session in group.members]
-        for start in range(0, len(sessions), SESSIONS_A_SLICE):
-            for session in sessions[start : start + SESSIONS_A_SLICE]:
-                waiting += self._places(session, [])
-            await sleep(0)
+        everyone: list[Session | SharedGroup] = [*audience.shared, *dict.fromkeys(sessions)]  # each once
+        waiting: list[Waiting] = []
+        looked_at = 0
+        for who in everyone:
+            waiting += self._in_group(who) if isinstance(who, SharedGroup) else self._places(who, [])
+            looked_at += _size_of(who)
+            if looked_at >= LOOKED_AT_A_SLICE:
+                looked_at = 0
+                await sleep(0)
+        rows = await self.rows()  # what has left a queue meanwhile is there by now
         waited_for = len({each.client_id for each in waiting})
         return Explanation(
             self._topic,
@@ -169,12 +185,18 @@ class Case:
 
     # Where to look
 
-    def _rows(self) -> Iterator[Row]:
+    async def rows(self) -> list[Row]:
         """What the ledger says. Of a message that was gone already, it knows nothing but the offset."""
-        for row in self._broker.ledger.rows():
-            at = self._sequence if row.topic == self._topic else None if row.topic else self._offset
-            if at is not None and row.first <= at <= row.last:
-                yield row
+        rows = list(self._broker.ledger.rows())  # at once, because they come and go
+        found: list[Row] = []
+        for start in range(0, len(rows), LOOKED_AT_A_SLICE):
+            found += [row for row in rows[start : start + LOOKED_AT_A_SLICE] if self._is_about_it(row)]
+            await sleep(0)
+        return found
+
+    def _is_about_it(self, row: Row) -> bool:
+        at = self._sequence if row.topic == self._topic else None if row.topic else self._offset
+        return at is not None and row.first <= at <= row.last
 
     def _places(self, session: Session, groups: Iterable[SharedGroup]) -> Iterator[Waiting]:
         """Wherever the message waits for a session, or for a shared group that it is in."""
@@ -254,6 +276,12 @@ class Case:
             waiting=list(waiting),
             filters=list(filters),
         )
+
+
+def _size_of(who: Session | SharedGroup) -> int:
+    """How much there is to look at."""
+    queues = (who.owed,) if isinstance(who, SharedGroup) else (who.inflight, who.outbox, who.owed)
+    return 1 + sum(len(queue) for queue in queues if queue)
 
 
 _PLACES = {

@@ -6,6 +6,7 @@ again or has used up the block timeout; then the oldest of what waits is dropped
 
 from collections.abc import Callable
 
+from penstock.core.callers import CallerSink
 from penstock.core.clock import Clock, Handle, Scheduler
 from penstock.core.latency import Histogram, bucket_of
 from penstock.core.sessions import Session
@@ -67,6 +68,13 @@ class Holding:
         for slow in publisher.held_by or ():
             self._waiting.get(slow, set()).discard(publisher)
         self._let_go(publisher)
+
+    def free_callers(self) -> None:
+        """Let everyone go who came with a request: the server stops, and nobody need wait for that."""
+        for publisher in list(self._since):
+            if isinstance(publisher.sink, CallerSink):
+                self.forget(publisher)
+                publisher.sink.release()
 
     def _let_go(self, publisher: Session) -> None:
         publisher.held_by = None

@@ -325,19 +325,32 @@ class Hold(Struct, frozen=True):
     """How long it lasts from each sign of life on."""
     lapses_at: int
     """When it lapses if there is none, in microseconds of wall time."""
+    filters: tuple[str, ...] = ()
+    """What its owner wants to read; nothing stands for everything. All topics are kept in any case."""
 
 
 class Holds(Protocol):
     """All holds of a log. What is changed in one turn of the loop is stored with the log's commit of it."""
 
-    def create(self, name: str, owner: str, offset: int, lapse_s: float) -> Hold:
+    def create(
+        self, name: str, owner: str, offset: int, lapse_s: float, filters: tuple[str, ...] = ()
+    ) -> Hold:
         """Keep everything after an offset; if the owner has a hold of this name already, it takes this place.
 
         Raises:
             InvalidHold: the name or the lapse time breaks a rule.
             NotAuthorized: someone else has a hold of this name.
             InvalidCursor: what follows the offset is not there any more.
-            QuotaExceeded: there are too many holds.
+            QuotaExceeded: there are too many holds, or too many of this owner.
+        """
+        ...
+
+    def find(self, name: str, owner: str) -> Hold:
+        """A hold of this owner.
+
+        Raises:
+            UnknownHold: there is none of this name, or it has lapsed.
+            NotAuthorized: it is someone else's.
         """
         ...
 
@@ -360,8 +373,8 @@ class Holds(Protocol):
         """
         ...
 
-    def release(self, name: str, owner: str) -> None:
-        """End a hold.
+    def release(self, name: str, owner: str | None) -> None:
+        """End a hold; without an owner, whoever has it.
 
         Raises:
             UnknownHold: there is none of this name, or it has lapsed.

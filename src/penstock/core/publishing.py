@@ -4,17 +4,15 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NoReturn
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from penstock.core.access import Identity
 from penstock.core.audience import NOBODY, Audience
 from penstock.core.node import Node
 from penstock.core.ports import Settled, Ticket
-from penstock.core.receipts import Key, Receipt
 from penstock.core.registry import Topic
 from penstock.core.sessions import Session
 from penstock.core.topics import check_topic
-from penstock.errors import NotAuthorized, PenstockError, ShuttingDown, StorageUnavailable, TooLarge
+from penstock.errors import NotAuthorized, PenstockError, ShuttingDown, StorageUnavailable
 from penstock.model import Door, Reason, Run, bare_shape
 
 FOUND_BY_CLIENT_ID = (Door.MQTT, Door.SERVER)
@@ -29,7 +27,8 @@ class Published(Struct, frozen=True, gc=False):
     ticket: Ticket | None = None
 
 
-def _raise(run: Run, error: PenstockError) -> NoReturn:
+def raise_it(run: Run, error: PenstockError) -> NoReturn:
+    """Refuse a run by an error that its publisher gets."""
     raise error
 
 
@@ -41,7 +40,6 @@ class Publishing:
         self._tick, self._history, self._router = node.tick, node.history, node.router
         self._log = node.log
         self._unstored = node.unstored
-        self._receipts = node.receipts
         self._topics = node.topics
         self._counters = node.counters
         self._server = Session(Identity(None, ""), Door.SERVER)
@@ -53,7 +51,7 @@ class Publishing:
         Raises:
             PenstockError: the topic is invalid, forbidden or one too many; nothing was recorded.
         """
-        ticket = self.publish_all((run,), sender, _raise)
+        ticket = self.publish_all((run,), sender, raise_it)
         return Published(run, sender.topics[run.topic].audience, ticket)
 
     def publish_all(
@@ -75,7 +73,7 @@ class Publishing:
                 topic = find_topic(run.topic)
                 if topic is None:
                     try:
-                        topic = self._admit(run.topic, sender)
+                        topic = self.admit(run.topic, sender)
                     except PenstockError as error:
                         refuse(run, error)
                         continue
@@ -132,81 +130,6 @@ class Publishing:
                 self._topics.make_ring(topic, before=run.sequence)  # while the value is there
             self._retain(topic, run)
 
-    def check(self, run: Run, sender: Session) -> Topic:
-        """Refuse a message that `publish_each` would not take; answer its topic.
-
-        Raises:
-            PenstockError: it may not be published, is too large, or cannot be stored now.
-        """
-        topic = sender.topics.get(run.topic) or self._admit(run.topic, sender)
-        limit_bytes = self._node.settings.max_payload_bytes
-        if run.stride - run.head > limit_bytes:
-            raise TooLarge(f"the payload has {run.stride - run.head} bytes and {limit_bytes} are allowed")
-        if self._log.failure is not None and run.shape.qos:
-            raise StorageUnavailable(str(self._log.failure))
-        self._receipts.key_of(run)
-        return topic
-
-    def publish_once(self, run: Run, sender: Session) -> Receipt:
-        """Publish a message, unless one with its id was published to its topic lately.
-
-        Raises:
-            PenstockError: it may not be published, is too large, or cannot be stored now.
-        """
-        return self.publish_each((run,), sender)[0]
-
-    def publish_each(self, runs: Sequence[Run], sender: Session) -> list[Receipt]:
-        """Publish messages in order: all of them or, if one may not be, none.
-
-        Each run is one message. One whose id was published to its topic lately is not published again: its
-        receipt is that of the first, whose commit may be under way.
-
-        Raises:
-            PenstockError: why the first that may not be published may not.
-        """
-        topics = [self.check(run, sender) for run in runs]
-        keys = [self._receipts.key_of(run) for run in runs]
-        known: dict[Key, Receipt | None] = {}
-        fresh: list[Run] = []
-        for run, key in zip(runs, keys, strict=True):
-            if key is not None and key not in known:
-                known[key] = self._receipts.find(key)
-            elif key is not None:
-                continue  # the same message is here twice
-            if key is None or known[key] is None:
-                fresh.append(run)
-        ticket = self.publish_all(fresh, sender, _raise)
-        receipts: list[Receipt] = []
-        for run, topic, key in zip(runs, topics, keys, strict=True):
-            earlier = None if key is None else known[key]
-            if earlier is None:
-                receipt = self._receipt_of(run, topic, ticket)
-                if key is not None:
-                    known[key] = replace(receipt, is_duplicate=True)
-                    self._receipts.add(key, receipt)
-                receipts.append(receipt)
-            else:
-                receipts.append(earlier)
-        return receipts
-
-    def _receipt_of(self, run: Run, topic: Topic, ticket: Ticket | None) -> Receipt:
-        """Where a message stands that has just been published."""
-        log, audience = self._log, topic.audience
-        wants_storing = topic.traits.is_kept or run.shape.retain or (run.shape.qos and audience.wants_storing)
-        is_stored = bool(log.is_durable and log.failure is None and wants_storing)
-        message_id = run.properties.message_id if run.properties is not None else None
-        return Receipt(
-            run.topic,
-            run.sequence,
-            run.offset,
-            log.epoch,
-            run.published_at,
-            len(audience),
-            is_stored,
-            message_id,
-            ticket if is_stored else None,
-        )
-
     def publish_server(self, topic: str, payload: bytes, *, retain: bool = False) -> Published:
         """Publish in the server's own name, also to `$` topics."""
         run = Run(topic, payload, 0, len(payload), 1, bare_shape(Door.SERVER, 0, retain))
@@ -247,8 +170,12 @@ class Publishing:
             lambda failure: callback() if failure is None else self._wait(callback)
         )
 
-    def _admit(self, name: str, sender: Session) -> Topic:
-        """Decide once whether a sender may use a topic."""
+    def admit(self, name: str, sender: Session) -> Topic:
+        """Decide once whether a sender may use a topic.
+
+        Raises:
+            PenstockError: it may not, or there are too many topics.
+        """
         check_topic(name, self._node.settings.topic)
         if sender.door is not Door.SERVER:
             if self.is_stopping:

@@ -32,6 +32,11 @@ class TokenBucket:
         self._fill(now)
         self._tokens -= count
 
+    def give_back(self, count: int, now: float) -> None:
+        """Put tokens back that were taken for what has not happened."""
+        self._fill(now)
+        self._tokens = min(self._tokens + count, self._burst)
+
     def wait_s(self, now: float) -> float:
         """Seconds until every debt is paid and a token is there; 0 if one is."""
         self._fill(now)

@@ -1,8 +1,9 @@
 """What was accepted lately under which message id, so that the same message is not published twice.
 
-Whoever gets no answer sends again, and must not wonder whether that was right: the second publish of an id to
-a topic is answered with the receipt of the first. Ids are remembered for a while and up to a number; what is
-remembered of a stored message is stored in the same commit, so that after a crash both are there or neither.
+Whoever gets no answer sends again, and must not wonder whether that was right: a user's second publish of an
+id to a topic is answered with the receipt of the first. Ids are remembered for a while and up to a number;
+what is remembered of a stored message is stored in the same commit, so that after a crash both are there or
+neither.
 """
 
 from collections import OrderedDict
@@ -27,8 +28,8 @@ EXPIRED_A_SECOND = 1_000
 
 _offset_of = attrgetter("offset")
 
-Key = tuple[str, str]
-"""A topic and a message id."""
+Key = tuple[str | None, str, str]
+"""A user, a topic and a message id."""
 
 
 class Receipt(Struct, frozen=True, gc=False):
@@ -74,19 +75,22 @@ class Receipts:
     def __len__(self) -> int:
         return len(self._known)
 
-    def key_of(self, run: Run) -> Key | None:
-        """Under which key a message is remembered; None if it is not.
+    def key_of(self, run: Run, user: str | None) -> Key | None:
+        """Under which key a user's message is remembered; None if it is not.
 
         Raises:
-            InvalidRequest: its id is empty or too long.
+            InvalidRequest: its id is empty, too long or no text that can be written.
         """
-        message_id = run.properties.message_id if run.properties is not None else None
+        message_id = None if run.properties is None else run.properties.message_id
         if message_id is None:
             return None
-        size = len(message_id.encode("utf-8", "replace"))
+        try:
+            size = len(message_id.encode())
+        except UnicodeEncodeError:
+            raise InvalidRequest("a message id is text, and this one is half a character") from None
         if not 0 < size <= MAX_ID_BYTES:
             raise InvalidRequest(f"a message id has 1 to {MAX_ID_BYTES} bytes, and this one has {size}")
-        return (run.topic, message_id) if self.is_on else None
+        return (user, run.topic, message_id) if self.is_on else None
 
     def find(self, key: Key) -> Receipt | None:
         """The receipt of the message that was accepted under this key, if it is not too long ago."""
@@ -140,10 +144,9 @@ class Receipts:
         records = [record for _, record in self._state.scan(RECEIPTS) if isinstance(record, ReceiptRecord)]
         records.sort(key=_offset_of)
         for place, record in enumerate(records):
-            key = (record.topic, record.message_id)
-            age = (
-                max(wall_us - record.published_at, 0) / 1_000_000
-            )  # not younger because the clock was set back
+            key = (record.user, record.topic, record.message_id)
+            age_us = max(wall_us - record.published_at, 0)  # not younger because the clock was set back
+            age = age_us / 1_000_000
             is_one_of_many = len(records) - place > self._max
             if is_one_of_many or age >= self._window or self._is_lost(record):
                 self._recording.forget_record(RECEIPTS, _name(key))
@@ -160,13 +163,22 @@ class Receipts:
 
 
 def _name(key: Key) -> str:
-    """A topic holds no null character, so this means one key only."""
-    return "\0".join(key)
+    """The name of a record. A topic holds no null character, so it means one key only."""
+    user, topic, message_id = key
+    return f"{topic}\0\0{message_id}" if user is None else f"{topic}\0{len(user)}\0{user}{message_id}"
 
 
 def _record_of(key: Key, receipt: Receipt) -> ReceiptRecord:
+    user, topic, message_id = key
     return ReceiptRecord(
-        *key, receipt.sequence, receipt.offset, receipt.epoch, receipt.published_at, receipt.subscribers
+        topic,
+        message_id,
+        receipt.sequence,
+        receipt.offset,
+        receipt.epoch,
+        receipt.published_at,
+        receipt.subscribers,
+        user,
     )
 
 

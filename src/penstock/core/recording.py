@@ -153,7 +153,7 @@ class Recording:
         return ticket is not None and not self._log.is_committed(ticket)
 
     def forget_record(self, table: str, key: str) -> None:
-        """At start: a record is of someone who is not known any more."""
+        """A record is of something that is not known any more."""
         self._state.delete(table, key)
         self._ask(is_urgent=False)
 

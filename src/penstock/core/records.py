@@ -167,7 +167,7 @@ class ReleasedRecord(Struct, frozen=True, array_like=True):
 
 
 class ReceiptRecord(Struct, frozen=True, array_like=True):
-    """A stored message that was accepted under an id, by its topic and the id."""
+    """A stored message that was accepted under an id, by its topic, its user and the id."""
 
     topic: str
     message_id: str
@@ -176,6 +176,7 @@ class ReceiptRecord(Struct, frozen=True, array_like=True):
     epoch: int
     published_at: int
     subscribers: int
+    user: str | None = None
 
 
 TABLES: dict[str, type[Struct]] = {

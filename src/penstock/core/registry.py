@@ -122,6 +122,11 @@ class Registry(dict[str, Topic]):
         """Soon no topic can be made."""
         return len(self) * 10 >= self._settings.topic.max_topics * 9
 
+    @property
+    def forgotten_sequence(self) -> int:
+        """No topic that was forgotten had a higher sequence; 0 if none was."""
+        return self._floor
+
     def forget_unused(self) -> int:
         """Forget topics without value, history and audience; answer how many.
 

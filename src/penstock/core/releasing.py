@@ -2,9 +2,10 @@
 
 A commit is decided by one record. Then its chunks are published in order, some in each turn of the loop, and
 how far it has got is noted in the same turn: both are in the same commit of the log, so after a crash none is
-missing and none comes twice. One slice at a time is on its way to the disk. If it could not be stored it was
-never published: the note of it is taken back, and it is published again when the log is well. A commit that a
-crash has cut short goes on at the next start by itself.
+missing and none comes twice. One slice at a time is on its way to the disk. If it could not be stored the log
+has nothing of it: the note of it is taken back, and it is published again when the log is well. What of it
+was delivered at QoS 0 or 1 has left by then, as always, and leaves again. A commit that a crash has cut short
+goes on at the next start by itself.
 
 Rights were asked for when it was decided: nothing that happens to them later leaves a commit half done.
 """
@@ -44,6 +45,7 @@ log = structlog.get_logger("penstock.stage")
 
 RETRY_S = 0.2
 """How long to wait before a slice that could not be published is tried again."""
+_GOES_ON = "the commit is decided and goes on by itself: ask again with the same key"
 
 
 class Releasing:
@@ -138,36 +140,46 @@ class Releasing:
 
     def _go_on(self) -> None:
         """Publish the next slice of whoever's turn it is, unless one is on its way."""
-        if self._is_busy or self._is_waiting or self._publishing.is_stopping or not self._commits:
-            return
-        commit = self._next_commit()
-        if commit is None:
-            return
-        self._commits[commit.key] = self._commits.pop(commit.key)  # the others have theirs before it again
-        try:
-            self.check_open()
-            chunks = commit.next_slice()
-            commit.sender.topics = {
-                name: self._node.topics.make(name) for _, chunk in chunks for name in chunk.topics
-            }
-        except (StorageUnavailable, QuotaExceeded):  # until the disk is well, or topics are forgotten
-            self._try_later()
-            return
-        self._publish(commit, chunks)
+        while not (self._is_busy or self._is_waiting or self._publishing.is_stopping):
+            commit = self._next_commit()
+            if commit is None:
+                return
+            self._commits[commit.key] = self._commits.pop(
+                commit.key
+            )  # the others have theirs before it again
+            try:
+                self.check_open()
+                chunks = commit.next_slice()
+                commit.sender.topics = {
+                    name: self._node.topics.make(name) for _, chunk in chunks for name in chunk.topics
+                }
+            except StorageUnavailable:
+                self._try_later()
+            except QuotaExceeded as error:
+                self._wait_for_room(commit, error)
+            else:
+                self._publish(commit, chunks)
 
     def _next_commit(self) -> Commit | None:
-        """Whose turn it is; those who are held back let the others go first."""
+        """Whose turn it is; those who have to wait let the others go first."""
         for commit in self._commits.values():
+            if commit.is_held:
+                continue
             if commit.sender.held_by is None:
                 return commit
-            if not commit.is_held:
-                commit.is_held = True
-                self._node.callers.when_free(commit.sender, partial(self._on_free, commit))
+            commit.is_held = True
+            self._node.callers.when_free(commit.sender, partial(self._on_free, commit))
         return None
 
     def _on_free(self, commit: Commit) -> None:
         commit.is_held = False
-        self._go_on()
+        self._node.scheduler.call_soon(self._go_on)
+
+    def _wait_for_room(self, commit: Commit, error: QuotaExceeded) -> None:
+        """There are too many topics: until some are forgotten a commit goes no further, and nobody waits."""
+        commit.is_held = True
+        commit.tell(QuotaExceeded(f"{error}; {_GOES_ON}"))
+        self._node.scheduler.call_later(RETRY_S, partial(self._on_free, commit))
 
     def _publish(self, commit: Commit, chunks: list[Numbered]) -> None:
         first = self._position()
@@ -222,11 +234,7 @@ class Releasing:
         self._is_busy = False
         if failure is not None:
             self._take_back(commit, part)
-            commit.tell(
-                StorageUnavailable(
-                    f"{failure}; it is decided and goes on by itself: ask again with the same key"
-                )
-            )
+            commit.tell(StorageUnavailable(f"{failure}; {_GOES_ON}"))
             self._try_later()
             return
         commit.progress = part.progress

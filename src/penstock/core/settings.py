@@ -109,8 +109,13 @@ class LogSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Most bytes kept beyond retention because absent sessions are still owed them."""
     max_holds: Count = 1_000
     """Most holds, by which readers keep what they have not read yet."""
+    max_holds_per_owner: Count = 100
+    """Most holds of one user; all who are anonymous count as one."""
+    max_hold_lapse_s: Annotated[float, Meta(ge=1)] = 7 * 24 * 3600.0
+    """Longest a hold may last without a sign of life from its owner."""
     max_readers: Count = 8
-    """Most requests at the same time that read the log in bulk; another one is asked to come again."""
+    """Most requests at the same time that read the log in bulk; another one is asked to come again. One user
+    has half of them at most, and the last is for those who may subscribe to `$SYS/#`."""
 
 
 class StageSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -122,6 +127,8 @@ class StageSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Most bytes of all stages together; they are in memory, and with a data directory also there."""
     max_part_bytes: Count = 64 * MIB
     """Largest body of one part."""
+    max_part_rows: Count = 1_000_000
+    """Most rows of one part."""
     max_stages: Count = 10_000
     """Most stages at the same time."""
     keys_s: Seconds = 7 * 24 * 3600.0

@@ -3,7 +3,7 @@
 A stage has parts, each sent by whoever has a part of the work; sending one again replaces it, so that a
 sender who got no answer may try again. Stages lapse if their commit does not come. What happens after a
 commit is decided is in `releasing.py`. With a data directory a part is stored before its sender is told that
-it is here: its chunks over as many turns as they need, then the record that makes them a part.
+it is here: its chunks, which `uploads.py` does, then the record that makes them a part.
 """
 
 import re
@@ -11,30 +11,21 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 
 import structlog
-from msgspec import Struct
 
 from penstock.core.access import OpenAccess
-from penstock.core.chunks import Packing, check_right
-from penstock.core.decided import Numbered, Released
+from penstock.core.chunks import Packed, Packing, check_right, with_pauses
+from penstock.core.decided import Released
 from penstock.core.identity import Identity
 from penstock.core.node import Node
 from penstock.core.publishing import Publishing
 from penstock.core.records import CHUNKS, ChunkRecord
 from penstock.core.releasing import Releasing
 from penstock.core.stages import Part, Stage, Stages
-from penstock.errors import (
-    InvalidRequest,
-    NotAuthorized,
-    PenstockError,
-    QuotaExceeded,
-    StorageUnavailable,
-    UnknownStage,
-)
+from penstock.core.uploads import Staged, Upload, Uploads, as_known
+from penstock.errors import InvalidRequest, NotAuthorized, PenstockError, QuotaExceeded, UnknownStage
 
 log = structlog.get_logger("penstock.stage")
 
-STORED_A_TURN = 1024 * 1024
-"""About how many bytes of a part are stored in one turn: everyone waits for the same commit."""
 MOST_PARTS = 100_000
 MOST_IDS = 10_000
 """How many stages one commit may take."""
@@ -42,18 +33,9 @@ _ID = re.compile(r"[A-Za-z0-9._:@=~-]{1,200}")
 _KEY = re.compile(r"[!-~]([ -~]{0,198}[!-~])?")
 _SECOND_US = 1_000_000
 
-Staged = Callable[[Part | PenstockError], None]
-"""Called when a part is safe, or with the reason why it is not."""
+Pace = Callable[[Iterable[str]], Iterable[str]]
 Dropped = Callable[[PenstockError | None], None]
-
-
-class Upload(Struct):
-    """A part that is being stored."""
-
-    part: Part
-    unstored: list[Numbered]
-    """The next one is the last."""
-    done: Staged
+"""Called when a stage is gone for good, or with the reason why it may come back."""
 
 
 class Staging:
@@ -63,6 +45,7 @@ class Staging:
         self._node = node
         self._settings = node.settings.stage
         self._stages = Stages(node)
+        self._uploads = Uploads(node, self._on_uploaded)
         self._releasing = Releasing(node, publishing)
         self._bytes = 0  # of stages, and of what is on its way into one
         self.stop = self._releasing.stop
@@ -100,30 +83,28 @@ class Staging:
             PenstockError: its name or its number is none, it is somebody else's, or there is no room.
         """
         self._releasing.check_open()
-        if _ID.fullmatch(id) is None:
-            raise InvalidRequest("a stage has a name of 1 to 200 letters, digits and . _ : @ = ~ -")
+        _check_id(id)
         if not 0 <= number < MOST_PARTS:
             raise InvalidRequest(f"parts have numbers from 0 to {MOST_PARTS - 1}")
         if self._find(id) is not None:
             self.look(identity, id)
-        elif len(self._stages) >= self._settings.max_stages:
-            raise QuotaExceeded(f"stage.max_stages: there are {len(self._stages)} stages already")
+        elif id not in self._uploads:
+            count = len(self._stages) + self._uploads.count_new(self._stages)
+            if count >= self._settings.max_stages:
+                raise QuotaExceeded(f"stage.max_stages: there are {count} stages already")
 
-    def stage(
-        self, identity: Identity, id: str, number: int, chunks: Sequence[ChunkRecord], done: Staged
-    ) -> None:
+    def stage(self, identity: Identity, id: str, number: int, packed: Packed, done: Staged) -> None:
         """Keep the rows of a part, which were packed for the same identity, in place of an earlier one.
 
         Raises:
             PenstockError: it cannot be kept; nothing has changed.
         """
         self.check(identity, id, number)
-        next_number, generation = self._releasing.next_number, self._node.access.generation
-        numbered = [(next_number(), chunk) for chunk in chunks]
-        owner = self._owner_of(identity)
-        part = Part(id, number, owner, numbered, next_number(), (generation, identity))
+        next_number = self._releasing.next_number
+        chunks = [(next_number(), chunk) for chunk in packed.chunks]
+        part = Part(id, number, self._owner_of(identity), chunks, next_number(), packed.checked)
         self.reserve(part.bytes)
-        self._store(Upload(part, numbered[::-1], done))
+        self._uploads.begin(part, done)
 
     def reserve(self, bytes: int) -> None:
         """Count bytes that are on their way into a part; `free` undoes it.
@@ -140,19 +121,11 @@ class Staging:
         """These bytes are not here any more."""
         self._bytes -= bytes
 
-    def _store(self, upload: Upload, failure: Exception | None = None) -> None:
-        """Store the next chunks of a part or, when all of them are, the part."""
-        if failure is not None:
-            self._give_up(upload, _as_known(failure))
-        elif upload.unstored and self._node.recording.is_on:
-            size = 0
-            while upload.unstored and size < STORED_A_TURN:
-                number, chunk = upload.unstored.pop()
-                self._node.state.put(CHUNKS, str(number), chunk)
-                size += len(chunk.data)
-            self._node.recording.when_stored(lambda failure: self._store(upload, failure))
-        else:
+    def _on_uploaded(self, upload: Upload, error: PenstockError | None) -> None:
+        if error is None:
             self._install(upload)
+        else:
+            self._give_up(upload, error)
 
     def _give_up(self, upload: Upload, error: PenstockError) -> None:
         self._forget(upload.part)
@@ -168,10 +141,11 @@ class Staging:
         before = self._stages.put(part)
         if before is not None:
             self._forget(before)
+        self._uploads.outdate(part)
 
         def tell(failure: Exception | None) -> None:
             # If it failed, it is stored as soon as that is possible; who was told so sends it again.
-            upload.done(part if failure is None else _as_known(failure))
+            upload.done(part if failure is None else as_known(failure))
 
         self._releasing.when_stored(tell)
 
@@ -218,7 +192,7 @@ class Staging:
             NotAuthorized: it is somebody else's.
         """
         self._drop(self.look(identity, id))
-        self._releasing.when_stored(lambda failure: done(None if failure is None else _as_known(failure)))
+        self._releasing.when_stored(lambda failure: done(None if failure is None else as_known(failure)))
 
     def _drop(self, stage: Stage) -> None:
         for part in self._stages.take(stage):
@@ -237,22 +211,28 @@ class Staging:
     # Their commit
 
     def unchecked(self, identity: Identity, ids: Iterable[str]) -> list[Part]:
-        """Parts of these stages whose topics were not allowed to just this caller by just these rules."""
-        checked = self._node.access.generation, identity
-        stages = (stage for id in ids if (stage := self._find(id)) is not None)
-        parts = chain.from_iterable(stage.parts.values() for stage in stages)
+        """Parts of these stages whose topics were not allowed to just this caller by just these rules.
+
+        Stages of others are left out: nobody learns anything of them.
+        """
+        checked, owner = (self._node.access.generation, identity), self._owner_of(identity)
+        stages = (stage for id in set(ids) if (stage := self._find(id)) is not None)
+        parts = chain.from_iterable(stage.parts.values() for stage in stages if stage.owner == owner)
         return [part for part in parts if part.checked != checked]
 
     def check_rights(self, identity: Identity, parts: Iterable[Part]) -> None:
-        """Ask again whether somebody may publish what is staged; if it is much, in a thread.
+        """In a thread: ask again whether somebody may publish what is staged.
 
         Raises:
             NotAuthorized: some of it may not be published.
         """
+        self._check_rights(identity, parts, with_pauses)
+
+    def _check_rights(self, identity: Identity, parts: Iterable[Part], pace: Pace) -> None:
         access = self._node.access
         generation, allowed = access.generation, set[str]()
         for part in parts:
-            for topic in chain.from_iterable(chunk.topics for _, chunk in part.chunks):
+            for topic in pace(chain.from_iterable(chunk.topics for _, chunk in part.chunks)):
                 if topic not in allowed:
                     check_right(access, identity, topic)
                     allowed.add(topic)
@@ -270,17 +250,20 @@ class Staging:
             )
         if len(set(ids)) < len(ids) or len(ids) > MOST_IDS:
             raise InvalidRequest(f"a commit takes up to {MOST_IDS} stages, each once")
+        for id in ids:
+            _check_id(id)
         owner = self._owner_of(identity)
         if self._releasing.join(owner, key, ids, done):
             return
         self._releasing.check_open()
         stages = [self.look(identity, id) for id in ids]
-        self.check_rights(identity, self.unchecked(identity, ids))
+        self._check_rights(identity, self.unchecked(identity, ids), iter)  # few, if any: they were looked at
         parts = [part for stage in stages for part in self._stages.take(stage)]
         self._bytes -= sum(part.bytes for part in parts)
         chunks = [chunk for part in parts for chunk in part.chunks]
         self._releasing.decide(owner, identity, key, ids, chunks, done)
 
 
-def _as_known(failure: Exception) -> PenstockError:
-    return failure if isinstance(failure, PenstockError) else StorageUnavailable(str(failure))
+def _check_id(id: str) -> None:
+    if _ID.fullmatch(id) is None:
+        raise InvalidRequest("a stage has a name of 1 to 200 letters, digits and . _ : @ = ~ -")

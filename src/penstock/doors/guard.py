@@ -1,8 +1,9 @@
-"""How many connections one address may have and make; what has to shake hands first counts when it is done.
+"""How many connections one address may have and make, and how often it may be wrong about a password.
 
-All doors share one guard. It counts by what a stranger cannot change at will: an IPv4 address, or the
-/64 network of an IPv6 one. What it remembers is bounded, whoever comes: open connections are counted as
-long as they are open, and of the addresses that come too fast only the latest are known.
+What has to shake hands first counts when that is done. All doors share one guard. It counts by what a
+stranger cannot change at will: an IPv4 address, or the /64 network of an IPv6 one. What it remembers is
+bounded, whoever comes: open connections are counted as long as they are open, and of the addresses that come
+too fast, or are wrong too often, only the latest are known.
 """
 
 import socket
@@ -21,6 +22,8 @@ REFUSED_REMEMBERED = 1_024
 """Addresses among which the worst is looked for each second; the count itself is exact."""
 FORGOTTEN_AT_ONCE = 5_000
 """Idle addresses that one `reap` forgets, so that it never takes long."""
+FORGOTTEN_FOR_ONE = 2
+"""The same for each address that comes anew: more than come, so that it gets less."""
 REPORT_INTERVAL_S = 1.0
 MAPPED = bytes(10) + b"\xff\xff"
 """What IPv4 addresses begin with when they are written as IPv6."""
@@ -35,6 +38,10 @@ class GuardSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """New connections a second from one address; 0 means no limit."""
     burst_per_address: Annotated[int, Meta(ge=1)] = 100
     """New connections from one address that may come at once, before `rate_per_address` holds them back."""
+    failures_per_address: Annotated[float, Meta(ge=0)] = 1.0
+    """Wrong passwords a second from one address, over HTTP; 0 means no limit."""
+    failure_burst_per_address: Annotated[int, Meta(ge=1)] = 20
+    """Wrong passwords from one address that may come at once, before `failures_per_address` counts."""
 
 
 class Verdict(StrEnum):
@@ -63,11 +70,12 @@ class Guard:
     def __init__(self, settings: GuardSettings, clock: Clock) -> None:
         self._most = settings.per_address
         self._rate = settings.rate_per_address
-        self._burst = settings.burst_per_address
         self._clock = clock
         self.is_needed = bool(self._most or self._rate)
         self._open: dict[str, int] = {}
-        self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()  # the latest last
+        self._arrivals = _Buckets(self._rate, settings.burst_per_address)
+        self._is_patient = not settings.failures_per_address
+        self._failures = _Buckets(settings.failures_per_address, settings.failure_burst_per_address)
         self._too_many = self._too_fast = 0
         self._refused: dict[str, int] = {}
         self._reported_at = clock.monotonic() - REPORT_INTERVAL_S
@@ -77,7 +85,8 @@ class Guard:
         if not self._rate:
             return Verdict.ADMITTED
         name = network_of(host)
-        if self._bucket(name).take(1, self._clock.monotonic()):
+        now = self._clock.monotonic()
+        if self._arrivals.find(name, now).take(1, now):
             return Verdict.ADMITTED
         self._too_fast += 1
         self._note_refused(name)
@@ -110,6 +119,17 @@ class Guard:
         else:
             self._open.pop(name, None)
 
+    def may_try(self, host: str) -> bool:
+        """Decide whether a password from an address is checked; it counts as wrong until it is forgiven."""
+        now = self._clock.monotonic()
+        return self._is_patient or self._failures.find(network_of(host), now).take(1, now)
+
+    def forgive(self, host: str) -> None:
+        """A password that `may_try` let through was right, or was not checked after all."""
+        if not self._is_patient:
+            now = self._clock.monotonic()
+            self._failures.find(network_of(host), now).give_back(1, now)
+
     def reap(self) -> Refusals | None:
         """Once a second: forget idle addresses, and tell what was refused.
 
@@ -117,7 +137,7 @@ class Guard:
         whoever writes a line for each answer fills no disk.
         """
         now = self._clock.monotonic()
-        self._forget_idle(now)
+        self._arrivals.forget_idle(now, FORGOTTEN_AT_ONCE)
         if not self._refused or now < self._reported_at + REPORT_INTERVAL_S:
             return None
         worst = max(self._refused, key=self._refused.__getitem__)
@@ -127,27 +147,41 @@ class Guard:
         self._reported_at = now
         return refusals
 
-    def _bucket(self, name: str) -> TokenBucket:
+    def _note_refused(self, name: str) -> None:
+        if name in self._refused or len(self._refused) < REFUSED_REMEMBERED:
+            self._refused[name] = self._refused.get(name, 0) + 1
+
+
+class _Buckets:
+    """A bucket for each address; those that came last are known."""
+
+    def __init__(self, rate: float, burst: int) -> None:
+        self._rate = rate
+        self._burst = burst
+        self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()  # the latest last
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def find(self, name: str, now: float) -> TokenBucket:
+        """The bucket of an address; for a new one, others that nobody needs are forgotten."""
         bucket = self._buckets.get(name)
         if bucket is not None:
             self._buckets.move_to_end(name)
             return bucket
+        self.forget_idle(now, FORGOTTEN_FOR_ONE)
         if len(self._buckets) >= ADDRESSES_REMEMBERED:
             self._buckets.popitem(last=False)
         bucket = self._buckets[name] = TokenBucket(self._rate, self._burst)
         return bucket
 
-    def _forget_idle(self, now: float) -> None:
+    def forget_idle(self, now: float, most: int) -> None:
         """Forget, from the oldest on, who may come as often as someone new."""
-        for _ in range(FORGOTTEN_AT_ONCE):
+        for _ in range(most):
             oldest = next(iter(self._buckets), None)
             if oldest is None or not self._buckets[oldest].is_full(now):
                 return
             del self._buckets[oldest]
-
-    def _note_refused(self, name: str) -> None:
-        if name in self._refused or len(self._refused) < REFUSED_REMEMBERED:
-            self._refused[name] = self._refused.get(name, 0) + 1
 
 
 def network_of(host: str) -> str:

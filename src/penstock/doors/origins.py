@@ -3,15 +3,17 @@
 A web page can make its visitor's browser send requests anywhere, also to servers that only the visitor can
 reach. So `Host` must be a name that is ours: a page whose own name was made to point at this server (DNS
 rebinding) has an origin that agrees with its host. And what changes something, or opens a stream, must have
-an `Origin` of this host, or a listed one. Programs that are no browsers send no `Origin`, and pass.
+an `Origin` of this host and port, or a listed one: what another server on the same machine shows is a page of
+somebody else. Programs that are no browsers send no `Origin`, and pass.
 """
 
 import re
 from ipaddress import ip_address
 
 ANY = "*"
-HOST = re.compile(r"(\[[^]\s]+\]|[^][@/:?#\s]+)(?::\d{1,5})?")
-ORIGIN = re.compile(rf"[a-z][a-z0-9+.-]*://{HOST.pattern}", re.IGNORECASE)
+HOST = re.compile(r"(?P<name>\[[^]\s]+\]|[^][@/:?#\s]+)(?::(?P<port>\d{1,5}))?", re.ASCII)
+ORIGIN = re.compile(rf"(?P<scheme>[a-z][a-z0-9+.-]*)://{HOST.pattern}", re.IGNORECASE | re.ASCII)
+USUAL_PORTS = {"http": 80, "https": 443}
 ALLOWED_METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE"
 PREFLIGHT_S = 600
 """How long a browser may remember what a page was allowed."""
@@ -47,10 +49,10 @@ class Origins:
 
     def is_welcome(self, origin: str, host: str) -> bool:
         """Whether a page of this origin may act on the server that it calls by this name."""
-        name = name_in(ORIGIN, origin)
-        if name and name == host_name(host):
+        if is_same_place(origin, host):
             return True
-        return ANY in self._pages or plain(origin) in self._pages or name in self._pages
+        pages = self._pages
+        return ANY in pages or plain(origin) in pages or name_in(ORIGIN, origin) in pages
 
     def may_read(self, origin: str) -> bool:
         """Whether a page of this origin may read what we answer."""
@@ -80,6 +82,22 @@ def preflight_headers(origin: str, wanted: str | None) -> list[tuple[str, str]]:
     return headers + ([("access-control-allow-headers", wanted)] if wanted else [])
 
 
+def is_same_place(origin: str, host: str) -> bool:
+    """Whether an origin has the name and the port of a `Host` header.
+
+    Neither has to tell the usual port. Which scheme the host was called by is not known: a proxy may have
+    taken TLS off. So the usual port of one scheme stands for that of the other.
+    """
+    page, place = ORIGIN.fullmatch(origin), HOST.fullmatch(host)
+    if page is None or place is None or plain(page["name"]) != plain(place["name"]):
+        return False
+    usual = USUAL_PORTS.get(page["scheme"].lower())
+    if usual is None:
+        return False
+    theirs, ours = (int(found["port"] or usual) for found in (page, place))
+    return theirs == ours or (theirs == usual and ours in USUAL_PORTS.values())
+
+
 def host_name(value: str) -> str:
     """The name or address in a `Host` header, without its port; empty if it is not well formed."""
     return name_in(HOST, value)
@@ -88,7 +106,7 @@ def host_name(value: str) -> str:
 def name_in(pattern: re.Pattern[str], value: str) -> str:
     """The host name or address, without scheme and port; empty if it is not well formed."""
     found = pattern.fullmatch(value)
-    return plain(found[1]) if found else ""
+    return plain(found["name"]) if found else ""
 
 
 def plain(name: str) -> str:

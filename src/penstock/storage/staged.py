@@ -6,9 +6,10 @@ first of them; without it a server takes its rows as JSON lines.
 """
 
 from collections.abc import Iterator
-from itertools import repeat
+from itertools import compress, repeat
 from typing import TYPE_CHECKING, Any
 
+from penstock.core.properties import MAX_TTL_MS
 from penstock.errors import InvalidRequest, TooLarge, UnsupportedMedia, WireError
 from penstock.model import Door, Properties, Run, bare_shape
 from penstock.wire.unpacking import unpacked_bytes
@@ -16,8 +17,10 @@ from penstock.wire.unpacking import unpacked_bytes
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SLICE_ROWS = 1_000
-"""How many rows are Python objects at the same time."""
+SLICE_ROWS, SLICE_BYTES = 1_000, 1024 * 1024
+"""How many rows are Python objects at the same time; a single row may have more bytes."""
+SLICE_PROPERTIES = 100_000
+"""How many properties these rows may have together."""
 NAMES = (
     "topic",
     "payload",
@@ -33,7 +36,6 @@ NAMES = (
 """What the columns are called."""
 BYTES = frozenset({"payload", "correlation_id"})
 """Columns of bytes; text in them is taken as its UTF-8."""
-MAX_TTL_MS = 0xFFFFFFFF * 1000
 _SHAPES = {(qos, retain): bare_shape(Door.WEB, qos, retain) for qos in range(3) for retain in (False, True)}
 _VIEW_BYTES = 16
 _HINT = (
@@ -42,16 +44,17 @@ _HINT = (
 )
 
 
-def read_rows(stream: bytes, limit_bytes: int) -> Iterator[Run]:
+def read_rows(stream: bytes, limit_bytes: int, limit_rows: int) -> Iterator[Run]:
     """The rows of a stream, each a run of one bare payload; topics and sizes are not looked at.
 
     Args:
         limit_bytes: the most that the stream may have when it is unpacked.
+        limit_rows: the most rows of all its batches.
 
     Raises:
         UnsupportedMedia: pyarrow is not installed.
         InvalidRequest: this is no stream of rows; the text says why.
-        TooLarge: it unpacks to more than it may.
+        TooLarge: it unpacks to more than it may, or has more rows.
     """
     try:
         import pyarrow as pa  # noqa: PLC0415 - heavy, and not needed before the first stream
@@ -64,21 +67,23 @@ def read_rows(stream: bytes, limit_bytes: int) -> Iterator[Run]:
     if size > limit_bytes:
         raise TooLarge(f"this stream unpacks to {size} bytes and {limit_bytes} are allowed")
     try:
-        yield from _read(pa, stream, limit_bytes)
-    except (pa.ArrowException, OSError) as error:
+        yield from _read(pa, stream, limit_bytes, limit_rows)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # the last from a name in its schema
         raise InvalidRequest(f"not an Arrow stream: {error}") from None
 
 
-def _read(pa: Any, stream: bytes, limit_bytes: int) -> Iterator[Run]:
+def _read(pa: Any, stream: bytes, limit_bytes: int, limit_rows: int) -> Iterator[Run]:
     first = 0
     with pa.ipc.open_stream(stream, options=pa.ipc.IpcReadOptions(use_threads=False)) as reader:
         columns = Columns(pa, reader.schema, limit_bytes)
         for batch in reader:
+            if first + batch.num_rows > limit_rows:  # a dictionary makes a million of them from a few bytes
+                raise TooLarge(f"stage.max_part_rows: a part may have {limit_rows} rows")
             batch.validate(full=True)  # its offsets, and whether text is UTF-8
             columns.begin()
-            for start in range(0, batch.num_rows, SLICE_ROWS):
-                yield from columns.rows(batch.slice(start, SLICE_ROWS), first + start)
-            first += batch.num_rows
+            for part in columns.slices(batch):
+                yield from columns.rows(part, first)
+                first += part.num_rows
 
 
 class Columns:
@@ -102,6 +107,40 @@ class Columns:
     def begin(self) -> None:
         """Another batch comes, which may have other dictionaries."""
         self._words.clear()
+
+    def slices(self, batch: "pa.RecordBatch") -> Iterator["pa.RecordBatch"]:
+        """A batch in parts that are not large, unless a single row is.
+
+        Raises:
+            TooLarge: many rows show the same bytes, and have too many together.
+        """
+        for start in range(0, batch.num_rows, SLICE_ROWS):
+            part = batch.slice(start, SLICE_ROWS)
+            size = self._bytes_of(part)
+            if size > self._limit_bytes:
+                raise TooLarge(f"a thousand rows of this stream have more than {self._limit_bytes} bytes")
+            yield from self._halves(part, size)
+
+    def _halves(self, part: "pa.RecordBatch", size: int) -> Iterator["pa.RecordBatch"]:
+        if part.num_rows == 1 or size <= SLICE_BYTES:
+            yield part
+            return
+        for half in (part.slice(0, part.num_rows // 2), part.slice(part.num_rows // 2)):
+            yield from self._halves(half, self._bytes_of(half))
+
+    def _bytes_of(self, batch: "pa.RecordBatch") -> int:
+        """What its rows have, each for itself; but what is in a dictionary they share."""
+        return sum(self._column_bytes(column) for column in batch.columns)
+
+    def _column_bytes(self, column: "pa.Array") -> int:
+        pa, kind = self._pa, column.type
+        if pa.types.is_dictionary(kind):
+            return int(column.indices.nbytes)
+        if kind in (pa.binary_view(), pa.string_view()):
+            return _view_bytes(column)
+        if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+            return sum(map(self._column_bytes, _texts_of(column)))
+        return int(column.nbytes)
 
     def rows(self, batch: "pa.RecordBatch", first: int) -> Iterator[Run]:
         """The rows of a batch that is not large, which are numbered from here on."""
@@ -130,30 +169,64 @@ class Columns:
         column = batch.column(name)
         if self._pa.types.is_dictionary(column.type):  # each value becomes an object once
             if name not in self._words:
-                self._words[name] = self._list(column.dictionary, name)
+                self._words[name] = self._all(column.dictionary, name)
             words = self._words[name]
             return [None if place is None else words[place] for place in column.indices.to_pylist()]
         return self._list(column, name)
 
+    def _all(self, words: "pa.Array", name: str) -> list[Any]:
+        """All values of a dictionary, in steps between which other threads have their turn."""
+        steps = range(0, len(words), SLICE_ROWS)
+        return [word for start in steps for word in self._list(words.slice(start, SLICE_ROWS), name)]
+
     def _list(self, column: "pa.Array", name: str) -> list[Any]:
         pa = self._pa
-        if column.type in (pa.binary_view(), pa.string_view()):
+        if name == "properties" and not pa.types.is_null(column.type):
+            self._check_pairs(column)
+        elif column.type in (pa.binary_view(), pa.string_view()):
             self._check_views(column)
-            column = column.cast(pa.large_binary() if name in BYTES else pa.large_string())
+        if name in BYTES and column.type == pa.string_view():
+            column = column.view(pa.binary_view())
         elif name in BYTES and column.type in (pa.string(), pa.large_string()):
-            column = column.cast(pa.binary() if column.type == pa.string() else pa.large_binary())
-        elif name == "properties" and not pa.types.is_map(column.type):
-            for texts in column.flatten().flatten():
-                if texts.type == pa.string_view():
-                    self._check_views(texts)
+            column = column.view(pa.binary() if column.type == pa.string() else pa.large_binary())
         values: list[Any] = column.to_pylist()
         return values
 
+    def _check_pairs(self, column: "pa.Array") -> None:
+        """Refuse more properties, or longer ones, than should be Python objects at the same time."""
+        first, last = column.offsets[0].as_py(), column.offsets[-1].as_py()
+        if last - first > SLICE_PROPERTIES:
+            raise TooLarge(f"a thousand rows of this stream have more than {SLICE_PROPERTIES} properties")
+        for texts in _texts_of(column):
+            if texts.type == self._pa.string_view():
+                self._check_views(texts)
+
     def _check_views(self, column: "pa.Array") -> None:
-        """Many views may show the same bytes: add up what they would be if each had its own."""
-        lengths = memoryview(column.buffers()[1]).cast("i")[:: _VIEW_BYTES // 4]
-        if sum(lengths[column.offset : column.offset + len(column)]) > self._limit_bytes:
+        """Many views may show the same bytes: refuse what would be too much if each had its own."""
+        if _view_bytes(column) > self._limit_bytes:
             raise TooLarge(f"a thousand rows of this stream have more than {self._limit_bytes} bytes")
+
+
+def _texts_of(column: "pa.Array") -> list["pa.Array"]:
+    """The names and the values of a column of properties."""
+    first, last = column.offsets[0].as_py(), column.offsets[-1].as_py()
+    pairs = column.values.slice(first, last - first)
+    return [pairs.field(place) for place in range(pairs.type.num_fields)]
+
+
+def _view_bytes(column: "pa.Array") -> int:
+    """What views show, added up.
+
+    Where there is no value a view may be anything, and nobody has looked at it; what Arrow does with one
+    whose length is negative is no error but the end of the process.
+    """
+    if not len(column):
+        return 0
+    first, last = column.offset * _VIEW_BYTES, (column.offset + len(column)) * _VIEW_BYTES
+    lengths = memoryview(column.buffers()[1])[first:last].cast("i")[:: _VIEW_BYTES // 4]
+    if min(lengths) < 0:
+        raise InvalidRequest("a view in this stream has a length below zero")
+    return sum(compress(lengths, column.is_valid().to_pylist()))
 
 
 def _is_fitting(pa: Any, name: str, kind: Any) -> bool:
@@ -195,6 +268,6 @@ def _properties_of(
     response_topic: str | None,
 ) -> Properties:
     user = tuple((pair["key"], pair["value"]) if isinstance(pair, dict) else pair for pair in pairs)
-    if any(text is None for pair in user for text in pair):
+    if any(pair is None or None in pair for pair in user):
         raise InvalidRequest(f"row {number}: a property has a name and a value")
     return Properties(content_type, correlation_id, response_topic, None, message_id, user)

@@ -9,11 +9,11 @@ allows. Whether the data is what the messages promise is not looked at.
 from collections.abc import Iterator
 from enum import IntEnum
 from struct import Struct as Layout
-from struct import error as layout_error
 
 from msgspec import Struct
 
 from penstock.errors import WireError
+from penstock.wire.flatbuffers import LENGTH, find_field, follow, layout_error
 
 MEDIA_TYPE = "application/vnd.apache.arrow.stream"
 END = b"\xff\xff\xff\xff\0\0\0\0"
@@ -21,10 +21,6 @@ END = b"\xff\xff\xff\xff\0\0\0\0"
 
 _CONTINUATION = 0xFFFFFFFF
 _PREFIX = Layout("<Ii")
-_PLACE = Layout("<I")
-_BACK = Layout("<i")
-_SLOT = Layout("<H")
-_LENGTH = Layout("<q")
 _KIND_SLOT = 6
 _BODY_SLOT = 10
 """Where a message's table says at which place its kind and the length of its body are."""
@@ -99,21 +95,12 @@ def _read_head(stream: bytes, start: int, stop: int) -> tuple[Kind, int]:
     """What a message is, and the length of its body: two fields of the FlatBuffers table in its head."""
     if stop > len(stream):
         raise WireError("a message of an Arrow stream is cut off")
-    table = start + _PLACE.unpack_from(stream, start)[0]
-    slots = table - _BACK.unpack_from(stream, table)[0]
-    if slots < start:
-        raise WireError("not a message of an Arrow stream")
-    slots_bytes = _SLOT.unpack_from(stream, slots)[0]
-
-    def place_of(slot: int) -> int:
-        offset = _SLOT.unpack_from(stream, slots + slot)[0] if slot < slots_bytes else 0
-        return table + offset if offset else 0
-
-    kind_place, body_place = place_of(_KIND_SLOT), place_of(_BODY_SLOT)
+    table = follow(stream, start)
+    kind_place, body_place = find_field(stream, table, _KIND_SLOT), find_field(stream, table, _BODY_SLOT)
     if not start < kind_place < stop:
         raise WireError("not a message of an Arrow stream")
     try:
         kind = Kind(stream[kind_place])
     except ValueError:
         raise WireError("a message of an Arrow stream is of a kind that none has") from None
-    return kind, _LENGTH.unpack_from(stream, body_place)[0] if body_place else 0
+    return kind, LENGTH.unpack_from(stream, body_place)[0] if body_place else 0

@@ -8,14 +8,21 @@ need not look into them. An object whose only key is `$bytes` always means bytes
 from base64 import b64decode, b64encode
 from binascii import Error
 
-from msgspec import DecodeError, Raw
+from msgspec import DecodeError, Raw, Struct, ValidationError, field
 from msgspec.json import Decoder, decode, format
 
 from penstock.errors import InvalidPayload
 
 BYTES_KEY = "$bytes"
 
-_members = Decoder(dict[str, Raw])
+
+class Wrapped(Struct, forbid_unknown_fields=True):
+    """An object that means bytes."""
+
+    text: Raw = field(name=BYTES_KEY)
+
+
+_wrapped = Decoder(Wrapped)  # which looks at an object that means something else up to its first other key
 _text = Decoder(str)
 
 
@@ -43,17 +50,23 @@ def payload_of(value: Raw) -> bytes:
             data.decode()
         except UnicodeDecodeError:
             raise InvalidPayload("JSON is UTF-8, and this is not") from None
-    return _bytes_of(data) if data.startswith(b"{") and _is_bytes(data) else data
+    wrapped = _unwrap(data) if data.startswith(b"{") else None
+    return data if wrapped is None else _bytes_of(wrapped)
 
 
-def _is_bytes(value: bytes) -> bool:
-    """An object of one member whose key says that it holds bytes; a key may be written with escapes."""
-    return (b'"$bytes"' in value or b"\\u" in value) and list(_members.decode(value)) == [BYTES_KEY]
-
-
-def _bytes_of(value: bytes) -> bytes:
+def _unwrap(value: bytes) -> Raw | None:
+    """What the only member of an object says, if its key is that of bytes; a key may have escapes."""
+    if b'"$bytes"' not in value and b"\\u" not in value:
+        return None
     try:
-        return b64decode(_text.decode(_members.decode(value)[BYTES_KEY]), validate=True)
+        return _wrapped.decode(value).text
+    except ValidationError:
+        return None
+
+
+def _bytes_of(value: Raw) -> bytes:
+    try:
+        return b64decode(_text.decode(value), validate=True)
     except (DecodeError, Error, ValueError):
         raise InvalidPayload(f"{BYTES_KEY} is followed by base64 text") from None
 

@@ -5,18 +5,14 @@ more than there is memory. The heads of messages are FlatBuffers tables; only wh
 read.
 """
 
-import struct
 from collections.abc import Iterator
 from struct import Struct as Layout
 
 from penstock.errors import WireError
 from penstock.wire.arrow import Kind, Message, messages
+from penstock.wire.flatbuffers import LENGTH, PLACE, find_field, follow, layout_error
 
 _PREFIX_BYTES = 8
-_PLACE = Layout("<I")
-_BACK = Layout("<i")
-_SLOT = Layout("<H")
-_LENGTH = Layout("<q")
 _BUFFER = Layout("<qq")
 _HEADER, _DATA, _BUFFERS, _COMPRESSION = 8, 6, 8, 10
 """Slots of a message's header, of the batch in a dictionary, and of a batch's buffers and compression."""
@@ -31,48 +27,30 @@ def unpacked_bytes(stream: bytes) -> int:
     """
     try:
         return sum(_unpacked(stream, each) for each in messages(stream) if each.kind is not Kind.SCHEMA)
-    except struct.error:
+    except layout_error:
         raise WireError("a message of an Arrow stream is cut off") from None
 
 
 def _unpacked(stream: bytes, message: Message) -> int:
     head = message.start + _PREFIX_BYTES
-    body = head + int(_PLACE.unpack_from(stream, head - _PLACE.size)[0])
-    batch = _follow(stream, _field(stream, _follow(stream, head), _HEADER))
+    body = head + int(PLACE.unpack_from(stream, head - PLACE.size)[0])
+    batch = follow(stream, find_field(stream, follow(stream, head), _HEADER))
     if message.kind is Kind.DICTIONARY:
-        batch = _follow(stream, _field(stream, batch, _DATA))
-    if not _field(stream, batch, _COMPRESSION):
+        batch = follow(stream, find_field(stream, batch, _DATA))
+    if not find_field(stream, batch, _COMPRESSION):
         return message.stop - body
     return sum(_real_lengths(stream, batch, body, message.stop))
 
 
 def _real_lengths(stream: bytes, batch: int, body: int, stop: int) -> Iterator[int]:
-    buffers = _follow(stream, _field(stream, batch, _BUFFERS))
-    for number in range(_PLACE.unpack_from(stream, buffers)[0]):
-        offset, length = _BUFFER.unpack_from(stream, buffers + _PLACE.size + number * _BUFFER.size)
+    buffers = follow(stream, find_field(stream, batch, _BUFFERS))
+    for number in range(PLACE.unpack_from(stream, buffers)[0]):
+        offset, length = _BUFFER.unpack_from(stream, buffers + PLACE.size + number * _BUFFER.size)
         if length <= 0:
             continue
         if offset < 0 or body + offset + length > stop:
             raise WireError("a buffer of an Arrow stream is outside of its message")
-        real = _LENGTH.unpack_from(stream, body + offset)[0]
+        real = LENGTH.unpack_from(stream, body + offset)[0]
         if real < _AS_IT_IS:
             raise WireError("a buffer of an Arrow stream has no length")
         yield length if real == _AS_IT_IS else real
-
-
-def _follow(stream: bytes, place: int) -> int:
-    """Where something is that is referred to."""
-    if not place:
-        raise WireError("a message of an Arrow stream lacks something")
-    return place + int(_PLACE.unpack_from(stream, place)[0])
-
-
-def _field(stream: bytes, table: int, slot: int) -> int:
-    """Where a field of a table is; 0 if it has none."""
-    slots = table - _BACK.unpack_from(stream, table)[0]
-    if slots < 0:
-        raise WireError("not a message of an Arrow stream")
-    if slot >= _SLOT.unpack_from(stream, slots)[0]:
-        return 0
-    offset = int(_SLOT.unpack_from(stream, slots + slot)[0])
-    return table + offset if offset else 0

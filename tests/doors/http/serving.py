@@ -19,6 +19,7 @@ from penstock.doors.http import HttpSettings
 from penstock.doors.http.door import HttpDoor
 from penstock.doors.http.requests import Request
 from penstock.doors.http.routes import Routes
+from penstock.doors.origins import Origins
 from penstock.doors.tls import Certificates
 from penstock.doors.websocket import WebSocketSettings
 from penstock.errors import QuotaExceeded
@@ -127,7 +128,7 @@ class House:
         add = self.routes.add
         add("GET", "/hot", self._answer)
         add("POST", "/hot", self._answer)
-        add("GET", "/open", self._answer, is_open=True)
+        add("GET", "/open", self._answer, is_open=True, max_body_bytes=0)
         add("GET", "/figures", self._answer, is_admin=True)
         add("POST", "/small", self._answer, max_body_bytes=10)
         add("POST", "/large", self._answer, max_body_bytes=20 * MIB)
@@ -173,6 +174,8 @@ class House:
     ) -> "House":
         """Listen on a free port, with settings of this test's own."""
         clock = clock or SystemClock()
+        http = HttpSettings(**{"port": (0,), "tls_port": 0 if certificates else None, **settings})
+        names = websocket or WebSocketSettings()
         self.broker = Broker(
             CoreSettings(),
             access or OpenAccess(),
@@ -182,14 +185,14 @@ class House:
             asyncio.get_running_loop(),
         )
         self.door = HttpDoor(
-            HttpSettings(**{"port": (0,), "tls_port": 0 if certificates else None, **settings}),
+            http,
             self.broker,
             clock,
             host,
             routes=self.routes,
             load_app=load_app or self._load,
             certificates=certificates,
-            websocket=websocket,
+            origins=Origins(host, names.hosts, names.origins, http.cors_origins),
             guard=guard,
         )
         self._doors.append(self.door)
@@ -280,6 +283,9 @@ class House:
                 raise RuntimeError("a mistake of ours, with a secret")
             case "/app/silent":
                 return
+            case "/app/read" if scope["method"] != "GET":
+                await self._start(send, 405, [(b"allow", b"GET"), (b"content-length", b"0")])
+                await send({"type": "http.response.body", "body": b""})
             case "/app/unread":
                 await self._say(send, 202, b"not read")
             case "/app/stream":

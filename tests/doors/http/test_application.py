@@ -122,6 +122,18 @@ async def test_a_method_that_a_hot_path_does_not_take_is_told_those_that_it_take
     assert (await peer.ask(get("/app/missing"))).status == 404
 
 
+async def test_the_methods_of_a_path_are_told_alike_whoever_answers_it(house: House) -> None:
+    await house.open()
+    peer = await house.connect()
+    for path, methods in (("/hot", "GET, HEAD, POST"), ("/app/read", "GET, HEAD")):
+        refused = await peer.ask(request("DELETE", path))
+        assert (refused.status, refused.headers["allow"]) == (405, methods)
+        told = await peer.ask(request("OPTIONS", path))
+        assert (told.status, told.headers["allow"]) == (204, f"{methods}, OPTIONS")
+    assert (await peer.ask(request("OPTIONS", "/app/missing"))).status == 404
+    assert (await peer.ask(get("/app/read"))).status == 200
+
+
 async def test_a_query_is_read_once_for_each_name(house: House) -> None:
     await house.open()
     peer = await house.connect()

@@ -77,6 +77,19 @@ async def test_the_same_over_tls(house: House, authority: Authority, tmp_path: P
     assert await peer.rest() == b""
 
 
+async def test_the_admin_port_speaks_tls_if_it_is_told_to(
+    house: House, authority: Authority, tmp_path: Path
+) -> None:
+    secure = certificates(authority, tmp_path)
+    await house.open(certificates=secure, tls_port=None, admin_port=0, admin_tls=True)
+    [main], [admin] = house.door.ports(), house.door.ports("https")
+    context = authority.client_context()
+    assert (await house.ask(get("/figures"), port=admin, tls=context)).status == 200
+    assert (await house.ask(get("/hot"), port=admin, tls=context)).status == 404
+    assert (await house.ask(get("/hot"), port=main)).status == 200
+    assert house.door.addresses() == [f"http://127.0.0.1:{main}", f"https://127.0.0.1:{admin}"]
+
+
 async def test_a_certificate_names_who_asks(house: House, authority: Authority, tmp_path: Path) -> None:
     await house.open(certificates=certificates(authority, tmp_path))
     alice = authority.issue(tmp_path, "alice", common_name="alice")

@@ -8,11 +8,15 @@ from pathlib import Path
 import pytest
 from argon2 import PasswordHasher
 
-from penstock.core.access import FileAccess, Identity, OpenAccess
-from penstock.doors.base import Peer
-from penstock.doors.http.credentials import Credentials, parse_authorization
+from penstock.core.access import SLOW_CHECKS_AT_ONCE, FileAccess, Identity, OpenAccess
+from penstock.core.clock import SystemClock
+from penstock.doors import base
+from penstock.doors.guard import Guard, GuardSettings
+from penstock.doors.http.credentials import CHECKS_AT_ONCE, MOST_CHECKS, Credentials, parse_authorization
+from penstock.doors.http.waiting import HIGH_WATER_BYTES
 from penstock.errors import BadCredentials
-from tests.doors.http.serving import House, get, post, request
+from penstock.testing import ManualClock
+from tests.doors.http.serving import MIB, House, Peer, get, post, request
 
 QUICK = PasswordHasher(time_cost=1, memory_cost=64, parallelism=1)
 ALICE = "Authorization: Basic " + base64.b64encode(b"alice:secret:x").decode()
@@ -62,6 +66,11 @@ def test_user_and_password_are_found(header: bytes, user: str, password: bytes) 
         b"Bearer abc",
         b"Basic /////zo=",
         b"Bearer \xff:x",
+        b"Basic YWxp-#Y2U6eA==",
+        b"Bearer YWxp!!!!Y2U6Pz8-Pg",
+        b"Basic YWxp!!!!Y2U6c2VjcmV0",
+        b"Basic YWxpY2U6c2Vj\tcmV0-_",
+        b"Basic YWxpY2U6e-/A",
     ],
 )
 def test_what_is_no_authorization_is_refused(header: bytes) -> None:
@@ -141,6 +150,8 @@ class SlowAccess(OpenAccess):
         self.begun = threading.Semaphore(0)
         self.may_end = threading.Event()
         self.checks = 0
+        self.most = self._present = 0  # at the same time
+        self._counting = threading.Lock()
         self.is_good = True
 
     def verify_now(self, user: str | None, password: bytes | None) -> bool | None:
@@ -148,8 +159,13 @@ class SlowAccess(OpenAccess):
 
     def verify(self, user: str | None, password: bytes | None) -> bool:
         self.checks += 1
+        with self._counting:
+            self._present += 1
+            self.most = max(self.most, self._present)
         self.begun.release()
         self.may_end.wait(20)
+        with self._counting:
+            self._present -= 1
         return self.is_good
 
 
@@ -181,22 +197,114 @@ async def test_others_are_served_while_a_password_is_checked(house: House) -> No
     assert (await peer.answer()).status == 200
 
 
-async def test_clients_that_leave_during_the_check_are_forgotten(house: House) -> None:
-    slow = SlowAccess()
-    await house.open(access=slow)
-    peers = [await house.connect() for _ in range(12)]
-    for peer in peers:
-        await peer.send(get("/hot", ALICE))
-    for _ in range(4):  # so many are checked at once
-        await has_begun(slow)
-    while house.door.requests < 12:
+def named(number: int) -> str:
+    """The credentials of one of many."""
+    return "Authorization: Basic " + base64.b64encode(b"user%d:x" % number).decode()
+
+
+async def waiting(house: House, count: int, *, first: int = 0) -> list[Peer]:
+    """Peers of whom each waits for the check of a password of its own."""
+    peers = [await house.connect() for _ in range(count)]
+    before = house.door.requests
+    for number, peer in enumerate(peers, first):
+        await peer.send(get("/hot", named(number)))
+    while house.door.requests < before + count:
         await asyncio.sleep(0)
-    assert slow.checks == 4
-    for peer in peers:
-        peer.writer.transport.abort()
+    return peers
+
+
+UNLIMITED = GuardSettings(failures_per_address=0)
+
+
+async def test_the_listener_leaves_checks_to_other_doors(house: House) -> None:
+    slow = SlowAccess()
+    await house.open(access=slow, guard=Guard(UNLIMITED, SystemClock()))
+    peers = await waiting(house, 12)
+    for _ in range(SLOW_CHECKS_AT_ONCE // 2):
+        await has_begun(slow)
+    assert slow.checks == SLOW_CHECKS_AT_ONCE // 2
     slow.may_end.set()
+    assert [(await peer.answer()).status for peer in peers] == [200] * 12
+    assert slow.most == SLOW_CHECKS_AT_ONCE // 2
+
+
+@pytest.mark.parametrize("how", ["abort", "close"])
+async def test_for_clients_that_have_gone_nothing_is_checked(house: House, how: str) -> None:
+    slow = SlowAccess()
+    await house.open(access=slow, guard=Guard(UNLIMITED, SystemClock()))
+    peers = await waiting(house, 12)
+    for _ in range(CHECKS_AT_ONCE):
+        await has_begun(slow)
+    for peer in peers:
+        getattr(peer.writer.transport, how)()
     while house.door.connections:
         await asyncio.sleep(0.01)
+    slow.may_end.set()
+    assert (await house.ask(get("/hot", ALICE))).status == 200
+    assert slow.checks == CHECKS_AT_ONCE + 1
+
+
+async def test_too_many_who_wait_are_asked_to_come_again(house: House) -> None:
+    slow = SlowAccess()
+    await house.open(access=slow, guard=Guard(UNLIMITED, SystemClock()))
+    peers = await waiting(house, MOST_CHECKS)
+    answer = await house.ask(get("/api/v1/refused", ALICE))
+    assert (answer.status, answer.json()["code"], answer.headers["retry-after"]) == (503, "too-busy", "1")
+    assert answer.json()["retryable"]
+    slow.may_end.set()
+    assert {(await peer.answer()).status for peer in peers} == {200}
+    assert (await house.ask(get("/hot", ALICE))).status == 200
+
+
+async def test_those_who_come_with_the_same_password_wait_for_one_check(house: House) -> None:
+    slow = SlowAccess()
+    await house.open(access=slow)
+    peers = [await house.connect() for _ in range(MOST_CHECKS + 10)]
+    for peer in peers:
+        await peer.send(get("/hot", ALICE))
+    while house.door.requests < len(peers):
+        await asyncio.sleep(0)
+    await peers.pop().close()  # the others still wait
+    slow.may_end.set()
+    assert {(await peer.answer()).status for peer in peers} == {200}
+    assert slow.checks == 1
+
+
+async def test_an_address_that_was_wrong_too_often_has_to_wait(house: House, passwords: Path) -> None:
+    clock = ManualClock()
+    settings = GuardSettings(failures_per_address=0.5, failure_burst_per_address=3)
+    await house.open(access=access(passwords), clock=clock, guard=Guard(settings, clock))
+    for _ in range(9):
+        assert (await house.ask(get("/hot", ALICE))).status == 200  # what is right never counts
+        house.broker.access.reload()  # type: ignore[attr-defined]
+    for number in range(3):
+        assert (await house.ask(get("/hot", named(number)))).status == 401
+    answer = await house.ask(get("/api/v1/refused", named(4)))
+    assert (answer.status, answer.json()["code"]) == (429, "quota-exceeded")
+    assert answer.headers["retry-after"] == "1"
+    assert (await house.ask(get("/hot"))).status == 401  # who gives no password costs nothing
+    assert (await house.ask(get("/open"))).status == 200
+    clock.advance(2)
+    assert (await house.ask(get("/hot", ALICE))).status == 200
+    assert (await house.ask(get("/hot", named(5)))).status == 401
+    assert (await house.ask(get("/hot", named(6)))).status == 429
+    assert (await house.ask(get("/hot", ALICE))).status == 200  # it is known who that is
+
+
+async def test_what_comes_during_a_check_is_kept_and_a_lot_of_it_waits_outside(house: House) -> None:
+    slow = SlowAccess()
+    await house.open(access=slow)
+    peer = await house.connect()
+    body = bytes(8 * MIB)
+    sending = asyncio.create_task(peer.send(post("/large", body, ALICE)))
+    await has_begun(slow)
+    await house.has_read(HIGH_WATER_BYTES)
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert house.broker.counters.bytes_received < MIB
+    slow.may_end.set()
+    await sending
+    assert (await peer.answer()).json()["body"] == len(body)
 
 
 async def test_a_check_that_breaks_lets_nobody_in(house: House, capsys: pytest.CaptureFixture[str]) -> None:
@@ -237,9 +345,10 @@ async def test_after_a_reload_the_next_request_is_decided_anew(house: House, pas
 
 async def test_a_certificate_names_its_owner_whatever_the_header_says() -> None:
     loop = asyncio.get_running_loop()
-    credentials = Credentials(OpenAccess(), loop, is_named_by_certificate=True)
-    owner = Peer("10.0.0.1", 1, "carol")
+    guard = Guard(GuardSettings(), SystemClock())
+    credentials = Credentials(OpenAccess(), loop, guard, is_named_by_certificate=True)
+    owner = base.Peer("10.0.0.1", 1, "carol")
     assert credentials.decide_now(b"Basic !", "c", owner) == Identity("carol", "c", is_certified=True)
-    assert credentials.decide_now(None, "c", Peer("10.0.0.1", 1)) == Identity(None, "c")
-    unnamed = Credentials(OpenAccess(), loop, is_named_by_certificate=False)
+    assert credentials.decide_now(None, "c", base.Peer("10.0.0.1", 1)) == Identity(None, "c")
+    unnamed = Credentials(OpenAccess(), loop, guard, is_named_by_certificate=False)
     assert unnamed.decide_now(None, "c", owner) == Identity(None, "c")

@@ -5,7 +5,10 @@ import asyncio
 import pytest
 
 from penstock.doors.http import HttpSettings
+from penstock.doors.http.door import URGE_INTERVAL_S
+from penstock.doors.http.patience import GRACE_S, HURRY_S
 from penstock.errors import InvalidConfig
+from penstock.testing import ManualClock
 from tests.doors.http.serving import House, get, post, request
 
 UPGRADE = ("Connection: keep-alive, Upgrade", "Upgrade: WebSocket")
@@ -68,6 +71,11 @@ async def test_what_is_for_admins_is_on_their_port_and_nowhere_else(house: House
 async def test_no_spelling_gets_around_the_admin_port(house: House, path: str) -> None:
     await house.open(admin_port=0)
     assert (await house.ask(get(path), port=house.door.ports()[0])).status == 404
+
+
+async def test_an_admin_port_with_tls_needs_a_certificate(house: House) -> None:
+    with pytest.raises(InvalidConfig, match=r"http\.admin_tls: there is no tls\.certificate_file"):
+        await house.open(admin_port=0, admin_tls=True)
 
 
 async def test_without_an_admin_port_everything_is_everywhere(house: House) -> None:
@@ -136,7 +144,7 @@ async def test_a_socket_that_cannot_be_taken_over_is_closed(
 # Draining
 
 
-async def test_who_waits_between_requests_is_sent_away_at_once(house: House) -> None:
+async def test_who_waits_between_requests_is_sent_away_soon(house: House) -> None:
     await house.open()
     used, fresh = await house.connect(), await house.connect()
     assert (await used.ask(get())).status == 200
@@ -145,6 +153,81 @@ async def test_who_waits_between_requests_is_sent_away_at_once(house: House) -> 
     await house.door.close()
     assert house.door.is_draining
     assert await used.rest() == await fresh.rest() == b""
+
+
+async def test_a_request_that_was_on_its_way_is_answered_and_not_reset(house: House) -> None:
+    await house.open()
+    peers = [await house.connect() for _ in range(2)]
+    for peer in peers:
+        assert (await peer.ask(get())).status == 200
+    await house.door.close()
+    for _ in range(10):  # time enough to cut them
+        await asyncio.sleep(0)
+    refused = await peers[0].ask(get("/hot"))
+    assert (refused.status, refused.headers["connection"]) == (503, "close")
+    health = await peers[1].ask(get("/open"))
+    assert (health.status, health.headers["connection"]) == (200, "close")
+    for peer in peers:
+        assert await peer.rest() == b""
+
+
+async def test_who_sends_when_it_is_sent_away_sees_an_end_and_no_reset(house: House) -> None:
+    clock = ManualClock()
+    await house.open(clock=clock)
+    peer = await house.connect()
+    assert (await peer.ask(get())).status == 200
+    await house.door.close()
+    clock.advance(GRACE_S + 0.01)
+    assert await peer.rest() == b""
+    await peer.send(get())
+    while house.broker.counters.bytes_received < 2 * len(get()):
+        await asyncio.sleep(0)  # it is still read, or the peer would be reset
+    assert len(house.door.connections) == 1
+
+
+async def test_half_a_head_is_told_at_once_and_half_a_body_soon(house: House) -> None:
+    clock = ManualClock()
+    await house.open(clock=clock)
+    in_head, in_body, in_app_body = [await house.connect() for _ in range(3)]
+    halves = get()[:-1], post("/hot", b"abc")[:-1], post("/app/x", b"abc")[:-1]
+    for peer, half in zip((in_head, in_body, in_app_body), halves, strict=True):
+        await peer.send(half)
+    await house.has_read(sum(map(len, halves)))
+    await house.door.close()
+    assert (await in_head.answer()).status == 503
+    assert await in_head.rest() == b""
+    clock.advance(HURRY_S - 0.5)
+    assert (await in_body.ask(b"c")).status == 200
+    clock.advance(0.6)
+    assert (await in_app_body.answer()).status == 503
+    assert await in_app_body.rest() == b""
+
+
+async def test_who_reads_nothing_of_its_answers_is_cut_soon(house: House) -> None:
+    clock = ManualClock()
+    await house.open(clock=clock)
+    peer = await house.connect(is_slow=True)
+    await peer.send(get("/huge") * 20)
+    while not any(each.is_full for each in house.door.connections):
+        await asyncio.sleep(0)
+    await house.door.close()
+    clock.advance(HURRY_S + 0.1)
+    while house.door.connections:
+        await asyncio.sleep(0.01)
+
+
+async def test_who_does_not_close_its_side_is_cut_soon(house: House) -> None:
+    clock = ManualClock()
+    await house.open(clock=clock)
+    silent = await house.connect()
+    assert (await silent.ask(get())).status == 200
+    await house.door.close()
+    for _ in range(2):
+        assert len(house.door.connections) == 1
+        clock.advance(GRACE_S + 0.01)
+        assert await silent.rest() == b""
+        await asyncio.sleep(2 * URGE_INTERVAL_S)
+    assert house.door.connections == set()
 
 
 async def test_while_it_drains_only_the_open_paths_are_answered(house: House) -> None:

@@ -147,6 +147,17 @@ async def test_slow_requests_and_silent_connections_end(house: House) -> None:
     assert await working.rest() == b""
 
 
+@pytest.mark.parametrize("said", [b"\r\n", b"\r\n\r\n"])
+async def test_empty_lines_earn_nobody_the_time_of_those_who_have_asked(house: House, said: bytes) -> None:
+    clock = ManualClock()
+    await house.open(clock=clock, request_timeout_s=10.0, keep_alive_s=75.0)
+    peer = await house.connect()
+    await peer.send(said)
+    await house.has_read(len(said))
+    clock.advance(11.0)
+    assert await peer.rest() == b""
+
+
 async def test_a_large_body_that_keeps_coming_may_take_longer(house: House) -> None:
     clock = ManualClock()
     await house.open(clock=clock, request_timeout_s=10.0, body_rate_bytes=1_000)

@@ -1,7 +1,16 @@
 """Which names are ours and which pages are welcome, over HTTP."""
 
-import pytest
+from urllib.parse import urlsplit
 
+import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
+from websockets.typing import Origin, Subprotocol
+
+from penstock.app import Server
+from penstock.config import Settings
+from penstock.doors.http import HttpSettings
+from penstock.doors.mqtt import MqttSettings
 from penstock.doors.origins import Origins
 from penstock.doors.websocket import WebSocketSettings
 from tests.doors.http.serving import House, get, post, request
@@ -43,8 +52,20 @@ async def test_a_foreign_page_may_change_nothing(house: House, path: str) -> Non
     for method in ("POST", "PUT", "DELETE", "PATCH"):
         assert (await peer.ask(request(method, path, EVIL))).status == 403
     assert house.seen == []
-    for welcome in ("Origin: http://localhost:3000", "X: no origin"):
+    for welcome in ("Origin: http://localhost", "Origin: https://localhost", "X: no origin"):
         assert (await peer.ask(post(path, b"", welcome))).status == 200
+
+
+@pytest.mark.parametrize("path", ["/hot", "/app/x"])
+async def test_a_page_from_another_port_is_a_foreign_page(house: House, path: str) -> None:
+    await house.open()
+    peer = await house.connect()
+    host = f"localhost:{house.door.ports()[0]}"
+    for origin in ("http://localhost:3000", "http://localhost", "https://localhost"):
+        assert (await peer.ask(request("POST", path, f"Origin: {origin}", host=host))).status == 403
+    upgrade = ("Connection: Upgrade", "Upgrade: websocket", "Origin: http://localhost:3000")
+    assert (await peer.ask(get("/socket", *upgrade, host=host))).status == 403
+    assert (await peer.ask(request("POST", path, f"Origin: http://{host}", host=host))).status == 200
 
 
 async def test_a_foreign_page_is_answered_but_not_allowed_to_read(house: House) -> None:
@@ -115,3 +136,35 @@ def test_an_empty_entry_lets_nobody_in() -> None:
     assert not origins.is_welcome("", "")
     assert not origins.may_read("")
     assert not origins.may_read("null")
+
+
+async def test_pages_of_both_lists_open_mqtt_on_the_http_port_and_no_others() -> None:
+    """And a page that may only use the HTTP port gets nothing at a port for WebSockets alone."""
+    settings = Settings(
+        mqtt=MqttSettings(port=0, websocket_port=0),
+        http=HttpSettings(port=(0,), cors_origins=("https://app.example.org",)),
+        websocket=WebSocketSettings(origins=("https://other.example.org",)),
+        shutdown_timeout_s=1.0,
+    )
+    server = Server(settings)
+    await server.start()
+    try:
+        [http_port] = server.http.ports()
+        own_port = next(urlsplit(each).port for each in server.mqtt.addresses() if each.startswith("ws:"))
+        assert own_port is not None
+        app, other, evil = "https://app.example.org", "https://other.example.org", "https://evil.example"
+        assert [await upgraded(http_port, page) for page in (app, other, evil)] == [101, 101, 403]
+        assert [await upgraded(own_port, page) for page in (app, other, evil)] == [403, 101, 403]
+    finally:
+        await server.stop()
+
+
+async def upgraded(port: int, origin: str) -> int:
+    """The status that a page of an origin gets when it wants to open MQTT."""
+    try:
+        async with connect(
+            f"ws://127.0.0.1:{port}/mqtt", subprotocols=[Subprotocol("mqtt")], origin=Origin(origin)
+        ):
+            return 101
+    except InvalidStatus as error:
+        return error.response.status_code

@@ -8,7 +8,8 @@ from penstock.doors.http.responses import Dates, build, http_date
 def test_an_answer_is_one_piece_of_bytes() -> None:
     answer = build(200, b"{}", "application/json", [("X-A", "é")], b"date: now\r\n")
     assert answer == (
-        b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n"
+        b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nx-content-type-options: nosniff\r\n"
+        b"content-length: 2\r\n"
         b"date: now\r\nX-A: \xe9\r\n\r\n{}"
     )
 

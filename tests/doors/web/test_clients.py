@@ -1,6 +1,8 @@
 """Who is known, as those see it who may."""
 
+from datetime import datetime, timedelta
 from pathlib import Path
+from time import time_ns
 from typing import Any
 
 import aiomqtt
@@ -12,6 +14,7 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from penstock.app import Server
 from penstock.core.settings import AccessSettings
+from penstock.doors.web.times import microseconds
 from tests.doors.web.serving import Start, client_of, mqtt_of
 
 
@@ -97,11 +100,24 @@ async def test_an_absent_client_is_told_with_what_it_is_owed(server: Server, htt
             await sender.publish("a", b"x", qos=1)
     told = (await http.get("/api/v1/clients/reader")).json()
     assert (told["connected"], told["owed_messages"], told["in_flight"]) == (False, 3, 0)
-    assert told["left_at"] < told["expires_at"]
-    assert told["will"] is None
+    gone, forgotten = (datetime.fromisoformat(told[key]) for key in ("left_at", "expires_at"))
+    assert forgotten - gone == timedelta(seconds=100)
+    assert (told["connected_at"], told["will"]) == (None, None)
 
 
-async def test_a_client_that_reads_nothing_is_slow_and_something_waits_for_it(
+async def test_a_client_is_told_with_when_it_came(server: Server, http: httpx.AsyncClient) -> None:
+    times = []
+    for _ in range(2):
+        before = time_ns() // 1000
+        async with mqtt_of(server, "reader", **lasting()):
+            told = (await http.get("/api/v1/clients/reader")).json()
+            assert told == (await http.get("/api/v1/clients/reader")).json()
+        times.append(microseconds(told["connected_at"]))
+        assert before <= times[-1] <= time_ns() // 1000
+    assert times[0] < times[1]
+
+
+async def test_what_waits_for_a_client_that_reads_nothing_is_counted(
     server: Server, http: httpx.AsyncClient
 ) -> None:
     async with mqtt_of(server, "reader") as reader:
@@ -110,7 +126,7 @@ async def test_a_client_that_reads_nothing_is_slow_and_something_waits_for_it(
         server.broker.pause(session)
         server.broker.publish_server("a", b"12345")
         (told,) = (await listed(http, search="reader"))["clients"]
-        assert (told["is_slow"], told["waiting_messages"], told["waiting_bytes"]) == (True, 1, 5)
+        assert (told["waiting_messages"], told["waiting_bytes"]) == (1, 5)
         server.broker.unpause(session)
 
 
@@ -132,7 +148,7 @@ async def test_a_client_cannot_be_removed(server: Server, http: httpx.AsyncClien
     async with mqtt_of(server, "a"):
         answer = await http.delete("/api/v1/clients/a")
         assert (answer.status_code, answer.json()["code"]) == (405, "method-not-allowed")
-        assert answer.headers["allow"] == "GET"
+        assert answer.headers["allow"] == "GET, HEAD"
 
 
 @pytest.mark.parametrize("path", ["/api/v1/clients", "/api/v1/clients/a", "/api/v1/slow", "/cluster/status"])

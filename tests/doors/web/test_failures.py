@@ -2,6 +2,7 @@
 
 import httpx
 import pytest
+from structlog.testing import capture_logs
 
 from penstock.app import Server
 
@@ -16,7 +17,10 @@ async def test_a_mistake_below_the_api_is_a_problem(
     server: Server, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server.broker.slow, "clients", break_it)
-    answer = await http.get("/api/v1/slow")
+    with capture_logs() as logged:
+        answer = await http.get("/api/v1/slow")
+    assert [(event["event"], event["path"]) for event in logged] == [("request failed", "/api/v1/slow")]
+    assert SECRET in str(logged[0]["exc_info"])
     assert (answer.status_code, answer.json()["code"]) == (500, "internal")
     assert answer.headers["content-type"] == "application/problem+json"
     assert SECRET not in answer.text and "Traceback" not in answer.text
@@ -28,7 +32,9 @@ async def test_a_mistake_elsewhere_is_told_as_those_callers_know_it(
     http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("penstock.doors.web.health.cluster_status_of", break_it)
-    answer = await http.get("/cluster/status")
+    with capture_logs() as logged:
+        answer = await http.get("/cluster/status")
+    assert [event["event"] for event in logged] == ["request failed"]
     assert (answer.status_code, answer.json()) == (500, {"detail": "Internal server error"})
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from penstock import __version__
 from penstock.app import Server
+from penstock.core.cursor import Cursor
 from penstock.core.settings import AccessSettings
 from penstock.errors import StorageUnavailable
 from tests.doors.web.serving import Start, client_of, mqtt_of
@@ -28,13 +29,21 @@ async def test_health_has_the_figures_of_a_server_that_works(server: Server, htt
         "active_subscriber_count": 2,
         "version": __version__,
         "node_id": server.node_id,
-        "log": {
-            "status": "ok",
-            "durable": False,
-            "epoch": 1,
-            "first_offset": told["log"]["first_offset"],
-            "last_offset": server.broker.log.last_offset,
-        },
+        "log": {"status": "ok", "durable": False, "epoch": 1},
+    }
+
+
+async def test_health_says_what_the_log_has_if_there_is_one(
+    stored_server: Server, stored_http: httpx.AsyncClient
+) -> None:
+    receipt = (await stored_http.post("/api/v1/publish", json={"topic": "a", "data": 1})).json()
+    last_offset = Cursor.decode(receipt["cursor"]).positions[0].offset
+    assert (await stored_http.get("/health")).json()["log"] == {
+        "status": "ok",
+        "durable": True,
+        "epoch": 1,
+        "first_offset": 1,
+        "last_offset": last_offset,
     }
 
 
@@ -101,6 +110,30 @@ async def test_health_needs_no_credentials_and_the_cluster_does(start: Start, tm
             answer = await http.get(path)
             assert answer.status_code == 401, path
             assert answer.headers["www-authenticate"].startswith("Basic")
+
+
+@pytest.mark.parametrize(
+    ("passwords", "rules"), [("", None), (None, "anonymous\nsubscribe #\n"), ("", "anonymous\nsubscribe a\n")]
+)
+async def test_a_stranger_learns_no_more_of_a_guarded_server_than_that_it_works(
+    start: Start, tmp_path: Path, passwords: str | None, rules: str | None
+) -> None:
+    files: dict[str, str] = {}
+    for key, text in (("password_file", passwords), ("acl_file", rules)):
+        if text is not None:
+            (tmp_path / key).write_text(text)
+            files[key] = str(tmp_path / key)
+    server = await start(access=AccessSettings(**files))
+    async with client_of(server) as http:
+        told = (await http.get("/health")).json()
+    assert set(told) == {"status", "uptime_seconds", "topic_count", "active_subscriber_count"}
+
+
+async def test_where_strangers_may_see_everything_health_tells_it(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "acl").write_text("anonymous\nsubscribe $SYS/#\n")
+    server = await start(access=AccessSettings(acl_file=str(tmp_path / "acl")))
+    async with client_of(server) as http:
+        assert (await http.get("/health")).json()["node_id"] == server.node_id
 
 
 @pytest.mark.parametrize("path", ["/health", "/ready", "/livez", "/cluster/status"])

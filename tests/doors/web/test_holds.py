@@ -11,6 +11,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 from argon2 import PasswordHasher
+from msgspec import json
 from msgspec.structs import replace
 
 from penstock.core.settings import AccessSettings
@@ -30,9 +31,9 @@ async def site(tmp_path: Path) -> AsyncIterator[LogSite]:
 
 
 async def create(
-    site: LogSite, name: str = "lake", offset: int = 2, lapse_s: float = HOUR_S
+    site: LogSite, name: str = "lake", offset: int = 2, lapse_s: float = HOUR_S, **more: Any
 ) -> httpx.Response:
-    body = {"name": name, "cursor": site.cursor(offset), "lapse_s": lapse_s}
+    body = {"name": name, "cursor": site.cursor(offset), "lapse_s": lapse_s, **more}
     return await site.client.post(HOLDS, json=body)
 
 
@@ -57,9 +58,11 @@ async def test_a_hold_is_made_listed_moved_renewed_and_released(site: LogSite) -
         "cursor": site.cursor(2),
         "offset": 2,
         "lapse_s": HOUR_S,
+        "filters": [],
     }
-    listed = (await site.client.get(HOLDS)).json()["holds"]
-    assert [(each["name"], each["offset"]) for each in listed] == [("lake", 2)]
+    for _ in range(2):
+        listed = (await site.client.get(HOLDS)).json()["holds"]
+        assert listed == [{**hold, "lapses_at": lapses_at}]
     moved = await site.client.put(f"{HOLDS}/lake", json={"cursor": site.cursor(4)})
     assert (moved.status_code, moved.json()["offset"], moved.json()["cursor"]) == (200, 4, site.cursor(4))
     renewed = await site.client.post(f"{HOLDS}/lake/renew")
@@ -144,6 +147,8 @@ async def test_what_makes_no_sense_is_refused(site: LogSite) -> None:
         ({"name": "", "cursor": here, "lapse_s": 60}, "invalid-hold"),
         ({"name": "a\nb", "cursor": here, "lapse_s": 60}, "invalid-hold"),
         ({"name": "a" * 201, "cursor": here, "lapse_s": 60}, "invalid-hold"),
+        ({"name": "..", "cursor": here, "lapse_s": 60}, "invalid-hold"),
+        ({"name": "a/./b", "cursor": here, "lapse_s": 60}, "invalid-hold"),
         ({"name": "a", "cursor": here, "lapse_s": 0}, "invalid-hold"),
         ({"name": "a", "cursor": here, "lapse_s": 1e99}, "invalid-hold"),
         ({"name": "a", "cursor": "nonsense", "lapse_s": 60}, "invalid-cursor"),
@@ -162,11 +167,35 @@ async def test_what_makes_no_sense_is_refused(site: LogSite) -> None:
 
 async def test_a_body_that_is_no_json_is_refused(site: LogSite) -> None:
     headers = {"content-type": "application/json"}
-    for content in (b"", b"{"):
+    for content in (b"", b"{", b'{"name": "\xff"}', '{"name": "a"}'.encode("utf-16"), b"[" * 100_000):
         response = await site.client.post(HOLDS, content=content, headers=headers)
         assert refusal(response) == (400, "invalid-request")
     response = await site.client.put(f"{HOLDS}/lake", content=b"nonsense", headers=headers)
     assert refusal(response) == (400, "invalid-request")
+
+
+@pytest.mark.parametrize(
+    "kind", [None, "application/x-www-form-urlencoded", "application/json; charset=utf-8"]
+)
+async def test_a_body_is_json_whether_it_says_so_or_not(site: LogSite, kind: str | None) -> None:
+    headers = {} if kind is None else {"content-type": kind}
+    content = json.encode({"name": "lake", "cursor": site.cursor(2), "lapse_s": HOUR_S})
+    made = await site.client.post(HOLDS, content=content, headers=headers)
+    assert (made.status_code, made.json()["name"]) == (201, "lake")
+    content = json.encode({"cursor": site.cursor(4)})
+    moved = await site.client.put(f"{HOLDS}/lake", content=content, headers=headers)
+    assert (moved.status_code, moved.json()["offset"]) == (200, 4)
+
+
+@pytest.mark.parametrize("kind", ["text/csv", "application/xml", "multipart/form-data; boundary=x"])
+async def test_a_body_that_says_it_is_something_else_is_refused(site: LogSite, kind: str) -> None:
+    response = await site.client.post(HOLDS, content=b"{}", headers={"content-type": kind})
+    assert refusal(response) == (415, "unsupported-media")
+
+
+async def test_a_body_that_is_far_too_long_is_refused(site: LogSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.doors.web.bodies.MAX_BYTES", 1_000)
+    assert refusal(await create(site, "a" * 1_000)) == (413, "too-large")
 
 
 async def test_a_hold_that_nobody_has_is_not_there(site: LogSite) -> None:
@@ -192,26 +221,97 @@ async def test_a_hold_at_a_cursor_that_was_cut_back_keeps_what_comes_instead(tmp
         assert (await site.client.post(HOLDS, json=body)).json()["offset"] == 1
 
 
-async def test_a_hold_belongs_to_who_made_it(tmp_path: Path) -> None:
+@pytest.fixture
+async def guarded(tmp_path: Path) -> AsyncIterator[LogSite]:
+    """Ann and bob may read the plant, eve nothing, and root everything."""
     secret = PasswordHasher(time_cost=1, memory_cost=64, parallelism=1).hash("secret")
-    (tmp_path / "users").write_text("".join(f"{user}:{secret}\n" for user in ("ann", "bob", "root")))
-    (tmp_path / "acl").write_text("user *\nsubscribe plant/#\n\nuser root\nsubscribe $SYS/#\n")
+    (tmp_path / "users").write_text("".join(f"{user}:{secret}\n" for user in ("ann", "bob", "eve", "root")))
+    (tmp_path / "acl").write_text(RULES)
     access = AccessSettings(password_file=str(tmp_path / "users"), acl_file=str(tmp_path / "acl"))
-    async with log_site(tmp_path / "data", access=access) as site:
-        client = site.client
-        client.auth = ("ann", "secret")
-        assert (await create(site, "hers", offset=0)).json()["owner"] == "ann"
-        client.auth = ("bob", "secret")
-        assert refusal(await create(site, "hers", offset=0)) == (403, "not-authorized")
-        moved = await client.put(f"{HOLDS}/hers", json={"cursor": site.cursor(0)})
-        assert refusal(moved) == (403, "not-authorized")
-        assert refusal(await client.post(f"{HOLDS}/hers/renew")) == (403, "not-authorized")
-        assert refusal(await client.delete(f"{HOLDS}/hers")) == (403, "not-authorized")
-        await create(site, "his", offset=0)
-        assert await names(site) == ["his"]
-        client.auth = ("root", "secret")
-        assert await names(site) == ["hers", "his"]
-        assert refusal(await client.delete(f"{HOLDS}/hers")) == (403, "not-authorized")
-        client.auth = ("ann", "secret")
-        assert await names(site) == ["hers"]
-        assert (await client.delete(f"{HOLDS}/hers")).status_code == 204
+    async with log_site(
+        tmp_path / "data", access=access, log=replace(KEEP_ALL, max_holds_per_owner=3)
+    ) as site:
+        yield site
+
+
+RULES = """
+user ann
+subscribe plant/#
+user bob
+subscribe plant/#
+user root
+subscribe #
+subscribe $SYS/#
+"""
+PLANT = ["plant/#"]
+
+
+def become(site: LogSite, user: str) -> None:
+    site.client.auth = (user, "secret")
+
+
+async def test_a_hold_belongs_to_who_made_it(guarded: LogSite) -> None:
+    site, client = guarded, guarded.client
+    become(site, "ann")
+    assert (await create(site, "hers", offset=0, filters=PLANT)).json()["owner"] == "ann"
+    become(site, "bob")
+    assert refusal(await create(site, "hers", offset=0, filters=PLANT)) == (403, "not-authorized")
+    moved = await client.put(f"{HOLDS}/hers", json={"cursor": site.cursor(0)})
+    assert refusal(moved) == (403, "not-authorized")
+    assert refusal(await client.post(f"{HOLDS}/hers/renew")) == (403, "not-authorized")
+    assert refusal(await client.delete(f"{HOLDS}/hers")) == (403, "not-authorized")
+    await create(site, "his", offset=0, filters=PLANT)
+    assert await names(site) == ["his"]
+    become(site, "ann")
+    assert await names(site) == ["hers"]
+    assert (await client.delete(f"{HOLDS}/hers")).status_code == 204
+
+
+async def test_who_watches_over_the_server_sees_and_ends_the_holds_of_others(guarded: LogSite) -> None:
+    site, client = guarded, guarded.client
+    become(site, "ann")
+    await create(site, "hers", offset=0, filters=PLANT)
+    become(site, "root")
+    await create(site, "own", offset=0)
+    assert await names(site) == ["hers", "own"]
+    assert refusal(await client.post(f"{HOLDS}/hers/renew")) == (403, "not-authorized")
+    assert (await client.delete(f"{HOLDS}/hers")).status_code == 204
+    assert await names(site) == ["own"]
+
+
+async def test_nobody_holds_what_it_may_not_read(guarded: LogSite) -> None:
+    become(guarded, "eve")
+    for filters in ([], ["#"], PLANT):
+        assert refusal(await create(guarded, offset=0, filters=filters)) == (403, "not-authorized")
+    become(guarded, "ann")
+    for filters in ([], ["#"], ["plant/#", "garden"], ["$SYS/#"]):
+        assert refusal(await create(guarded, offset=0, filters=filters)) == (403, "not-authorized")
+    for filters in (["plant/#/x"], ["$share/g/plant/a"], ["plant/a"] * 101, "plant/#"):
+        made = await create(guarded, offset=0, filters=filters)
+        assert refusal(made) in [(400, "invalid-filter"), (400, "invalid-request")]
+    assert (await create(guarded, offset=0, filters=["plant/a"])).json()["filters"] == ["plant/a"]
+
+
+async def test_who_may_not_read_any_more_cannot_go_on_holding(guarded: LogSite, tmp_path: Path) -> None:
+    become(guarded, "ann")
+    await create(guarded, offset=0, filters=PLANT)
+    (tmp_path / "acl").write_text(RULES.replace("plant", "garden"))
+    guarded.server.reload()
+    assert refusal(await guarded.client.post(f"{HOLDS}/lake/renew")) == (403, "not-authorized")
+    moved = await guarded.client.put(f"{HOLDS}/lake", json={"cursor": guarded.cursor(0)})
+    assert refusal(moved) == (403, "not-authorized")
+    assert (await guarded.client.delete(f"{HOLDS}/lake")).status_code == 204
+
+
+async def test_one_user_leaves_holds_for_others(guarded: LogSite) -> None:
+    become(guarded, "ann")
+    codes = [(await create(guarded, name, offset=0, filters=PLANT)).status_code for name in "abcda"]
+    assert codes == [201, 201, 201, 429, 201]
+    become(guarded, "bob")
+    assert (await create(guarded, "d", offset=0, filters=PLANT)).status_code == 201
+
+
+async def test_no_hold_lasts_longer_than_may_be(site: LogSite) -> None:
+    week_s = 7 * 24 * HOUR_S
+    assert refusal(await create(site, lapse_s=week_s + 1)) == (400, "invalid-hold")
+    assert (await create(site, lapse_s=week_s)).status_code == 201

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from penstock.core.ports import ArrowSpan
 from penstock.core.settings import AccessSettings
 from penstock.doors.web import bulk
-from penstock.errors import StorageUnavailable
+from penstock.errors import QuotaExceeded, StorageUnavailable
 from penstock.storage.disk import batches
 from penstock.storage.disk.layout import LOG as SEALED
 from penstock.storage.disk.layout import ROWS, offset_key
@@ -371,6 +371,7 @@ async def test_what_makes_no_sense_is_refused(site: LogSite) -> None:
         ({"columns": ""}, "invalid-request"),
         ({"limit_rows": 0}, "invalid-request"),
         ({"limit_rows": "many"}, "invalid-request"),
+        ({"limit_rows": 2**63}, "invalid-request"),
         ({"filter": "a/#/b"}, "invalid-filter"),
         ({"filter": "$share/group/a"}, "invalid-filter"),
         ({"filter": ""}, "invalid-filter"),
@@ -433,11 +434,40 @@ async def test_a_filter_that_reaches_further_than_the_rights_is_refused(guarded:
             assert await guarded.refused(path, filter=filters) == (403, "not-authorized")
     assert await guarded.refused("/position", after=guarded.cursor(0)) == (403, "not-authorized")
     assert (await guarded.get("/position", after=guarded.cursor(0), filter="plant/a")).status_code == 200
-    assert (await guarded.get("/position")).status_code == 200
+    assert await guarded.refused("/position") == (403, "not-authorized")
+    assert await guarded.refused("/position", at="earliest") == (403, "not-authorized")
+    assert (await guarded.get("/position", filter="plant/+")).status_code == 200
     client.auth = ROOT
+    assert (await guarded.get("/position")).status_code == 200
     assert (await guarded.read()).offsets == [1, 2, 3, 4, 5, 6]
     client.auth = None
     assert await guarded.refused() == (401, "bad-credentials")
+
+
+@pytest.mark.parametrize("is_sealed", [False, True])
+@pytest.mark.parametrize("columns", [None, "payload,topic,client_id"])
+async def test_nobody_is_told_the_names_of_what_it_may_not_read(
+    guarded: LogSite, is_sealed: bool, columns: str | None
+) -> None:
+    payloads = [b"%d" % number for number in range(50)]
+    await guarded.publish("plant/a", *payloads)
+    await guarded.publish("secret/topic", b"x")
+    if is_sealed:
+        guarded.seal()
+    guarded.client.auth = ANN
+    chosen = {} if columns is None else {"columns": columns}
+    page = "/api/v1/topics/plant/a/messages"
+    responses = [
+        await guarded.get(filter="plant/+", **chosen),
+        await guarded.get(filter="plant/+", limit_rows=40, **chosen),
+        await guarded.get(filter="plant/+", until=guarded.cursor(50), **chosen),
+        await guarded.client.get(page, params={"format": "arrow", "last": "40"}),
+    ]
+    for response, count in zip(responses, (50, 40, 50, 40), strict=True):
+        found = answer_in(response.content)
+        assert len(found.rows) == count
+        told = {name for batch in found.batches for name in batch.column("topic").dictionary.to_pylist()}
+        assert told == {"plant/a"}
 
 
 async def test_who_loses_the_right_while_reading_is_cut_off(
@@ -538,6 +568,38 @@ async def test_as_many_read_at_once_as_may(tmp_path: Path) -> None:
         async with AsyncExitStack() as readers:
             found = [await readers.enter_async_context(site.opened()) for _ in range(4)]
             assert [response.status_code for response in found] == [200, 200, 200, 429]
+
+
+async def test_one_user_leaves_seats_for_others_and_all_leave_one_for_who_watches(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "users").write_text("".join(f"{user}:{HASH}\n" for user in ("ann", "bob", "root")))
+    (tmp_path / "acl").write_text("user *\nsubscribe #\n\nuser root\nsubscribe $SYS/#\n")
+    access = AccessSettings(password_file=str(tmp_path / "users"), acl_file=str(tmp_path / "acl"))
+    log = replace(KEEP_ALL, max_readers=4)
+    async with log_site(tmp_path / "data", access=access, log=log) as site:
+        await fill_large(site)
+        async with AsyncExitStack() as readers:
+
+            async def status(user: str) -> int:
+                site.client.auth = (user, "secret")
+                return (await readers.enter_async_context(site.opened())).status_code
+
+            assert [await status("ann") for _ in range(3)] == [200, 200, 429]
+            assert [await status("bob") for _ in range(2)] == [200, 429]
+            assert [await status("root") for _ in range(2)] == [200, 429]
+        site.client.auth = ("ann", "secret")
+        while (response := await site.get(limit_rows=1)).status_code == 429:
+            await asyncio.sleep(0.01)
+        assert response.status_code == 200
+
+
+def test_a_single_seat_is_for_everyone() -> None:
+    seats = bulk.Seats(1)
+    with seats.one("ann", is_admin=False), pytest.raises(QuotaExceeded), seats.one("root", is_admin=True):
+        pass
+    with seats.one("bob", is_admin=False):
+        pass
 
 
 # Errors on the way

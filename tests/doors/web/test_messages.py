@@ -44,6 +44,34 @@ def numbers(count: int) -> list[bytes]:
     return [b"%d" % number for number in range(1, count + 1)]
 
 
+@pytest.mark.parametrize("topic", ["a/b", "a/../b", ".", "..", "a\x01b", "a b?&ü"])
+async def test_any_topic_is_read_when_it_is_in_the_query(
+    server: Server, http: httpx.AsyncClient, topic: str
+) -> None:
+    for payload in numbers(3):
+        server.broker.publish_server(topic, payload)
+    answer = await http.get("/api/v1/messages", params={"topic": topic, "after_sequence": 1, "limit": 1})
+    page = answer.json()
+    assert [(message["topic"], message["sequence"]) for message in page["messages"]] == [(topic, 2)]
+    assert not page["statement"]["is_at_head"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "code"),
+    [
+        ({}, "invalid-request"),
+        ({"topic": ""}, "invalid-request"),
+        ({"topic": "a/#"}, "invalid-topic"),
+        ({"topic": "a", "last": 1, "after_sequence": 1}, "invalid-request"),
+    ],
+)
+async def test_a_topic_in_the_query_is_checked_like_one_in_the_path(
+    http: httpx.AsyncClient, asked: dict[str, str], code: str
+) -> None:
+    answer = await http.get("/api/v1/messages", params=asked)
+    assert (answer.status_code, answer.json()["code"]) == (400, code)
+
+
 async def test_what_mqtt_published_is_read_with_its_sequences_and_cursors(
     server: Server, http: httpx.AsyncClient
 ) -> None:
@@ -146,23 +174,18 @@ async def test_what_has_left_memory_is_told_with_its_reason(start: Start) -> Non
     assert not page["statement"]["is_at_head"]
 
 
-async def test_a_page_tells_only_what_is_missing_up_to_its_end(start: Start) -> None:
-    server = await start()
-    expiring = Properties(PacketTypes.PUBLISH)
-    expiring.MessageExpiryInterval = 1
-    await publish(server, "a", numbers(2))
-    await publish(server, "a", numbers(1), properties=expiring)
-    await publish(server, "a", numbers(1))
-    async with client_of(server) as http:
-        while (page := await read(http, "a", after_sequence=0))["statement"]["is_complete"]:
-            await asyncio.sleep(0.05)
-        assert [(each["first"], each["reason"]) for each in page["statement"]["missing"]] == [(3, "expired")]
-        first = await read(http, "a", after_sequence=0, limit=1)
-        assert (sequences(first), first["statement"]["missing"]) == ([1], [])
-        second = await read(http, "a", after_sequence=0, limit=2)
-        assert (sequences(second), len(second["statement"]["missing"])) == ([1, 2], 1)
-        third = await read(http, "a", after=second["statement"]["next"])
-        assert (sequences(third), third["statement"]["missing"]) == ([4], [])
+async def test_a_page_tells_only_what_is_missing_up_to_its_end(http: httpx.AsyncClient) -> None:
+    for lifetime in (None, None, 1, None):
+        await http.post("/api/v1/publish", json={"topic": "a", "data": 1, "ttl_ms": lifetime})
+    while (page := await read(http, "a", after_sequence=0))["statement"]["is_complete"]:
+        await asyncio.sleep(0.001)
+    assert [(each["first"], each["reason"]) for each in page["statement"]["missing"]] == [(3, "expired")]
+    first = await read(http, "a", after_sequence=0, limit=1)
+    assert (sequences(first), first["statement"]["missing"]) == ([1], [])
+    second = await read(http, "a", after_sequence=0, limit=2)
+    assert (sequences(second), len(second["statement"]["missing"])) == ([1, 2], 1)
+    third = await read(http, "a", after=second["statement"]["next"])
+    assert (sequences(third), third["statement"]["missing"]) == ([4], [])
 
 
 async def test_history_outlives_a_restart_with_its_sequences_and_epochs(start: Start, tmp_path: Path) -> None:

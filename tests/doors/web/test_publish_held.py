@@ -71,7 +71,7 @@ async def until_waiting(server: Server, count: int, client_id: str = "") -> None
     """Until so many requests of a caller wait."""
     sink = server.broker.callers.of(Identity(None, client_id), Door.WEB).sink
     assert isinstance(sink, CallerSink)
-    while len(sink.waiting) < count:
+    while len(sink.answers) + len(sink.waiting) < count:
         await asyncio.sleep(0.001)
 
 

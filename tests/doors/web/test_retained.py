@@ -71,11 +71,39 @@ async def test_a_value_is_given_as_it_was_published(server: Server, http: httpx.
     assert answer.headers["penstock-published-at"].endswith("Z")
 
 
+@pytest.mark.parametrize("topic", ["a/../b", ".", "a\x01b", "a bü?&"])
+async def test_a_value_is_also_given_by_a_topic_in_the_query(
+    server: Server, http: httpx.AsyncClient, topic: str
+) -> None:
+    server.broker.publish_server(topic, b"<xml/>", retain=True)
+    answer = await http.get("/api/v1/retained", params={"topic": topic})
+    assert (answer.status_code, answer.content) == (200, b"<xml/>")
+    assert answer.headers["penstock-sequence"] == "1"
+    assert answer.headers["content-security-policy"].startswith("sandbox")
+
+
+@pytest.mark.parametrize("asked", [{"filter": "#"}, {"limit": "1"}, {"after": "a"}])
+async def test_one_value_is_not_asked_for_with_anything_else(
+    http: httpx.AsyncClient, asked: dict[str, str]
+) -> None:
+    answer = await http.get("/api/v1/retained", params={"topic": "a", **asked})
+    assert (answer.status_code, answer.json()["code"]) == (400, "invalid-request")
+
+
 async def test_a_value_cannot_act_as_a_page_of_this_server(server: Server, http: httpx.AsyncClient) -> None:
     await retain(server, {"page": b"<script>"}, properties=typed("text/html"))
     answer = await http.get("/api/v1/retained/page")
     assert answer.headers["content-security-policy"].startswith("sandbox")
     assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["cross-origin-resource-policy"] == "same-origin"
+
+
+@pytest.mark.parametrize("content_type", ["text/plain", "text/csv; header=present", "TEXT/html"])
+async def test_a_content_type_is_left_as_it_was(
+    server: Server, http: httpx.AsyncClient, content_type: str
+) -> None:
+    await retain(server, {"a": b"x"}, properties=typed(content_type))
+    assert (await http.get("/api/v1/retained/a")).headers["content-type"] == content_type
 
 
 @pytest.mark.parametrize("content_type", ["", "nonsense", "text/html\r\nX-Evil: 1", "text/ä", "a/b; c"])
@@ -121,8 +149,9 @@ async def test_values_that_may_not_be_read_are_neither_listed_nor_given(start: S
         assert (topics(page), page["matching"]) == (["mine/a"], 1)
         assert topics(await listed(http, filter="theirs/#")) == []
         for topic in ("theirs/a", "theirs/never"):
-            answer = await http.get(f"/api/v1/retained/{topic}")
-            assert (answer.status_code, answer.json()["code"]) == (403, "not-authorized")
+            for path in (f"/api/v1/retained/{topic}", f"/api/v1/retained?topic={topic}"):
+                answer = await http.get(path)
+                assert (answer.status_code, answer.json()["code"]) == (403, "not-authorized")
 
 
 @pytest.mark.parametrize("path", ["a/%23", "%2B"])

@@ -28,11 +28,25 @@ async def test_a_client_is_slow_until_it_has_caught_up_and_is_remembered_after_t
         assert (row["is_slow"], row["recovered"], row["dropped"]) == (True, False, 2)
         assert (row["waiting_messages"], row["policy"]) == (1, "drop-newest")
         assert row["since"] <= row["last_slow_at"]
+        assert (await http.get("/api/v1/clients/reader")).json()["is_slow"]
         broker.unpause(session)
         broker.reap()
+        assert not (await http.get("/api/v1/clients/reader")).json()["is_slow"]
         told = (await http.get("/api/v1/slow")).json()
         assert told["count"] == 0
         assert [(row["is_slow"], row["recovered"]) for row in told["slow"]] == [(False, True)]
+
+
+async def test_who_waits_for_a_moment_is_not_slow_wherever_one_asks(
+    server: Server, http: httpx.AsyncClient
+) -> None:
+    async with mqtt_of(server, "reader") as reader:
+        await reader.subscribe("a")
+        server.broker.pause(server.broker.sessions["reader"])
+        server.broker.publish_server("a", b"1")
+        told = (await http.get("/api/v1/clients/reader")).json()
+        assert (told["waiting_messages"], told["is_slow"]) == (1, False)
+        assert (await http.get("/api/v1/slow")).json()["count"] == 0
 
 
 async def test_who_was_slow_is_forgotten_after_a_while(start: Start) -> None:

@@ -117,9 +117,10 @@ async def test_the_same_part_again_replaces_the_first(http: httpx.AsyncClient, n
 
 async def test_a_stage_says_what_waits_in_it(http: httpx.AsyncClient) -> None:
     await stage(http, "x", lines({"topic": "a", "data": 1}), part=2)
-    await stage(http, "x", b"", part=1)
+    latest = (await stage(http, "x", b"", part=1)).json()
     answer = (await http.get(f"{STAGE}/x")).json()
     assert answer["rows"] == 1
+    assert answer["lapses_at"] == (await http.get(f"{STAGE}/x")).json()["lapses_at"] == latest["lapses_at"]
     assert [(part["part"], part["rows"]) for part in answer["parts"]] == [(1, 0), (2, 1)]
 
 
@@ -192,6 +193,29 @@ async def test_a_commit_that_says_too_little_or_too_much_is_refused(
     assert problem(await http.post(f"{STAGE}/commit", json=body)) == (400, "invalid-request")
 
 
+@pytest.mark.parametrize("kind", [None, "application/x-www-form-urlencoded"])
+async def test_a_commit_is_json_whether_it_says_so_or_not(http: httpx.AsyncClient, kind: str | None) -> None:
+    await stage(http, "x", lines({"topic": "a", "data": 1}))
+    headers = {} if kind is None else {"Content-Type": kind}
+    answer = await http.post(f"{STAGE}/commit", content=b'{"key": "k", "ids": ["x"]}', headers=headers)
+    assert (answer.status_code, answer.json()["rows"]) == (200, 1)
+
+
+async def test_a_commit_that_says_it_is_something_else_is_refused(http: httpx.AsyncClient) -> None:
+    answer = await http.post(f"{STAGE}/commit", content=b"{}", headers={"Content-Type": "text/csv"})
+    assert problem(answer) == (415, "unsupported-media")
+
+
+@pytest.mark.parametrize("kind", [JSON_LINES, ARROW])
+async def test_no_stage_is_called_commit(http: httpx.AsyncClient, kind: str) -> None:
+    answer = await stage(http, "commit", b"", kind)
+    assert problem(answer) == (400, "invalid-request")
+    assert "no name for a stage" in answer.json()["detail"]
+    answer = await stage(http, "commit", b"", kind, part=1)
+    assert problem(answer) == (400, "invalid-request")
+    assert answer.json()["detail"] == "POST /api/v1/stage/commit has no parameter 'part'"
+
+
 @pytest.mark.parametrize("part", [-1, 100_000])
 async def test_a_bad_part_is_refused(http: httpx.AsyncClient, part: int) -> None:
     assert problem(await stage(http, "x", b"", part=part)) == (400, "invalid-request")
@@ -215,6 +239,27 @@ async def test_there_is_a_limit_for_a_part_and_for_all_of_them(start: Start) -> 
         await http.delete(f"{STAGE}/x")
         assert (await stage(http, "y", row)).status_code == 201
     assert server.broker.staging.bytes < 70_000
+
+
+@pytest.mark.parametrize("kind", [ARROW, JSON_LINES])
+async def test_there_is_a_limit_for_the_rows_of_a_part(start: Start, kind: str) -> None:
+    server = await start(stage=StageSettings(max_part_rows=3))
+    async with client_of(server) as http:
+        for count, status in ((3, 201), (4, 413)):
+            body = (
+                arrow(topic=["a"] * count, payload=[b"x"] * count)
+                if kind == ARROW
+                else lines(*[{"topic": "a", "data": 1}] * count)
+            )
+            assert (await stage(http, "x", body, kind)).status_code == status
+
+
+async def test_a_line_that_is_far_too_long_is_not_even_read(start: Start) -> None:
+    server = await start(max_payload_bytes=1000)
+    async with client_of(server) as http:
+        answer = await stage(http, "x", lines({"topic": "a", "data": 1}) + b"[" * 1_100_000)
+        assert problem(answer) == (413, "too-large")
+        assert answer.json()["detail"] == "line 2: a line may have 1050576 bytes"
 
 
 async def test_a_body_that_breaks_off_leaves_no_bytes_behind(start: Start) -> None:
@@ -255,7 +300,9 @@ async def test_stages_are_for_whoever_made_them(start: Start, tmp_path: Path) ->
             bob.get(f"{STAGE}/x"),
             bob.delete(f"{STAGE}/x"),
         ):
-            assert problem(await attempt) == (403, "not-authorized")
+            answer = await attempt
+            assert problem(answer) == (403, "not-authorized")
+            assert answer.json()["detail"] == "the stage x is somebody else's"
         assert (await stage(bob, "y", lines({"topic": "b/1", "data": 1}))).status_code == 201
         assert (await commit(bob, "k", "y")).json()["rows"] == 1
         (tmp_path / "acl").write_text("user ann\npublish b\n", encoding="utf-8")

@@ -5,9 +5,9 @@ from typing import Any
 
 import httpx
 import pytest
+from argon2 import PasswordHasher
 
 from penstock.app import Server
-from penstock.core.passwords import hash_password
 from penstock.core.settings import AccessSettings, OutboxSettings
 from tests.doors.web.serving import EVERYTHING, Start, client_of, mqtt_of
 from tests.doors.web.test_clients import lasting
@@ -28,12 +28,12 @@ async def test_a_dropped_message_has_its_reason_and_a_sentence(start: Start) -> 
         for payload in (b"1", b"2"):
             server.broker.publish_server("a", payload)
         said = await ask(http, topic="a", sequence=2, client="reader")
-        assert (said["code"], said["client"], said["newest"]) == ("not-delivered", "reader", 2)
+        assert (said["code"], said["client_id"], said["newest"]) == ("not-delivered", "reader", 2)
         assert said["text"].endswith(".")
         (row,) = said["rows"]
         assert row.pop("first_at") <= row.pop("last_at")
         assert row == {
-            "client": "reader",
+            "client_id": "reader",
             "reason": "outbox-full",
             "policy": "drop-newest",
             "setting": "outbox",
@@ -47,8 +47,8 @@ async def test_a_dropped_message_has_its_reason_and_a_sentence(start: Start) -> 
         assert (await ask(http, topic="a", sequence=2, client="other"))["code"] == "no-subscription"
         assert (await ask(http, topic="a", sequence=2, client="nobody"))["code"] == "no-session"
         everyone = await ask(http, topic="a", sequence=2)
-        assert (everyone["code"], everyone["client"]) == ("published", None)
-        assert [row["client"] for row in everyone["rows"]] == ["reader"]
+        assert (everyone["code"], everyone["client_id"]) == ("published", None)
+        assert [row["client_id"] for row in everyone["rows"]] == ["reader"]
 
 
 @pytest.mark.parametrize("kind", ["memory", "disk"])
@@ -65,7 +65,7 @@ async def test_a_message_that_waits_for_an_absent_client_is_found(
     async with client_of(server) as http:
         said = await ask(http, topic="a", sequence=2, client="reader")
     assert said["code"] == "waiting"
-    assert said["waiting"] == [{"client": "reader", "place": "owed", "ahead": 2, "connected": False}]
+    assert said["waiting"] == [{"client_id": "reader", "place": "owed", "ahead": 2, "connected": False}]
 
 
 async def test_a_message_that_was_delivered_has_no_record(server: Server, http: httpx.AsyncClient) -> None:
@@ -100,7 +100,8 @@ async def test_a_question_that_makes_no_sense_is_refused(
 
 async def test_users_may_ask_about_their_own_sessions_and_no_others(start: Start, tmp_path: Path) -> None:
     passwords, rules = tmp_path / "passwords", tmp_path / "acl"
-    lines = [f"{user}:{hash_password(user.encode())}\n" for user in ("ann", "bob", "root")]
+    quick = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
+    lines = [f"{user}:{quick.hash(user)}\n" for user in ("ann", "bob", "root")]
     passwords.write_text("".join(lines))
     rules.write_text("user ann\nboth a\nuser bob\nboth a\nuser root\nsubscribe $SYS/#\n")
     access = AccessSettings(password_file=str(passwords), acl_file=str(rules))

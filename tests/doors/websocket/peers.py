@@ -8,6 +8,7 @@ from typing import Any
 from websockets.frames import Frame, Opcode
 
 from penstock.doors.base import Peer
+from penstock.doors.origins import Origins
 from penstock.doors.websocket import WebSocketSettings
 from penstock.doors.websocket.entrance import Entrance
 from penstock.doors.websocket.handshake import Terms
@@ -25,14 +26,14 @@ HELLO = {
 }
 
 
-def make_terms(**changes: Any) -> Terms:
+def make_terms(host: str = "127.0.0.1", settings: WebSocketSettings | None = None, **changes: Any) -> Terms:
+    settings = settings or WebSocketSettings()
     given = {
         "path": "/mqtt",
         "subprotocols": ("mqtt",),
-        "host": "127.0.0.1",
+        "origins": Origins(host, settings.hosts, settings.origins),
         "limit_bytes": MIB,
         "timeout_s": TIMEOUT_S,
-        "settings": WebSocketSettings(),
     }
     return Terms(**{**given, **changes})
 

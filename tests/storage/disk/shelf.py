@@ -55,7 +55,7 @@ class Shelf:
         self.index = index
         self.sequences: dict[str, int] = {}
         self.clock = ManualClock(NOW_US)
-        self.holds = Holds(MemoryStateStore(), self.clock, self.index, 1_000)
+        self.holds = Holds(MemoryStateStore(), self.clock, self.index, LogSettings())
         self.retain()
 
     def retain(self, limits: LogSettings = UNLIMITED) -> Retention:

@@ -1,10 +1,12 @@
 """Holds keep what their owners have not read yet, and end by themselves when nobody comes back."""
 
 from threading import Thread
+from typing import Any
 
 import pytest
 from msgspec import msgpack
 
+from penstock.core.settings import LogSettings
 from penstock.errors import (
     InvalidCursor,
     InvalidHold,
@@ -13,26 +15,27 @@ from penstock.errors import (
     QuotaExceeded,
     UnknownHold,
 )
-from penstock.storage.disk.holds import HOLDS, LONGEST_LAPSE_S, LONGEST_NAME, Hold, HoldRecord, Holds
+from penstock.storage.disk.holds import HOLDS, LONGEST_NAME, Hold, HoldRecord, Holds
 from penstock.storage.disk.index import Index
 from penstock.storage.memory import MemoryStateStore
 from penstock.testing import ManualClock
 
 HOUR_S = 3600.0
+LONGEST_LAPSE_S = LogSettings().max_hold_lapse_s
 
 
 class Desk:
     """Holds with all they need, which can be left and entered again as by another process."""
 
-    def __init__(self, first_offset: int = 1, limit: int = 1_000) -> None:
+    def __init__(self, first_offset: int = 1, **settings: Any) -> None:
         self.clock = ManualClock()
         self.state = MemoryStateStore()
         self.index = Index(first_offset=first_offset)
-        self.limit = limit
+        self.settings = LogSettings(**settings)
         self.restart()
 
     def restart(self) -> None:
-        self.holds = Holds(self.state, self.clock, self.index, self.limit)
+        self.holds = Holds(self.state, self.clock, self.index, self.settings)
 
     def create(self, name: str = "lake", offset: int = 10, lapse_s: float = 60.0, owner: str = "ann") -> Hold:
         return self.holds.create(name, owner, offset, lapse_s)
@@ -165,7 +168,7 @@ def test_what_has_left_the_log_cannot_be_held() -> None:
 
 
 def test_there_are_only_so_many_holds() -> None:
-    desk = Desk(limit=2)
+    desk = Desk(max_holds=2)
     desk.create("a", lapse_s=60)
     desk.create("b", lapse_s=600)
     with pytest.raises(QuotaExceeded):
@@ -175,6 +178,50 @@ def test_there_are_only_so_many_holds() -> None:
     desk.create("c")
     assert desk.names() == ["b", "c"]
     assert set(desk.stored()) == {"b", "c"}
+
+
+def test_nobody_takes_all_the_holds_there_are() -> None:
+    desk = Desk(max_holds=9, max_holds_per_owner=2)
+    desk.create("a", lapse_s=60)
+    desk.create("b", lapse_s=600)
+    with pytest.raises(QuotaExceeded):
+        desk.create("c")
+    desk.create("a", 20, lapse_s=60)  # it is there already
+    desk.create("d", owner="bob")
+    desk.clock.advance(60)
+    desk.create("c")
+    assert desk.names() == ["b", "c"]
+
+
+def test_who_watches_over_all_may_end_the_hold_of_another(desk: Desk) -> None:
+    desk.create("lake")
+    desk.holds.release("lake", None)
+    assert desk.names() == []
+    with pytest.raises(UnknownHold):
+        desk.holds.release("lake", None)
+
+
+def test_a_hold_remembers_what_its_owner_wants_to_read(desk: Desk) -> None:
+    desk.holds.create("lake", "ann", 10, 60.0, ("plant/#",))
+    desk.holds.renew("lake", "ann")
+    desk.holds.move("lake", "ann", 20)
+    desk.restart()
+    assert desk.holds.find("lake", "ann").filters == ("plant/#",)
+    with pytest.raises(NotAuthorized):
+        desk.holds.find("lake", "bob")
+
+
+def test_a_hold_that_was_stored_before_it_had_filters_is_one_for_everything() -> None:
+    data = msgpack.encode(["ann", 10, 60.0, 0])
+    assert msgpack.decode(data, type=HoldRecord).filters == ()
+
+
+def test_a_hold_that_may_not_last_as_long_any_more_lasts_shorter_once_it_is_renewed() -> None:
+    desk = Desk()
+    desk.create(lapse_s=HOUR_S)
+    desk.settings = LogSettings(max_hold_lapse_s=60)
+    desk.restart()
+    assert desk.holds.renew("lake", "ann").lapse_s == 60
 
 
 @pytest.mark.parametrize("name", ["", "x" * (LONGEST_NAME + 1), "a\nb", "a\0b", "\ud800"])
@@ -216,8 +263,9 @@ def test_holds_outlive_a_restart_with_the_time_they_have_left(desk: Desk) -> Non
     desk.create("short", 10, lapse_s=60)
     desk.create("long", 20, lapse_s=600)
     desk.clock.advance(40)
+    before = desk.holds.listing()
     desk.restart()
-    assert desk.names() == ["long", "short"]
+    assert desk.holds.listing() == before
     assert desk.holds.lowest() == 10
     desk.clock.advance(20)
     assert desk.holds.lowest() == 20
@@ -244,6 +292,7 @@ def test_a_clock_that_was_set_back_between_starts_gives_no_more_than_the_whole_t
     desk.create(lapse_s=60)
     desk.clock.jump(-HOUR_S)
     desk.restart()
+    assert desk.holds.listing()[0].lapses_at == desk.clock.wall_us() + 60_000_000
     desk.clock.advance(59)
     assert desk.holds.lowest() == 10
     desk.clock.advance(1)

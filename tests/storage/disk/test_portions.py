@@ -56,6 +56,14 @@ def test_what_is_not_asked_for_weighs_nothing() -> None:
     assert spans_of(portions) == [(0, 30, 10), (30, 40, 10)]
 
 
+def test_nobody_is_sent_for_a_portion_without_rows() -> None:
+    pieces = pieces_of(90, 10, 10, 10)
+    asked = {1: 90, 101: 10}
+    portions = split(pieces, 0, 120, 3, lambda piece: asked.get(piece.first, 0))
+    assert spans_of(portions) == [(0, 90, 90), (90, 120, 10)]
+    assert spans_of(split(pieces, 0, 120, 3, lambda _: 0)) == [(0, 120, 0)]
+
+
 def test_a_limit_of_rows_ends_before_the_piece_that_has_too_many() -> None:
     assert spans_of(split(pieces_of(10, 10, 10), 0, 30, 4, count_all, 25)) == [(0, 10, 10), (10, 20, 10)]
     assert spans_of(split(pieces_of(10, 10), 0, 20, 1, count_all, 20)) == [(0, 20, 20)]

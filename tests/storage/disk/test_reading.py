@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.core.ports import LOG_COLUMNS, ArrowSpan, Gap, Lost, Span, Wanted
-from penstock.model import Reason, Run
+from penstock.model import Properties, Reason, Run
 from penstock.storage.disk.batches import encode_end
 from penstock.storage.disk.columns import SCHEMA, decode_batch, encode_batch, to_runs
 from penstock.storage.disk.index import Index, Piece
@@ -674,6 +674,57 @@ def test_a_few_rows_do_not_carry_the_names_of_all_others(log: StoredLog) -> None
         assert batches_of(span)[0].schema.equals(SCHEMA)
         log.seal()
         log.commit_each("c")
+
+
+NAMES = [field.name for field in SCHEMA if pa.types.is_dictionary(field.type)]
+
+
+def names_beside(span: ArrowSpan) -> dict[str, set[object]]:
+    """Names that a reader is told and that no row has, by their column."""
+    told: dict[str, set[object]] = {}
+    for batch in batches_of(span):
+        for name in {*NAMES} & {*batch.schema.names}:
+            column = batch.column(name)
+            told.setdefault(name, set()).update({*column.dictionary.to_pylist()} - {*column.to_pylist()})
+    return {name: names for name, names in told.items() if names}
+
+
+@pytest.mark.parametrize("is_sealed", [False, True])
+@pytest.mark.parametrize("columns", [None, ["payload", "topic", "client_id"]])
+@pytest.mark.parametrize(
+    ("after", "until", "wanted", "limit_rows"),
+    [(0, 60, is_a, None), (0, 60, None, 31), (29, 60, None, None), (0, 31, None, None), (9, 60, is_a, 20)],
+)
+def test_nobody_is_told_names_of_rows_that_it_does_not_get(
+    log: StoredLog,
+    is_sealed: bool,
+    columns: list[str] | None,
+    after: int,
+    until: int,
+    wanted: Wanted | None,
+    limit_rows: int | None,
+) -> None:
+    mine = Properties(content_type="text/plain")
+    log.commit(*(make_run("a", b"%d" % number, client_id="ann", properties=mine) for number in range(30)))
+    theirs = Properties(content_type="secret/kind")
+    log.commit(*(make_run("c/secret", b"1", client_id="bob", properties=theirs) for _ in range(30)))
+    if is_sealed:
+        log.seal()
+    span = log.reader.arrow(after, until, ALL, wanted, columns, limit_rows)
+    assert span.rows
+    assert names_beside(span) == {}
+
+
+@pytest.mark.parametrize("is_sealed", [False, True])
+def test_a_batch_leaves_unconverted_only_if_every_topic_of_it_is_asked_for(
+    log: StoredLog, is_sealed: bool
+) -> None:
+    log.commit(*(make_run("a", b"1") for _ in range(50)), make_run("c/secret", b"1"))
+    if is_sealed:
+        log.seal()
+    span = log.reader.arrow(0, log.head, ALL, is_a)
+    assert (span.rows, names_beside(span)) == (50, {})
+    assert b"c/secret" not in b"".join(span.streams)
 
 
 def test_arrow_is_read_in_chunks_too(log: StoredLog) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from penstock.doors.http.requests import Request
+from penstock.doors.http.routes import allow
 from penstock.doors.http.waiting import BODY, HIGH_WATER_BYTES
 from penstock.doors.notes import shortened
 from penstock.doors.origins import cors_headers
@@ -47,7 +48,7 @@ class Application:
         self._load_app = load_app
         self._loop = loop
         self._loading: asyncio.Task[None] | None = None
-        self._waiting: list[Callable[[], None]] = []
+        self._waiting: dict[Callable[[], None], None] = {}
         self.is_ready = False
         """It is loaded, or it never will be."""
         self.app: ASGIApp | None = None
@@ -61,8 +62,12 @@ class Application:
 
     def when_ready(self, callback: Callable[[], None]) -> None:
         """Call somebody once when it is loaded, and load it if nobody did."""
-        self._waiting.append(callback)
+        self._waiting[callback] = None
         self.load()
+
+    def forget(self, callback: Callable[[], None]) -> None:
+        """Do not call somebody who has gone meanwhile."""
+        self._waiting.pop(callback, None)
 
     async def _load(self) -> None:
         thread = ThreadPoolExecutor(1, "application")
@@ -72,8 +77,9 @@ class Application:
             log.exception("application not loaded")
         thread.shutdown(wait=False)
         self.is_ready = True
-        waiting, self._waiting = self._waiting, []
-        for callback in waiting:
+        while self._waiting:
+            callback = next(iter(self._waiting))
+            del self._waiting[callback]
             callback()
 
     def _load_all(self) -> tuple[Callable[..., Any], ASGIApp]:
@@ -105,14 +111,12 @@ class Hosted:
         "_is_read",
         "_is_untold",
         "_request",
-        "_scope",
     )
 
     def __init__(self, connection: "HttpConnection", request: Request, door: "HttpDoor") -> None:
         self._connection = connection
         self._request = request
         self._door = door
-        self._scope = _scope(connection, request)
         self._is_over = self._is_read = self._is_untold = False
         self._has_ended = False
         self._cycle: Any = None
@@ -128,8 +132,9 @@ class Hosted:
         defaults = [(b"date", self._door.date_line()[len(b"date: ") : -2])]
         if request.reader is not None:
             defaults += [(name.encode(), value.encode()) for name, value in cors_headers(request.reader)]
+        scope = _scope(self._connection, request)
         self._cycle = application.make_cycle(
-            scope=self._scope,
+            scope=scope,
             transport=self,
             flow=self,
             logger=_silence,
@@ -148,13 +153,14 @@ class Hosted:
             self.take(b"")
         if len(self._cycle.body) <= HIGH_WATER_BYTES:
             self.resume_reading()
-        task = self._door.loop.create_task(self._run(app))
+        task = self._door.loop.create_task(self._run(app, scope))
         application.tasks.add(task)
         task.add_done_callback(application.tasks.discard)
 
-    async def _run(self, app: ASGIApp) -> None:
+    async def _run(self, app: ASGIApp, scope: Scope) -> None:
         request = self._request
-        scope = self._scope if request.method != "HEAD" else {**self._scope, "method": "GET"}
+        if request.method == "HEAD":
+            scope = {**scope, "method": "GET"}
         try:
             await app(scope, self._receive, self._send)
         except Exception:
@@ -164,6 +170,7 @@ class Hosted:
             if not self._is_over and not self._has_ended:
                 log.error("request not answered", method=request.method, path=shortened(request.path))
         self._end()
+        self._cycle = None  # it refers to us
 
     def _end(self) -> None:
         """The application is done: let nobody wait for more, or take a part for the whole."""
@@ -178,7 +185,10 @@ class Hosted:
 
     async def _receive(self) -> Message:
         """What the client says: its body, and then that it has gone."""
-        message: Message = await self._cycle.receive()
+        cycle = self._cycle
+        if cycle is None:
+            return {"type": "http.disconnect"}
+        message: Message = await cycle.receive()
         if self._has_ended and self._is_read:
             return {"type": "http.disconnect"}
         self._is_read = not message.get("more_body", False)
@@ -187,11 +197,10 @@ class Hosted:
     async def _send(self, message: Message) -> None:
         """What the application says, on its way to the cycle."""
         cycle, request = self._cycle, self._request
-        if self._is_over:
+        if self._is_over or cycle is None:
             return
         if message["type"] == "http.response.start":
-            if request.allowed and message["status"] in (NOT_FOUND, NOT_ALLOWED):
-                self._refuse_method(message)
+            if message["status"] in (NOT_FOUND, NOT_ALLOWED) and self._tells_methods(message):
                 return
             self._on_start(message)
         elif request.method == "HEAD":
@@ -213,12 +222,21 @@ class Hosted:
             # It knows no chunks: the end of the connection is the end of the answer.
             self._is_untold, cycle.chunked_encoding = True, False
 
-    def _refuse_method(self, message: Message) -> None:
-        """The path is known, only not to the application, and not with this method."""
-        theirs = [value.decode("latin-1") for name, value in message.get("headers", ()) if name == b"allow"]
-        methods = ", ".join([self._request.allowed, *theirs]).split(", ")
-        self._is_over = True
-        self._request.refuse_method(", ".join(dict.fromkeys(methods)))
+    def _tells_methods(self, message: Message) -> bool:
+        """Say which methods a path takes, where the application does not know all of them, or not OPTIONS."""
+        request, headers = self._request, message.get("headers", ())
+        told = [request.allowed, *(value.decode("latin-1") for name, value in headers if name == b"allow")]
+        allowed = allow(method for each in told if each for method in each.split(", "))
+        if request.method == "OPTIONS" and allowed:
+            self._is_over = True
+            request.tell_methods(allowed)
+        elif request.allowed:  # the path is known, only not to the application, and not with this method
+            self._is_over = True
+            request.refuse_method(allowed)
+        elif allowed:
+            others = [header for header in headers if header[0] != b"allow"]
+            message["headers"] = [*others, (b"allow", allowed.encode("latin-1"))]
+        return self._is_over
 
     def on_end_of_input(self) -> None:
         """The client sends no more: whoever listens for that is told that it has gone, and may answer it."""
@@ -231,6 +249,7 @@ class Hosted:
         self._is_over = True
         if self._cycle is not None:
             self._cycle.disconnected = True
+            self._cycle.body.clear()
             self._cycle.message_event.set()
         self.resume_reading()
 

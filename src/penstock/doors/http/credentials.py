@@ -2,37 +2,45 @@
 
 `Basic` is RFC 7617. `Bearer` is for those who can only send a token: it is `user:password`, as it is or in
 base64. Passwords are slow to check on purpose: what was verified a moment ago is known at once, the rest is
-done in a few threads, and not at all for who has gone meanwhile.
+done in a few threads, and not at all for who has gone meanwhile, or whose address was wrong too often.
 """
 
 import asyncio
-from base64 import b64decode, urlsafe_b64decode
+from base64 import b64decode
 from binascii import Error
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 
 from penstock.core.access import SLOW_CHECKS_AT_ONCE, Access, Identity
 from penstock.doors.base import Peer
-from penstock.errors import BadCredentials
+from penstock.doors.guard import Guard
+from penstock.doors.passwords import PasswordChecks, TooManyWaiting
+from penstock.errors import BadCredentials, QuotaExceeded
 
 REFUSED = "there is no such user with that password"
+CHECKS_AT_ONCE = SLOW_CHECKS_AT_ONCE // 2
+"""The other half is for the other doors, whatever comes here."""
+MOST_CHECKS = 64
+"""How many may be made or wait."""
 
 
 class Credentials:
     """Finds out who somebody is."""
 
     def __init__(
-        self, access: Access, loop: asyncio.AbstractEventLoop, *, is_named_by_certificate: bool
+        self,
+        access: Access,
+        loop: asyncio.AbstractEventLoop,
+        guard: Guard,
+        *,
+        is_named_by_certificate: bool,
     ) -> None:
         self._access = access
-        self._loop = loop
+        self._guard = guard
         self._is_named_by_certificate = is_named_by_certificate
-        self._checks: ThreadPoolExecutor | None = None
+        self._checks = PasswordChecks(access, loop, at_once=CHECKS_AT_ONCE, limit=MOST_CHECKS)
 
     def close(self) -> None:
         """Check no more passwords."""
-        if self._checks is not None:
-            self._checks.shutdown(wait=False, cancel_futures=True)
+        self._checks.close()
 
     @property
     def generation(self) -> int:
@@ -55,22 +63,27 @@ class Credentials:
             )
         return Identity(user, client_id) if verdict else None
 
-    async def decide(self, authorization: bytes, client_id: str) -> Identity:
+    async def decide(self, authorization: bytes, client_id: str, peer: Peer) -> Identity:
         """Who it is, found out in a thread.
 
         Raises:
             BadCredentials: nobody who may come in.
+            QuotaExceeded: its address was wrong too often.
+            TooManyWaiting: it has to come again.
         """
-        if self._checks is None:
-            self._checks = ThreadPoolExecutor(SLOW_CHECKS_AT_ONCE, "password")
         user, password = parse_authorization(authorization)
-        verify = partial(self._access.verify, user, password)
-        generation, is_verified = -1, False
-        while generation != self._access.generation:  # the files may be read again meanwhile
-            generation = self._access.generation
-            is_verified = await self._loop.run_in_executor(self._checks, verify)
-        if not is_verified:
+        is_first = not self._checks.is_under_way(user, password)
+        if is_first and not self._guard.may_try(peer.host):
+            raise QuotaExceeded("too many wrong passwords came from this address")
+        try:
+            is_wrong = not await self._checks.verify(user, password)
+        except TooManyWaiting:
+            self._guard.forgive(peer.host)
+            raise
+        if is_wrong:
             raise BadCredentials(REFUSED)
+        if is_first:
+            self._guard.forgive(peer.host)
         return Identity(user, client_id)
 
 
@@ -99,9 +112,8 @@ def parse_authorization(value: bytes) -> tuple[str, bytes]:
 
 def _decoded(token: bytes) -> bytes:
     padded = token + b"=" * (-len(token) % 4)
+    is_standard = b"+" in token or b"/" in token
     try:
-        if b"-" in token or b"_" in token:
-            return urlsafe_b64decode(padded)
-        return b64decode(padded, validate=True)
+        return b64decode(padded, None if is_standard else b"-_", validate=True)
     except (Error, ValueError):
         raise BadCredentials("Authorization is not base64") from None

@@ -13,6 +13,7 @@ from penstock.core.clock import Clock
 from penstock.doors.base import Peer, Wheel
 from penstock.doors.guard import Guard, GuardSettings, Verdict
 from penstock.doors.http.application import Application, ASGIApp
+from penstock.doors.http.bodies import Bodies
 from penstock.doors.http.credentials import Credentials
 from penstock.doors.http.heads import Heads, Port
 from penstock.doors.http.protocol import HttpConnection, Scheme
@@ -25,7 +26,6 @@ from penstock.doors.notes import Notes, shortened
 from penstock.doors.origins import Origins
 from penstock.doors.room import Room
 from penstock.doors.tls import Certificates
-from penstock.doors.websocket import WebSocketSettings
 from penstock.errors import InvalidConfig
 
 log = structlog.get_logger("penstock.http")
@@ -34,6 +34,9 @@ NOTES_PER_SECOND = 100
 LOAD_AFTER_S = 1.0
 """When the application is loaded: those who come back right after a start need the processor themselves."""
 
+URGE_INTERVAL_S = 0.1
+"""How often a door that closes looks at who is still there."""
+
 
 class HttpDoor:
     """HTTP/1.1 and 1.0 over TCP and TLS, for the routes of other doors and for one application.
@@ -41,7 +44,7 @@ class HttpDoor:
     Args:
         routes: what is answered or handed over here.
         load_app: imports and builds the application that gets everything else; called in a thread.
-        websocket: the names of this server and the pages that are welcome, over HTTP as well.
+        origins: the names of this server, and the pages that are welcome.
         room: the connections that all doors share.
     """
 
@@ -58,7 +61,7 @@ class HttpDoor:
         load_app: Callable[[], ASGIApp],
         certificates: Certificates | None = None,
         guard: Guard | None = None,
-        websocket: WebSocketSettings | None = None,
+        origins: Origins | None = None,
         room: Room | None = None,
     ) -> None:
         self.settings = settings
@@ -68,9 +71,14 @@ class HttpDoor:
         self.connections: set[HttpConnection] = set()
         self.is_draining = False
         """Nothing new is accepted."""
+        self.draining_since = 0.0
+        self.bodies = Bodies(settings.max_bodies_bytes)
         self.application = Application(load_app, self.loop)
+        self._guard = guard or Guard(GuardSettings(), clock)
         is_named = certificates is not None and certificates.settings.name_as_user
-        self.credentials = Credentials(broker.access, self.loop, is_named_by_certificate=is_named)
+        self.credentials = Credentials(
+            broker.access, self.loop, self._guard, is_named_by_certificate=is_named
+        )
         self.requests = 0
         self._responses = [0] * 6  # by the first digit of the status
         self._opened = self._handed_over = 0
@@ -79,9 +87,7 @@ class HttpDoor:
         self._host = host
         self._routes = routes
         self._certificates = certificates
-        websocket = websocket or WebSocketSettings()
-        self._origins = Origins(host, websocket.hosts, websocket.origins, settings.cors_origins)
-        self._guard = guard or Guard(GuardSettings(), clock)
+        self._origins = origins or Origins(host, readers=settings.cors_origins)
         self._room = room or Room()
         self._room.add(lambda: len(self.connections))
         self._max_connections = settings.max_connections or self._room.limit
@@ -89,6 +95,7 @@ class HttpDoor:
         self._wheel = Wheel(clock, self.loop)
         self._all_gone = asyncio.Event()
         self._loader: asyncio.TimerHandle | None = None
+        self._urging: asyncio.TimerHandle | None = None
         self._listeners: list[tuple[str, Listener]] = list(self._plan())
 
     # Opening and closing
@@ -104,7 +111,10 @@ class HttpDoor:
                 raise InvalidConfig("http.tls_port: there is no tls.certificate_file")
             yield "https", self._listener("tls_port", settings.tls_port, main, secure)
         if settings.admin_port is not None:
-            yield "http", self._listener("admin_port", settings.admin_port, Port.ADMIN, None)
+            if settings.admin_tls and secure is None:
+                raise InvalidConfig("http.admin_tls: there is no tls.certificate_file")
+            scheme, admin = ("https", secure) if settings.admin_tls else ("http", None)
+            yield scheme, self._listener("admin_port", settings.admin_port, Port.ADMIN, admin)
 
     def _listener(self, key: str, port: int, kind: Port, secure: Certificates | None) -> Listener:
         settings = self.settings
@@ -149,27 +159,30 @@ class HttpDoor:
 
     async def close(self) -> None:
         """Take no new request but those for the server's health: whoever asks can see that it stops."""
-        self.is_draining = True
-        self._send_away()
+        if not self.is_draining:
+            self.is_draining, self.draining_since = True, self.now()
+            self._urge()
 
-    def _send_away(self) -> None:
-        """Who waits between requests goes now, the others after their answers."""
+    def _urge(self) -> None:
+        """Who waits between requests goes soon, the others after their answers."""
+        now = self.now()
         for connection in list(self.connections):
-            connection.close_when_done()
+            connection.urge(now, self.draining_since)
+        self._urging = self.loop.call_later(URGE_INTERVAL_S, self._urge)
 
     async def finish(self, timeout: float) -> None:
         """Accept nobody any more, and wait until every connection has gone; cut those that stay."""
         for _, listener in self._listeners:
             listener.close()
-        self._send_away()
         self._all_gone.clear()
         if self.connections:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._all_gone.wait(), timeout)
         for connection in list(self.connections):
             connection.abort()
-        if self._loader is not None:
-            self._loader.cancel()
+        for timer in (self._loader, self._urging):
+            if timer is not None:
+                timer.cancel()
         await self.application.close()
         self.credentials.close()
 

@@ -8,12 +8,13 @@ leaves open where the next request begins ends the connection; after all else th
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
+from penstock.doors.http.bodies import too_large
 from penstock.doors.http.requests import Refusal, Request
 from penstock.doors.http.routes import OPEN_PATHS, HotPath, Routes, Take
 from penstock.doors.http.settings import HttpSettings
 from penstock.doors.http.targets import EVERYTHING, Target, parse_target
 from penstock.doors.origins import Origins, preflight_headers
-from penstock.errors import InvalidRequest, NotAuthorized, TooLarge
+from penstock.errors import InvalidRequest, NotAuthorized
 
 if TYPE_CHECKING:
     from penstock.doors.http.protocol import HttpConnection
@@ -105,14 +106,16 @@ class Heads:
             if b"origin" in noted:
                 self._check_origin(request, noted, host or b"")
             self._find(request, hot, target)
-            if b"content-length" in noted and int(noted[b"content-length"]) > request.limit_bytes:
-                raise too_large(request.limit_bytes)  # before any of it is read
+            if b"content-length" in noted:
+                request.length_bytes = int(noted[b"content-length"])
+                if request.length_bytes > request.limit_bytes:
+                    raise too_large(request.limit_bytes)  # before any of it is read
             if b"x-client-id" in noted:
                 request.client_id = _client_id(noted[b"x-client-id"])
         except Refusal as refusal:
             if refusal.is_fatal:
                 raise
-            request.refusal = refusal
+            request.refusal = refusal.bare()
         request.authorization = noted.get(b"authorization")
         return request
 
@@ -174,13 +177,13 @@ class Heads:
         if target == EVERYTHING:
             raise Refusal(204, "", headers=[("Allow", ", ".join(METHODS.values()))], is_fatal=False)
         self._check_port(path, is_admin=self._routes.is_admin(path))
-        limit = self._routes.body_limit(path)
-        request.limit_bytes = self._max_body_bytes if limit is None else limit
         request.is_proven = path in OPEN_PATHS
+        if request.is_proven:
+            request.limit_bytes = 0  # nothing there takes one, and anybody may ask
+        elif (limit := self._routes.body_limit(path)) is not None:
+            request.limit_bytes = limit
         if hot is not None:
             request.allowed = hot.allowed
-            if request.method == "OPTIONS":
-                raise Refusal(204, "", headers=[("Allow", f"{hot.allowed}, OPTIONS")], is_fatal=False)
 
     def _check_port(self, path: str, *, is_admin: bool) -> None:
         if not self._port.serves(path, is_admin=is_admin):
@@ -216,11 +219,6 @@ def _frame(request: Request, noted: Noted) -> None:
             raise Refusal(417, "the only thing to expect here is 100-continue")
         length = noted.get(b"content-length", b"0")
         request.wants_continue = encoding is not None or int(length) > 0
-
-
-def too_large(limit: int) -> Refusal:
-    """What a body beyond a limit is told."""
-    return Refusal(413, f"a body here may have {limit} bytes", code=TooLarge.code)
 
 
 def _parsed(target: bytes, method: str) -> Target:

@@ -13,13 +13,14 @@ import structlog
 
 from penstock.core.identity import Identity
 from penstock.doors.http.application import Hosted
-from penstock.doors.http.problems import INTERNAL_DETAIL, answer_for, headers_of
+from penstock.doors.http.problems import INTERNAL_DETAIL, RETRY_AFTER_S, answer_for, headers_of, status_of
 from penstock.doors.http.requests import Refusal, Request
 from penstock.doors.http.responses import CONTINUE, Headers, build
 from penstock.doors.http.waiting import BODY, FULL, PASSWORD, QUEUE
 from penstock.doors.notes import shortened
 from penstock.doors.origins import cors_headers
-from penstock.errors import BadCredentials, PenstockError, StorageUnavailable
+from penstock.doors.passwords import TooManyWaiting
+from penstock.errors import BadCredentials, PenstockError, QuotaExceeded, StorageUnavailable
 
 if TYPE_CHECKING:
     from penstock.doors.http.door import HttpDoor
@@ -62,9 +63,10 @@ class Pipeline:
     def add(self, request: Request) -> None:
         """The head of a request has come."""
         self._pending.append(request)
-        # What can begin only with its body need not be looked at before, if it is known who asks.
-        is_urgent = request.route is None or request.refusal is not None or request.wants_continue
-        if is_urgent or not self._knows(request):
+        if request.refusal is None and not self._knows(request) and self._check is None:
+            self._ask_who(request)  # whatever is before it: of a stranger's body no more is read
+        # What can begin only with its body need not be looked at before.
+        if request.route is None or request.refusal is not None or request.wants_continue:
             self.advance()
 
     def advance(self) -> None:
@@ -88,10 +90,8 @@ class Pipeline:
         before = self._answers
         if before and (request.route is None or before[-1].hosted is not None):
             return False
-        if self._check is not None or self._connection.waits & FULL:
+        if self._connection.waits & FULL:
             return False
-        if request.refusal is None and not request.is_proven and not self._knows(request):
-            self._ask_who(request)
         if request.refusal is not None:
             return True
         if not request.is_proven:
@@ -164,16 +164,28 @@ class Pipeline:
     async def _verify(self, request: Request) -> None:
         assert request.authorization is not None
         try:
-            identity = await self._door.credentials.decide(request.authorization, request.client_id)
+            identity = await self._door.credentials.decide(
+                request.authorization, request.client_id, request.peer
+            )
         except BadCredentials as error:
             self._turn_away(request, error)
+        except QuotaExceeded as error:
+            request.refusal = _put_off(status_of(error), str(error), error.code)
+        except TooManyWaiting:
+            request.refusal = _put_off(503, "too many passwords wait to be checked", "too-busy")
         except Exception:  # whatever went wrong, nobody is let in by it, and nobody waits for ever
             log.exception("password not checked", peer=str(request.peer))
-            request.refusal = Refusal(503, "passwords cannot be checked now", code=StorageUnavailable.code)
+            request.refusal = _put_off(503, "passwords cannot be checked now", StorageUnavailable.code)
         else:
             self._recognize(request, identity)
         self._check = None
-        self._connection.open(PASSWORD)
+        for other in self._pending:
+            if other.refusal is None and not self._knows(other) and self._check is None:
+                self._ask_who(other)
+        if self._check is None:
+            self._connection.open(PASSWORD)
+        else:
+            self._connection.go_on()
 
     def _recognize(self, request: Request, identity: Identity) -> None:
         self._known_as = (request.authorization, request.client_id, self._door.credentials.generation)
@@ -234,9 +246,13 @@ class Pipeline:
     def finish(self, request: Request) -> None:
         """An answer has been given to its last byte."""
         request.is_answered = True
+        if request.held_bytes:
+            self._door.bodies.release(request)
         answers = self._answers
         while answers and answers[0].is_answered:
             done = answers.popleft()
+            if done.hosted is not None or done.on_gone is not None:
+                done.hosted = done.on_gone = None  # they refer to it
             if not done.keep_alive:
                 self._connection.end(is_lingering=not done.is_received or done.refusal is not None)
                 return
@@ -284,33 +300,53 @@ class Pipeline:
     def on_end_of_input(self) -> bool:
         """The peer sends no more; tells whether it still gets something.
 
-        It may have closed only its direction, or have gone. Who asked to be told is told that it has gone.
+        It may have closed only its direction, or have gone. Who asked to be told is told that it has gone,
+        and the password of who seems to have is not checked.
         """
+        if self._check is not None:
+            return False
         requests = [*self._answers, *self._pending]
         for request in requests:
             if request.on_gone is not None or not request.is_received:
-                _leave(request)
+                self._leave(request)
             elif request.hosted is not None:
                 request.hosted.on_end_of_input()
-        return bool(requests) and not any(request.is_gone for request in requests)
+        if any(request.is_gone for request in requests):
+            self.clear()  # so that none of them begins any more
+        return len(self) > 0
 
     def clear(self) -> None:
         """There is nobody any more who could be answered."""
         if self._check is not None:
             self._check.cancel()
+            self._check = None
         for request in [*self._answers, *self._pending]:
-            _leave(request)
+            self._leave(request)
         self._answers.clear()
         self._pending.clear()
 
+    def close(self) -> None:
+        """There is no connection any more; it refers to us."""
+        self.clear()
+        if self._waits_for_app:
+            self._door.application.forget(self._on_app)
+        del self._connection
 
-def _leave(request: Request) -> None:
-    """Tell whoever works on a request that the one who asked has gone."""
-    if request.is_gone:
-        return
-    request.is_gone = True
-    if request.hosted is not None:
-        request.hosted.leave()
-    if request.on_gone is not None and not request.answered:
-        with suppress(PenstockError):
-            request.on_gone()
+    def _leave(self, request: Request) -> None:
+        """Tell whoever works on a request that the one who asked has gone."""
+        if request.is_gone:
+            return
+        request.is_gone = True
+        self._door.bodies.release(request)
+        if request.hosted is not None:
+            request.hosted.leave()
+        if request.on_gone is not None and not request.answered:
+            with suppress(PenstockError):
+                request.on_gone()
+        request.let_go()
+
+
+def _put_off(status: int, detail: str, code: str) -> Refusal:
+    """What somebody is told who may come again in a while."""
+    headers = [("Retry-After", str(RETRY_AFTER_S))]
+    return Refusal(status, detail, code=code, headers=headers, is_fatal=False)

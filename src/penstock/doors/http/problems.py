@@ -68,6 +68,8 @@ STATUSES: dict[str, HTTPStatus] = {
 }
 """What a caller is told for a code."""
 
+RETRYABLE = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
+"""Statuses that mean: the same again later."""
 INTERNAL_DETAIL = "Internal server error"
 """All that anyone learns of a mistake of ours."""
 
@@ -114,5 +116,8 @@ def answer_to(error: PenstockError, path: str) -> tuple[int, bytes, str]:
 def answer_for(status: int, detail: str, code: str, path: str) -> tuple[int, bytes, str]:
     """The same for what has no error class."""
     if is_api(path):
-        return status, json.encode(described(status, detail, code)), PROBLEM
+        document = described(status, detail, code)
+        if status in RETRYABLE:
+            document["retryable"] = True
+        return status, json.encode(document), PROBLEM
     return status, json.encode({"detail": detail}), JSON

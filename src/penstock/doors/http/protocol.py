@@ -11,12 +11,13 @@ import structlog
 
 from penstock.doors.base import GONE, Peer
 from penstock.doors.http.heads import Heads
+from penstock.doors.http.patience import CLOSING_TIMEOUT_S, GRACE_S, HURRY_S, Patience
 from penstock.doors.http.pipeline import Pipeline
 from penstock.doors.http.problems import INTERNAL_DETAIL, headers_of, status_of
-from penstock.doors.http.reading import PIECE_BYTES, RequestReader
+from penstock.doors.http.reading import HEAD_WORK, TURN_BYTES, RequestReader
 from penstock.doors.http.requests import Refusal, Request
 from penstock.doors.http.routes import Take
-from penstock.doors.http.waiting import FULL, QUEUE
+from penstock.doors.http.waiting import FULL, HIGH_WATER_BYTES, PASSWORD, QUEUE, TURN
 from penstock.errors import PenstockError, ShuttingDown
 
 if TYPE_CHECKING:
@@ -26,8 +27,8 @@ log = structlog.get_logger("penstock.http")
 
 JOINED_BYTES = 64 * 1024
 """Answers of one turn are joined up to this size; more leave at once."""
-CLOSING_TIMEOUT_S = 5.0
-"""How long the last bytes may take to leave, and the peer to close its side."""
+TURN_WORK = 64 * HEAD_WORK
+"""What is done for one connection in one turn of the loop, so that nobody waits long behind it."""
 UNKNOWN = Peer("", 0)
 
 Scheme = Literal["http", "https"]
@@ -37,13 +38,8 @@ class HttpConnection(asyncio.Protocol):
     """What stands between one socket and the routes."""
 
     __slots__ = (
-        "_closing_since",
         "_door",
-        "_full_bytes",
-        "_full_since",
         "_has_ended",
-        "_has_spoken",
-        "_idle_since",
         "_is_deaf",
         "_is_feeding",
         "_is_flush_due",
@@ -51,10 +47,9 @@ class HttpConnection(asyncio.Protocol):
         "_loop",
         "_out",
         "_out_bytes",
+        "_patience",
         "_reader",
-        "_received",
         "_rest",
-        "_since",
         "_writable",
         "has_arrived",
         "is_counted",
@@ -71,7 +66,7 @@ class HttpConnection(asyncio.Protocol):
     def __init__(self, door: "HttpDoor", heads: Heads, scheme: Scheme, peer: Peer | None = None) -> None:
         self._door = door
         self._loop = door.loop
-        self._reader = RequestReader(self, heads, door.settings)
+        self._reader = RequestReader(self, heads, door.bodies, door.settings)
         self.pipeline = Pipeline(self, door)
         self.scheme = scheme
         self.peer = peer or UNKNOWN
@@ -82,16 +77,13 @@ class HttpConnection(asyncio.Protocol):
         self._rest = b""  # read, and not parsed yet
         self.waits = 0  # reasons not to read
         self._is_feeding = self._is_paused = self._is_deaf = False
-        self._has_spoken = self._has_ended = False
-        self._since = self._idle_since = 0.0
-        self._received = 0
+        self._has_ended = False
+        self._patience = Patience(door.settings)
         # What leaves:
         self._out: list[bytes] = []
         self._out_bytes = 0
         self._is_flush_due = False
         self._writable: asyncio.Event | None = None  # while the peer has too much to read
-        self._full_since, self._full_bytes = 0.0, 0
-        self._closing_since: float | None = None
 
     # The socket
 
@@ -100,8 +92,9 @@ class HttpConnection(asyncio.Protocol):
         if self.peer is UNKNOWN and (name := transport.get_extra_info("peername")):
             self.peer = Peer(*name[:2])
         self.transport.set_write_buffer_limits(high=self._door.settings.write_buffer_bytes)
-        self._since = self._idle_since = self._door.now()
-        self._door.on_open(self, self._since + self._door.settings.request_timeout_s)
+        patience = self._patience
+        patience.since = patience.idle_since = self._door.now()
+        self._door.on_open(self, patience.request_due())
 
     def data_received(self, data: bytes) -> None:
         self._door.counters.bytes_received += len(data)
@@ -109,10 +102,11 @@ class HttpConnection(asyncio.Protocol):
             return  # what it still sends is read, so that it can read our answer
         if not self._reader.is_amid:
             self._restart_clock()
-        self._received += len(data)
-        self._has_spoken = True
+        self._patience.received_bytes += len(data)
         if self.waits or self._rest:
             self._rest += data
+            if len(self._rest) > HIGH_WATER_BYTES:
+                self._pause()
         else:
             self._feed(data)
 
@@ -122,19 +116,19 @@ class HttpConnection(asyncio.Protocol):
         return is_awaited and self.scheme == "http"  # TLS has no half of a connection
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._is_deaf = True
-        self.pipeline.clear()
-        self._out.clear()
+        if self.transport is GONE:
+            return  # it was handed over, and not taken
         if self._writable is not None:
             self._writable.set()
         self._door.on_lost(self)
-        self._reader.close()
         self.transport = GONE
+        self._let_go()
 
     def pause_writing(self) -> None:
-        self._full_since, self._full_bytes = self._door.now(), self.transport.get_write_buffer_size()
+        now, unread_bytes = self._door.now(), self.transport.get_write_buffer_size()
+        self._patience.full_since, self._patience.full_bytes = now, unread_bytes
         self._writable = asyncio.Event()
-        self._door.watch(self, self._full_since + self._door.settings.write_timeout_s)
+        self._door.watch(self, self._patience.full_due(now, unread_bytes))
         self.shut(FULL)
 
     def resume_writing(self) -> None:
@@ -146,18 +140,21 @@ class HttpConnection(asyncio.Protocol):
     # Reading
 
     def _feed(self, data: bytes) -> None:
-        view, at, size = memoryview(data), 0, len(data)
+        view, at, size, reader = memoryview(data), 0, len(data), self._reader
+        reader.work = 0
         self._is_feeding = True
         try:
             while at < size and not self.waits and not self._is_deaf:
-                at += self._reader.feed(view[at : at + PIECE_BYTES])
-                if self._reader.take is not None:
+                at += reader.feed(view[at : at + reader.piece_bytes])
+                if reader.take is not None:
                     if self._door.is_draining:
                         raise _goodbye()
-                    self._hand_over(self._reader.take, data[at:])
+                    self._hand_over(reader.take, data[at:])
                     return
                 if len(self.pipeline) >= self._door.settings.max_pipelined:
                     self.shut(QUEUE)
+                if reader.work >= TURN_WORK or at >= TURN_BYTES:
+                    self._wait_a_turn()
         except Refusal as refusal:
             if not self._is_deaf:  # else it is about what came behind the last request
                 self._end_with(refusal)
@@ -168,8 +165,8 @@ class HttpConnection(asyncio.Protocol):
             self._is_feeding = False
         if at < size and not self._is_deaf:
             self._rest = data[at:]
-        if self._reader.is_amid:
-            self._door.watch(self, self._since + self._door.settings.request_timeout_s)
+        if reader.is_amid:
+            self._door.watch(self, self._patience.request_due())
         self._flush()
         self._read_on()
 
@@ -185,6 +182,7 @@ class HttpConnection(asyncio.Protocol):
         """All of a request has come."""
         if request.hosted is not None:
             request.hosted.take(b"")
+        self._patience.has_asked = True
         if not request.keep_alive:
             self._is_deaf = True
         self.pipeline.advance()
@@ -197,8 +195,12 @@ class HttpConnection(asyncio.Protocol):
     # Waiting
 
     def shut(self, why: int) -> None:
-        """Do not read until this reason is gone."""
+        """Parse nothing until this reason is gone, and do not read either."""
         self.waits |= why
+        if why != PASSWORD:  # then a little is read, because only so it is seen that the peer has gone
+            self._pause()
+
+    def _pause(self) -> None:
         if not self._is_paused and not self.transport.is_closing():
             self._is_paused = True
             self.transport.pause_reading()
@@ -208,6 +210,10 @@ class HttpConnection(asyncio.Protocol):
         if self.waits & why:
             self.waits &= ~why
             self.go_on()
+
+    def _wait_a_turn(self) -> None:
+        self.shut(TURN)
+        self._loop.call_soon(self.open, TURN)
 
     def go_on(self) -> None:
         """Do what can be done by now: begin requests, parse what was read, read more."""
@@ -227,7 +233,7 @@ class HttpConnection(asyncio.Protocol):
             self.transport.resume_reading()
 
     def _restart_clock(self) -> None:
-        self._since, self._received = self._door.now(), 0
+        self._patience.restart(self._door.now())
 
     # Writing
 
@@ -274,38 +280,32 @@ class HttpConnection(asyncio.Protocol):
 
     def on_idle(self) -> None:
         """Everything that was asked is answered."""
-        self._idle_since = self._since if self._is_feeding else self._door.now()
-        is_over = self._door.is_draining and not self._reader.is_amid and not self._rest
-        if self._has_ended or is_over:
+        patience = self._patience
+        patience.idle_since = patience.since if self._is_feeding else self._door.now()
+        if self._has_ended:
             self.end()
 
     def check_deadline(self, now: float) -> float | None:
         """End what takes too long; answer when to look again."""
-        settings = self._door.settings
-        if self._closing_since is not None or self.waits & FULL:
+        patience, is_amid = self._patience, self._reader.is_amid
+        if patience.closing_since is not None or self.waits & FULL:
             return self._check_leaving(now)
-        if self.waits or (self.pipeline and not self._reader.is_amid):
-            return now + settings.request_timeout_s  # it waits for us
-        if self._reader.is_amid:
-            due = self._since + settings.request_timeout_s + self._received / settings.body_rate_bytes
-            if due > now:
-                return due
+        if self.waits or (self.pipeline and not is_amid):
+            return now + self._door.settings.request_timeout_s  # it waits for us
+        due = patience.request_due() if is_amid else patience.next_request_due()
+        if due > now:
+            return due
+        if is_amid:
             self._end_with(Refusal(408, "the request takes too long to come", code="too-slow"))
         else:
-            patience_s = settings.keep_alive_s if self._has_spoken else settings.request_timeout_s
-            if self._idle_since + patience_s > now:
-                return self._idle_since + patience_s
             self.end()
         return now + CLOSING_TIMEOUT_S
 
     def _check_leaving(self, now: float) -> float | None:
-        """The same while bytes are on their way out: every one that the peer reads counts."""
-        due = 0.0 if self._closing_since is None else self._closing_since + CLOSING_TIMEOUT_S
+        """The same while bytes are on their way out."""
+        due = self._patience.closing_due()
         if self.waits & FULL:
-            waiting = self.transport.get_write_buffer_size()
-            if waiting < self._full_bytes:
-                self._full_since, self._full_bytes = now, waiting
-            due = max(due, self._full_since + self._door.settings.write_timeout_s)
+            due = max(due, self._patience.full_due(now, self.transport.get_write_buffer_size()))
         if due > now:
             return due
         if self.waits & FULL:
@@ -313,18 +313,32 @@ class HttpConnection(asyncio.Protocol):
         self.abort()
         return None
 
-    # Endings
+    def urge(self, now: float, since: float) -> None:
+        """The server has begun to stop: end what is not being worked on.
 
-    def close_when_done(self) -> None:
-        """Take no further request; end at once if none is being worked on."""
-        if not self.pipeline and not self._reader.is_amid and not self._rest:
-            self.end()
+        What comes or leaves has a little longer; who waits between requests may have one on its way.
+        """
+        patience = self._patience
+        if patience.closing_since is not None:
+            is_last = self.transport.get_write_buffer_size() == 0
+            if max(since, patience.closing_since) + (GRACE_S if is_last else HURRY_S) <= now:
+                self.abort()
+        elif self.waits & FULL:
+            if max(since, patience.full_since) + HURRY_S <= now:
+                self.abort()
+        elif self._reader.is_amid:
+            if self._reader.current is None or max(since, patience.since) + HURRY_S <= now:
+                self._end_with(_goodbye())
+        elif not self.pipeline and not self._rest and max(since, patience.idle_since) + GRACE_S <= now:
+            self.end(is_lingering=True)
+
+    # Endings
 
     def _end_with(self, refusal: Refusal) -> None:
         self._is_deaf = True
         self._rest = b""
         path = self._reader.target.partition(b"?")[0].decode("latin-1")
-        self.pipeline.end_with(self._reader.give_up(), refusal, path)
+        self.pipeline.end_with(self._reader.give_up(), refusal.bare(), path)
 
     def end(self, *, is_lingering: bool = False) -> None:
         """Close when everything written has left.
@@ -337,10 +351,10 @@ class HttpConnection(asyncio.Protocol):
         self._is_deaf = True
         self._rest = b""
         self.pipeline.clear()
-        if self._closing_since is not None or self.transport.is_closing():
+        if self._patience.closing_since is not None or self.transport.is_closing():
             return
-        self._closing_since = self._door.now()
-        self._door.watch(self, self._closing_since + CLOSING_TIMEOUT_S)
+        self._patience.closing_since = self._door.now()
+        self._door.watch(self, self._patience.closing_due())
         if is_lingering and not self._has_ended and self.transport.can_write_eof():
             self.waits &= FULL
             self._read_on()
@@ -358,14 +372,21 @@ class HttpConnection(asyncio.Protocol):
         self._flush()
         head = self._reader.head()
         transport, self.transport = self.transport, GONE
-        self._is_deaf = True
-        self._reader.close()
         self._door.on_handed_over(self)
+        self._let_go()
         try:
             take(head, rest, transport, self.peer)
         except Exception:  # a mistake of ours; nobody else would close it
             log.exception("connection not taken over", peer=str(self.peer))
             transport.abort()
+
+    def _let_go(self) -> None:
+        """It is over: keep nothing, and let nobody here refer back: such circles are found hours later."""
+        self._is_deaf = True
+        self._rest = b""
+        self._out.clear()
+        self.pipeline.close()
+        self._reader.close()
 
 
 def _goodbye() -> Refusal:

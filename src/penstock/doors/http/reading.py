@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 
-from penstock.doors.http.heads import Heads, noted_in, too_large
+from penstock.doors.http.bodies import Bodies, gather, too_large
+from penstock.doors.http.heads import Heads, noted_in
 from penstock.doors.http.requests import Refusal, Request
 from penstock.doors.http.routes import Take
 from penstock.doors.http.settings import HttpSettings
@@ -13,8 +14,14 @@ from penstock.doors.http.waiting import BODY, HIGH_WATER_BYTES
 if TYPE_CHECKING:
     from penstock.doors.http.protocol import HttpConnection
 
-PIECE_BYTES = 8 * 1024
+PIECE_BYTES = 4 * 1024
 """What is parsed at once: so many requests may begin before anyone looks whether there is room for them."""
+BODY_PIECE_BYTES = 16 * 1024
+"""The same amid a body of known length, which holds no surprises; larger ones cost the allocator more."""
+TURN_BYTES = 64 * 1024
+"""What is parsed of one connection in one turn of the loop."""
+HEAD_WORK = 8
+"""What a request costs, in parts of bodies."""
 NOBODY = HttpRequestParser(object())
 """The parser of every connection that is over."""
 
@@ -23,6 +30,7 @@ class RequestReader:
     """Tells its connection of heads, of bodies for the application, and of requests that are complete."""
 
     __slots__ = (
+        "_bodies",
         "_connection",
         "_headers",
         "_heads",
@@ -35,11 +43,15 @@ class RequestReader:
         "is_amid",
         "take",
         "target",
+        "work",
     )
 
-    def __init__(self, connection: "HttpConnection", heads: Heads, settings: HttpSettings) -> None:
+    def __init__(
+        self, connection: "HttpConnection", heads: Heads, bodies: Bodies, settings: HttpSettings
+    ) -> None:
         self._connection = connection
         self._heads = heads
+        self._bodies = bodies
         self._max_target_bytes = settings.max_target_bytes
         self._max_bytes = settings.max_head_bytes
         self._max_headers = settings.max_headers
@@ -53,6 +65,8 @@ class RequestReader:
         """Whose body is expected."""
         self.take: Take | None = None
         """Who takes over from here on."""
+        self.work = 0
+        """What has been done, reckoned in parts of bodies."""
 
     def feed(self, data: memoryview) -> int:
         """Parse some bytes; tells how many were used, which are fewer only after a request to upgrade.
@@ -76,9 +90,20 @@ class RequestReader:
             raise _too_large_a_head()
         return used
 
+    @property
+    def piece_bytes(self) -> int:
+        """What may be parsed at once."""
+        request = self.current
+        if request is None:
+            return PIECE_BYTES
+        return max(PIECE_BYTES, min(request.length_bytes - request.received_bytes, BODY_PIECE_BYTES))
+
     def close(self) -> None:
-        """Let go of the parser, which refers to us."""
+        """Read no more, and let go of everything: the parser and the connection refer to us."""
         self._parser = NOBODY
+        self.current = self.take = None
+        self.target, self._headers = b"", []
+        del self._connection
 
     def head(self) -> bytes:
         """The head of the request, for whoever takes over."""
@@ -111,6 +136,7 @@ class RequestReader:
 
     def on_headers_complete(self) -> None:
         """The end of a head."""
+        self.work += HEAD_WORK
         parser, headers = self._parser, self._headers
         self._check_size(headers)
         noted = noted_in(headers)
@@ -141,14 +167,18 @@ class RequestReader:
         request = self.current
         assert request is not None
         self._silent_bytes = 0
+        self.work += 1
         request.wants_continue = False
         request.received_bytes += len(data)
         if request.received_bytes > request.limit_bytes:
             raise too_large(request.limit_bytes)
+        if request.is_answered or request.is_gone or request.refusal is not None:
+            return  # nobody wants it
+        self._bodies.hold(request, len(data))
         if request.hosted is not None:
             request.hosted.take(data)
         elif not request.answered:
-            request.parts.append(data)
+            gather(request.parts, data)
             if request.route is None and request.received_bytes > HIGH_WATER_BYTES:
                 self._connection.shut(BODY)  # until the application takes it
 

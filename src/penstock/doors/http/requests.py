@@ -42,6 +42,11 @@ class Refusal(Exception):
         self.headers = headers
         self.is_fatal = is_fatal
 
+    def bare(self) -> "Refusal":
+        """Itself without the frames that raised it: they refer to the request that is to keep it."""
+        self.__traceback__ = self.__context__ = None
+        return self
+
 
 class Request:
     """One request. A hot route gets it with its body complete, and answers it once, now or later."""
@@ -64,7 +69,11 @@ class Request:
     keep_alive = True
     wants_continue = False
     limit_bytes = 0
+    length_bytes = 0
+    """What its body has, if it said so."""
     received_bytes = 0
+    held_bytes = 0
+    """What of the body is kept for somebody."""
     is_received = False
     answered = False
     """The answer has begun, if only in our hands."""
@@ -78,7 +87,7 @@ class Request:
     def __init__(
         self, connection: "HttpConnection", method: str, path: str, raw_path: bytes, query: bytes
     ) -> None:
-        self._connection = connection
+        self._connection: HttpConnection | None = connection
         self.method = method
         self.path = path
         self.raw_path = raw_path
@@ -126,7 +135,7 @@ class Request:
         headers: Sequence[tuple[str, str]] = (),
     ) -> None:
         """Answer, once: whatever comes after that, or after the client has gone, is ignored."""
-        if not self.answered and not self.is_gone:
+        if not self.answered and not self.is_gone and self._connection is not None:
             self._connection.pipeline.respond(self, status, body, content_type, headers)
 
     def fail(self, error: PenstockError) -> None:
@@ -138,6 +147,15 @@ class Request:
         """Answer that something went wrong which is no business of the caller's."""
         status, body, content_type = answer_for(500, INTERNAL_DETAIL, PenstockError.code, self.path)
         self.respond(status, body, content_type=content_type)
+
+    def let_go(self) -> None:
+        """It is over: refer to nobody who might refer to it, for nobody looks for such circles in time."""
+        self._connection = self.hosted = self.on_gone = None
+        self.parts, self.written = [], []
+
+    def tell_methods(self, allowed: str) -> None:
+        """Answer which methods something takes, to whoever asks just that."""
+        self.respond(204, headers=[("Allow", f"{allowed}, OPTIONS")])
 
     def refuse_method(self, allowed: str) -> None:
         """Answer that something is here, and which methods it takes."""

@@ -90,4 +90,6 @@ def _start(status: int, content_type: str) -> bytes:
     line = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n"
     if content_type:
         line += f"content-type: {checked(content_type)}\r\n"
+    if content_type.endswith("json"):
+        line += "x-content-type-options: nosniff\r\n"
     return (line if status in BODILESS else f"{line}content-length: ").encode("latin-1")

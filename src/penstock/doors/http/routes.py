@@ -5,7 +5,7 @@ for the application. Paths are compared percent-decoded, as the application comp
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -39,15 +39,30 @@ class HotPath(Struct, frozen=True):
     routes: dict[str, Route]
 
     def find(self, method: str) -> Route | None:
-        """The route for a method; whoever answers GET answers HEAD."""
+        """The route for a method; whoever answers GET answers HEAD, and everybody tells the methods."""
         found = self.routes.get(method)
-        return self.routes.get("GET") if found is None and method == "HEAD" else found
+        if found is None and method == "HEAD":
+            return self.routes.get("GET")
+        return self._telling if found is None and method == "OPTIONS" else found
 
     @property
     def allowed(self) -> str:
         """The methods that are offered, as the header `Allow` has them."""
-        methods = {*self.routes, *(("HEAD",) if "GET" in self.routes else ())}
-        return ", ".join(sorted(methods))
+        return allow(self.routes)
+
+    @property
+    def _telling(self) -> Route:
+        """Answers OPTIONS, to those whom some method here is for."""
+        routes = self.routes.values()
+        return Route(
+            self._tell_methods,
+            is_open=any(route.is_open for route in routes),
+            is_admin=all(route.is_admin for route in routes),
+            max_body_bytes=0,
+        )
+
+    def _tell_methods(self, request: "Request") -> None:
+        request.tell_methods(self.allowed)
 
 
 class Routes:
@@ -105,6 +120,12 @@ class Routes:
         """What the application takes at this path, if it said so."""
         limits = [limit for prefix, limit in self._bodies.items() if is_below(path, prefix)]
         return max(limits, default=None)
+
+
+def allow(methods: Iterable[str]) -> str:
+    """Methods as the header `Allow` has them; whoever takes GET takes HEAD."""
+    found = set(methods)
+    return ", ".join(sorted(found | {"HEAD"} if "GET" in found else found))
 
 
 def is_below(path: str, prefix: str) -> bool:

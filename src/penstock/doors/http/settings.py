@@ -19,6 +19,8 @@ class HttpSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Where it listens with TLS; needs `tls.certificate_file`."""
     admin_port: Port | None = None
     """A port of its own for metrics, the log and the views of clients, which the others then do not offer."""
+    admin_tls: bool = False
+    """Whether the admin port speaks TLS, and nothing else; needs `tls.certificate_file`."""
     proxies: tuple[str, ...] = ()
     """Networks, as `10.0.0.0/8`, whose connections begin with a PROXY protocol v2 header."""
     cors_origins: tuple[str, ...] = ()
@@ -31,6 +33,8 @@ class HttpSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Most headers of a request."""
     max_body_bytes: Annotated[int, Meta(ge=0)] = 8 * MIB
     """Largest body of a request, unless what is asked for takes larger ones."""
+    max_bodies_bytes: Annotated[int, Meta(ge=0)] = 256 * MIB
+    """Most bytes of all bodies that are being received or worked on; beyond it a further one is told 503."""
     request_timeout_s: Annotated[float, Meta(gt=0)] = 10.0
     """Longest from the first byte of a request to its last, and from a connection to its first byte."""
     body_rate_bytes: Annotated[int, Meta(ge=1)] = 64 * KIB

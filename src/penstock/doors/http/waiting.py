@@ -9,5 +9,8 @@ PASSWORD = 4
 BODY = 8
 """The application has not taken what has come of it."""
 
+TURN = 16
+"""It has had its share of this turn of the loop."""
+
 HIGH_WATER_BYTES = 64 * 1024
 """How much of a body may wait for the application before the rest waits in the client."""

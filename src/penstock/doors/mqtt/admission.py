@@ -6,14 +6,12 @@ thread; what takes several packets is in `authentication.py`.
 
 import asyncio
 import secrets
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
 from msgspec.structs import replace
 
-from penstock.core.access import SLOW_CHECKS_AT_ONCE, Identity, is_level
+from penstock.core.access import Identity, is_level
 from penstock.core.broker import Arrival
 from penstock.core.sessions import Will
 from penstock.doors.mqtt.answers import RETURN_CODES, encode_within, in_words, refusal_of
@@ -21,6 +19,7 @@ from penstock.doors.mqtt.authentication import Authentication
 from penstock.doors.mqtt.capabilities import announcement, will_refusal
 from penstock.doors.mqtt.gate import Why
 from penstock.doors.notes import shortened
+from penstock.doors.passwords import PasswordChecks
 from penstock.errors import NotAuthorized, PenstockError
 from penstock.model import NEVER, Door, Properties
 from penstock.wire.mqtt import packets
@@ -51,13 +50,12 @@ class Admission:
         self._broker = door.broker
         self.authentication = Authentication(self, door.broker.access)
         self._announcement = announcement(door.settings, door.limit_bytes)
-        self._checks: ThreadPoolExecutor | None = None
+        self._checks = PasswordChecks(door.broker.access, door.loop)
         self._tasks: set[asyncio.Task[None]] = set()
 
     def close(self) -> None:
         """Check no more passwords."""
-        if self._checks is not None:
-            self._checks.shutdown(wait=False)
+        self._checks.close()
 
     def admit(self, connection: "Connection", packet: Connect) -> None:
         """Decide about a CONNECT: at once where that is possible."""
@@ -86,15 +84,8 @@ class Admission:
             self._decide(connection, packet, verdict)
 
     async def _verify(self, connection: "Connection", packet: Connect) -> None:
-        if self._checks is None:
-            self._checks = ThreadPoolExecutor(SLOW_CHECKS_AT_ONCE, "password")
-        access = self._broker.access
-        verify = partial(access.verify, packet.user_name, packet.password)
-        generation = -1
         try:
-            while generation != access.generation:  # the files may be read again meanwhile
-                generation = access.generation
-                verdict = await self._door.loop.run_in_executor(self._checks, verify)
+            verdict = await self._checks.verify(packet.user_name, packet.password)
             if connection in self._door.connections:
                 self._decide(connection, packet, verdict)
         except Exception:  # whatever went wrong, nobody is let in by it, and nobody waits for ever

@@ -21,6 +21,7 @@ from penstock.doors.mqtt.flapping import FlappingDetector
 from penstock.doors.mqtt.marks import Marks
 from penstock.doors.mqtt.settings import MqttSettings
 from penstock.doors.notes import Notes, shortened
+from penstock.doors.origins import Origins
 from penstock.doors.room import Room
 from penstock.doors.tls import Certificates
 from penstock.doors.websocket import WebSocketSettings
@@ -59,7 +60,12 @@ REFUSED_AT_ONCE = 100
 
 
 class MqttDoor:
-    """MQTT 3.1.1 and 5.0 over TCP, TLS and WebSocket."""
+    """MQTT 3.1.1 and 5.0 over TCP, TLS and WebSocket.
+
+    Args:
+        websocket: the names of this server and the pages that are welcome, at WebSocket ports.
+        http_origins: the same at the HTTP listener, for those whom it hands over.
+    """
 
     name = "mqtt"
 
@@ -72,6 +78,7 @@ class MqttDoor:
         *,
         certificates: Certificates | None = None,
         websocket: WebSocketSettings | None = None,
+        http_origins: Origins | None = None,
         guard: Guard | None = None,
         room: Room | None = None,
     ) -> None:
@@ -94,7 +101,9 @@ class MqttDoor:
         self.admission = Admission(self)
         self._host = host
         self._certificates = certificates
-        self._websocket = websocket or WebSocketSettings()
+        websocket = websocket or WebSocketSettings()
+        self._origins = Origins(host, websocket.hosts, websocket.origins)
+        self._http_origins = http_origins or self._origins
         self._guard = guard or Guard(GuardSettings(), clock)
         self._refused = 0
         self._flapping = FlappingDetector(clock)
@@ -134,7 +143,9 @@ class MqttDoor:
                 scheme,
                 Listener(
                     self.loop,
-                    self._open_entrance().accept if scheme in WEBSOCKET_SCHEMES else self._open_connection,
+                    self._open_entrance(self._origins).accept
+                    if scheme in WEBSOCKET_SCHEMES
+                    else self._open_connection,
                     setting=f"mqtt.{key}",
                     host=self._host,
                     port=port,
@@ -162,24 +173,23 @@ class MqttDoor:
             peer: who it is; the guard of its address has counted that it came.
         """
         if self._within is None:
-            self._within = self._open_entrance()
+            self._within = self._open_entrance(self._http_origins)
         if self._has_room():
             self._within.take_over(transport, peer, head + rest)
         else:
             self.counters.connections_refused += 1
             transport.abort()
 
-    def _open_entrance(self) -> "Entrance":
+    def _open_entrance(self, origins: Origins) -> "Entrance":
         from penstock.doors.websocket.entrance import Entrance  # noqa: PLC0415 - only who asks for it
         from penstock.doors.websocket.handshake import Terms  # noqa: PLC0415
 
         terms = Terms(
             path=WEBSOCKET_PATH,
             subprotocols=SUBPROTOCOLS,
-            host=self._host,
+            origins=origins,
             limit_bytes=self.limit_bytes,
             timeout_s=self.settings.connect_timeout_s,
-            settings=self._websocket,
         )
         entrance = Entrance(terms, self._open_within, self.buffer, self._admits)
         self._entrances.append(entrance)

@@ -17,9 +17,14 @@ from penstock.errors import (
     InvalidRequest,
     NotAuthorized,
     PenstockError,
+    QuotaExceeded,
     ShuttingDown,
 )
 
+UNSNIFFED = {"X-Content-Type-Options": "nosniff"}
+"""Keeps a browser from taking an answer for something else."""
+BINARY = {"type": "string", "format": "binary"}
+"""The schema of a body that is bytes as they are."""
 SCHEMAS = "#/components/schemas/{name}"
 
 _shapes: dict[type, None] = {}  # every type that some answer was declared to have
@@ -28,6 +33,7 @@ _ANY_TIME: tuple[type[PenstockError], ...] = (
     InvalidRequest,
     BadCredentials,
     NotAuthorized,
+    QuotaExceeded,
     ShuttingDown,
     PenstockError,
 )
@@ -54,9 +60,15 @@ class Problem(msgspec.Struct, omit_defaults=True):
     errors: list[RequestFault] = []
 
 
+class Detail(msgspec.Struct):
+    """An error, as the callers of paths outside of `/api/v1` know it."""
+
+    detail: str
+
+
 def json_answer(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """A value as JSON."""
-    return Response(msgspec.json.encode(value), status, headers, media_type=JSON)
+    return Response(msgspec.json.encode(value), status, {**UNSNIFFED, **(headers or {})}, media_type=JSON)
 
 
 def describe(
@@ -67,6 +79,8 @@ def describe(
     text: str = "As asked.",
 ) -> dict[int | str, dict[str, Any]]:
     """What an operation may answer, for its `responses`: a shape (None if it has no body), and errors.
+
+    The shape of a body that is no JSON is `bytes`.
 
     Errors that any operation may have need not be named.
     """
@@ -94,6 +108,8 @@ def reference_to(shape: type) -> dict[str, Any]:
 
 @cache  # nearly all that is asked for is the same few, again and again
 def _schema_of(shape: type) -> dict[str, Any]:
+    if shape is bytes:
+        return BINARY
     (schema,), _ = msgspec.json.schema_components((shape,), ref_template=SCHEMAS)
     return schema
 

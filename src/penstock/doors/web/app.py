@@ -5,12 +5,11 @@ It is imported only after the ports listen, because FastAPI takes longer to load
 
 from importlib import import_module
 
-from fastapi import Depends, FastAPI
+from fastapi import FastAPI
 
 from penstock.doors.web.context import Web
 from penstock.doors.web.description import describe_app, pages
 from penstock.doors.web.failures import handle_failures
-from penstock.doors.web.parameters import refuse_unknown_parameters
 
 MODULES = (
     "index",
@@ -40,11 +39,11 @@ def build_app(web: Web) -> FastAPI:
         redoc_url=None,
         openapi_url=None,
         redirect_slashes=False,  # a slash more is another topic
-        dependencies=[Depends(refuse_unknown_parameters)],
     )
-    for name in MODULES:
-        app.include_router(import_module(f"penstock.doors.web.{name}").routes(web))
-    app.include_router(pages(app))
+    routers = [import_module(f"penstock.doors.web.{name}").routes(web) for name in MODULES]
+    for router in (*routers, pages(app)):
+        # As they are: routes that are included are made anew, and by whoever asks first.
+        app.router.routes += router.routes
     describe_app(app)
     handle_failures(app)
     return app

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import unquote
 
+from penstock.core.properties import MAX_TTL_MS, check_properties
 from penstock.core.settings import TopicLimits
 from penstock.doors.http.requests import Request
-from penstock.doors.web.incoming import MAX_TTL_MS, check_properties, make_run
+from penstock.doors.web.incoming import make_run
 from penstock.errors import InvalidRequest
 from penstock.model import Properties, Run
 
@@ -40,13 +41,16 @@ def topic_of(request: Request) -> str | None:
     Raises:
         InvalidRequest: it is given twice, or something else is given without it.
     """
-    parameters = request.parameters() if request.query else {}
+    is_told = any(name.startswith(PREFIX) for name, _ in request.headers)
+    if not is_told and not request.query:
+        return None
+    parameters = request.parameters()
     topic, header = parameters.pop("topic", None), request.header(b"penstock-topic")
     if parameters:
         raise InvalidRequest(f"there is no parameter {next(iter(parameters))!r} here")
     if topic is not None and header is not None:
         raise InvalidRequest("the topic is given twice")
-    if topic is None and header is None and any(name.startswith(PREFIX) for name, _ in request.headers):
+    if topic is None and header is None and is_told:
         raise InvalidRequest("with headers of this kind the topic is in the query or in Penstock-Topic")
     return topic if header is None else _text_of("topic", header)
 

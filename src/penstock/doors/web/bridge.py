@@ -3,7 +3,6 @@
 The payload is base64, errors are plain text, and the answer to a message that was taken is `{"status":"ok"}`.
 """
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec import DecodeError, Struct, json
@@ -13,7 +12,7 @@ from penstock.doors.http.problems import headers_of, status_of
 from penstock.doors.http.requests import Request
 from penstock.doors.http.routes import Routes
 from penstock.doors.web.context import Web
-from penstock.doors.web.sending import Refused, send
+from penstock.doors.web.sending import send
 from penstock.errors import InvalidTopic, PenstockError, QuotaExceeded, StorageUnavailable, TooLarge
 from penstock.model import Door, Run, bare_shape
 
@@ -41,6 +40,7 @@ class BridgeAnswer(Struct):
 
 
 _decoder = json.Decoder(BridgeMessage)
+TAKEN = json.encode(BridgeAnswer())
 
 
 class Bridge:
@@ -64,20 +64,18 @@ class Bridge:
             payload = message.payload or b""
             shape = bare_shape(Door.WEB, message.qos, message.retain)
             run = Run(message.topic, payload, 0, len(payload), 1, shape)
-            done = partial(_answer, request)
-            send(self._broker, request, (run,), done, partial(_refuse, request))
+            send(self._broker, request, run, _answer, _refuse)
 
 
 def _answer(request: Request, _: object) -> None:
-    request.respond(200, json.encode(BridgeAnswer()))
+    request.respond(200, TAKEN)
 
 
 def _complain(request: Request, text: str) -> None:
     request.respond(400, text.encode(), content_type=TEXT)
 
 
-def _refuse(request: Request, error: PenstockError | Refused) -> None:
-    assert isinstance(error, PenstockError)  # it was one message
+def _refuse(request: Request, error: PenstockError) -> None:
     text = f"publish failed: {error}"
     request.respond(status_of(error), text.encode(), content_type=TEXT, headers=headers_of(error))
 

@@ -6,8 +6,9 @@ error on the way cuts the connection, so that nobody takes what has arrived for 
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import structlog
 from msgspec import Struct, json
@@ -32,26 +33,35 @@ PIECE_BYTES = 256 << 10
 
 
 class Seats:
-    """How many may read in bulk at the same time."""
+    """How many may read in bulk at the same time.
+
+    One user has half of them at most. Where some may see more than others, the last one is for them: whoever
+    watches over the server can always look.
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self.taken = 0
+        self._by_user: Counter[str | None] = Counter()
 
     @contextmanager
-    def one(self) -> Iterator[None]:
+    def one(self, user: str | None, *, is_admin: bool) -> Iterator[None]:
         """Have a seat inside.
 
         Raises:
-            QuotaExceeded: all are taken.
+            QuotaExceeded: all that are for this user are taken.
         """
-        if self.taken >= self._limit:
-            raise QuotaExceeded(f"{self._limit} others are reading the log")
-        self.taken += 1
+        # Where strangers may see everything there are no users, and nobody to keep a seat for.
+        most = self._limit if user is None and is_admin else max(self._limit // 2, 1)
+        if self._by_user[user] >= most:
+            raise QuotaExceeded(f"this user reads the log {most} times at once already")
+        if self._by_user.total() >= (self._limit if is_admin else max(self._limit - 1, 1)):
+            raise QuotaExceeded("too many others are reading the log")
+        self._by_user[user] += 1
         try:
             yield
         finally:
-            self.taken -= 1
+            self._by_user[user] -= 1
+            self._by_user += Counter()  # those who have none are forgotten
 
 
 class Wish(Struct, frozen=True):
@@ -133,18 +143,21 @@ class BulkAnswer(Response):
 
     media_type = MEDIA_TYPE
 
-    def __init__(self, read: BulkRead, seats: Seats, check_rights: Callable[[], None]) -> None:
+    def __init__(
+        self, read: BulkRead, seat: AbstractContextManager[None], check_rights: Callable[[], None]
+    ) -> None:
         """Args:
+        seat: what the reader has while it reads.
         check_rights: raises when the reader may not read this any more.
         """
         super().__init__(headers={AFTER_HEADER: read.after, "Cache-Control": "no-store"})
         del self.headers["content-length"]  # nobody knows it yet
         self._read = read
-        self._seats = seats
+        self._seat = seat
         self._check_rights = check_rights
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._seats.one():
+        with self._seat:
             span = await self._read.read()  # what fails now can still be told
             leaving = asyncio.ensure_future(_until_gone(receive))
             try:

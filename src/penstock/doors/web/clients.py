@@ -2,14 +2,14 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Path, Query, Response
+from fastapi import APIRouter, Path, Query, Response
 from msgspec import Struct
 
 from penstock.core.sessions import FOREVER, Session
 from penstock.doors.web.answers import describe, json_answer
 from penstock.doors.web.context import Web
 from penstock.doors.web.paging import find_page, make_rows
-from penstock.doors.web.parameters import DEFAULT_LIMIT, AfterName, Limit, Search, Unset, admin_of
+from penstock.doors.web.parameters import DEFAULT_LIMIT, AfterName, Limit, Search, Unset, admin_of, router_of
 from penstock.doors.web.shapes import Time
 from penstock.doors.web.times import time_text
 from penstock.errors import NotAuthorized, UnknownClient
@@ -81,7 +81,7 @@ class ClientPage(Struct):
 
 def routes(web: Web) -> APIRouter:
     """What this module answers."""
-    router = APIRouter(prefix="/api/v1", tags=["clients"], dependencies=[Depends(admin_of(web))])
+    router = router_of("clients", "/api/v1", admin_of(web))
     sessions, watched = web.broker.sessions, web.broker.slow.watched
 
     @router.get(

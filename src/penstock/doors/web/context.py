@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from penstock.telemetry.figures import Figures
 
 
+ADMIN_FILTER = "$SYS/#"
+"""Whoever may subscribe to this may look at everything that is not a message."""
+
+
 class Web(Struct, kw_only=True):
     """The server, as the endpoints see it."""
 
@@ -30,7 +34,9 @@ class Web(Struct, kw_only=True):
     staging: "Staging"
     archive: "Archive | None" = None
     """The log, if it can be read in bulk: with a data directory."""
-    read_arrow: "Callable[[bytes, int], Iterator[Run]] | None" = None
+    read_arrow: "Callable[[bytes, int, int], Iterator[Run]] | None" = None
     """Rows of an Arrow stream that unpacks to at most so many bytes."""
     is_draining: Callable[[], bool] = lambda: False
     """The server takes nothing new any more."""
+    has_mqtt: bool = True
+    """MQTT over WebSocket is at the same port."""

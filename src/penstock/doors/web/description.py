@@ -3,11 +3,14 @@
 from asyncio import to_thread
 from typing import Any
 
-from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
 
-from penstock.doors.web.answers import components, json_answer
+from penstock.doors.http.problems import JSON, PROBLEM, is_api
+from penstock.doors.http.routes import OPEN_PATHS
+from penstock.doors.web.answers import UNSNIFFED, Detail, components, json_answer, reference_to
 from penstock.doors.web.page import page_of
+from penstock.doors.web.parameters import refuse_unknown_parameters
 
 ABOUT = """\
 One topic space behind several doors. Everything below `/api/v1` answers errors as `application/problem+json`
@@ -15,6 +18,14 @@ with a stable `code`; a cursor is valid at every door."""
 SECURITY = {
     "basic": {"type": "http", "scheme": "basic"},
     "bearer": {"type": "http", "scheme": "bearer", "description": "`user:password`, or the base64 of it."},
+}
+UNKNOWN = "401"
+WHO = (UNKNOWN, "403", "429")
+"""What has to do with who asks."""
+PAGE_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'",
+    **UNSNIFFED,
 }
 TAGS = {
     "publish": "Send messages.",
@@ -49,15 +60,36 @@ def _document(app: FastAPI) -> dict[str, Any]:
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
-    schemas.update(components())
     document["components"]["securitySchemes"] = SECURITY
     document["security"] = [{}, *({name: []} for name in SECURITY)]  # none on an open server
-    for path in document["paths"].values():
-        for operation in path.values():
+    for path, methods in document["paths"].items():
+        for operation in methods.values():
             operation["responses"].pop("422", None)  # ours are 400, and declared
+            if not is_api(path):
+                _describe_elsewhere(operation["responses"])
+            if path in OPEN_PATHS:
+                _describe_open(operation)
             for parameter in operation.get("parameters", ()):
                 parameter["schema"] = _with_bounds(parameter["schema"])
+    schemas.update(components())
     return document
+
+
+def _describe_elsewhere(responses: dict[str, Any]) -> None:
+    """Errors outside of the API: what is not the operation's own form comes from the listener, as JSON."""
+    for status, answer in responses.items():
+        content = answer.get("content", {})
+        if status == UNKNOWN or PROBLEM in content:
+            answer["content"] = {JSON: {"schema": reference_to(Detail)}}
+        elif status >= "400" and JSON not in content:
+            content[JSON] = {"schema": reference_to(Detail)}
+
+
+def _describe_open(operation: dict[str, Any]) -> None:
+    """Nobody is asked who they are, so nobody is refused for that."""
+    operation["security"] = []
+    for status in WHO:
+        operation["responses"].pop(status, None)
 
 
 def _with_bounds(schema: dict[str, Any]) -> dict[str, Any]:
@@ -70,7 +102,7 @@ _BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "ex
 
 def pages(app: FastAPI) -> APIRouter:
     """The document itself, and the page made of it."""
-    router = APIRouter(include_in_schema=False)
+    router = APIRouter(include_in_schema=False, dependencies=[Depends(refuse_unknown_parameters)])
 
     @router.get("/openapi.json")
     async def openapi() -> Response:
@@ -79,6 +111,6 @@ def pages(app: FastAPI) -> APIRouter:
     @router.get("/docs")
     async def docs(request: Request) -> Response:
         document = await to_thread(app.openapi)  # the first time it takes a while
-        return Response(page_of(document, str(request.base_url)), media_type="text/html")
+        return Response(page_of(document, str(request.base_url)), 200, PAGE_HEADERS, "text/html")
 
     return router

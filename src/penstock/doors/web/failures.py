@@ -22,7 +22,7 @@ from penstock.doors.http.problems import (
     problem_of,
     status_of,
 )
-from penstock.doors.web.answers import json_answer
+from penstock.doors.web.answers import UNSNIFFED, json_answer
 from penstock.errors import InvalidRequest, PenstockError
 
 log = structlog.get_logger("penstock.web")
@@ -43,7 +43,7 @@ def handle_failures(app: FastAPI) -> None:
 async def _on_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, PenstockError)
     status, body, media = answer_to(error, request.url.path)
-    return Response(body, status, dict(headers_of(error)), media)
+    return Response(body, status, {**UNSNIFFED, **dict(headers_of(error))}, media)
 
 
 async def _on_invalid(request: Request, error: Exception) -> Response:
@@ -58,7 +58,7 @@ async def _on_invalid(request: Request, error: Exception) -> Response:
         return json_answer({"detail": detail}, UNPROCESSABLE)
     refusal = InvalidRequest(detail)
     body = msgspec.json.encode(problem_of(refusal, errors=faults))
-    return Response(body, status_of(refusal), media_type=PROBLEM)
+    return Response(body, status_of(refusal), UNSNIFFED, PROBLEM)
 
 
 async def _on_http_error(request: Request, error: Exception) -> Response:
@@ -69,7 +69,7 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
     if status is HTTPStatus.NOT_FOUND and is_api(path):
         detail = f"there is nothing at {path}; {DOCS} has everything that there is"
     _, body, media = answer_for(status, detail, code, path)
-    return Response(body, status, error.headers, media)
+    return Response(body, status, {**UNSNIFFED, **(error.headers or {})}, media)
 
 
 async def _on_accident(request: Request, error: Exception) -> Response:
@@ -78,4 +78,4 @@ async def _on_accident(request: Request, error: Exception) -> Response:
     status, body, media = answer_for(
         HTTPStatus.INTERNAL_SERVER_ERROR, INTERNAL_DETAIL, PenstockError.code, request.url.path
     )
-    return Response(body, status, media_type=media)
+    return Response(body, status, UNSNIFFED, media)

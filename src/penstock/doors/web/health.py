@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, json
 
 from penstock.core.broker import DROPS_TOPIC
-from penstock.doors.web.context import Web
+from penstock.core.identity import Identity
+from penstock.doors.web.context import ADMIN_FILTER, Web
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from penstock.doors.http.routes import Routes
 
 UNAVAILABLE = 503
+STRANGER = Identity(None, "")
 
 
 class LogHealth(Struct, omit_defaults=True):
@@ -30,16 +32,19 @@ class LogHealth(Struct, omit_defaults=True):
     last_offset: int | None = None
 
 
-class Health(Struct):
-    """The server works; `degraded` means that nothing can be stored at present."""
+class Health(Struct, omit_defaults=True):
+    """The server works; `degraded` means that nothing can be stored at present.
+
+    Where strangers may not look at the server, the last three are left out.
+    """
 
     status: str
     uptime_seconds: float
     topic_count: int
     active_subscriber_count: int
-    version: str
-    node_id: str
-    log: LogHealth
+    version: str = ""
+    node_id: str = ""
+    log: LogHealth | None = None
 
 
 class Readiness(Struct, omit_defaults=True):
@@ -85,21 +90,28 @@ def health_of(web: Web) -> Health:
     """The server in a few figures."""
     log = web.broker.log
     is_failing = log.failure is not None
-    return Health(
+    health = Health(
         status="degraded" if is_failing else "healthy",
         uptime_seconds=round(web.clock.monotonic() - web.started_at, 3),
         topic_count=topics_of_clients(web),
         active_subscriber_count=_subscriptions(web),
-        version=web.version,
-        node_id=web.node_id,
-        log=LogHealth(
+    )
+    if _is_open(web):
+        health.version, health.node_id = web.version, web.node_id
+        health.log = LogHealth(
             "failing" if is_failing else "ok",
             log.is_durable,
             log.epoch,
             log.first_offset if log.is_durable else None,
             log.last_offset if log.is_durable else None,
-        ),
-    )
+        )
+    return health
+
+
+def _is_open(web: Web) -> bool:
+    """Whether a stranger would be let in, and could look at everything."""
+    access = web.broker.access
+    return bool(access.verify_now(None, None)) and access.may_subscribe(STRANGER, ADMIN_FILTER)
 
 
 def readiness_of(web: Web) -> Readiness:
@@ -164,17 +176,17 @@ def add_hot_routes(table: "Routes", web: Web) -> None:
         request.respond(200, json.encode(liveness_of(web)))
 
     for path, handler in (("/health", health), ("/ready", ready), ("/livez", livez)):
-        table.add("GET", path, handler, is_open=True)
+        table.add("GET", path, handler, is_open=True, max_body_bytes=0)
 
 
 def routes(web: Web) -> "APIRouter":
     """The same for the application, which describes them."""
-    from fastapi import APIRouter, Depends, Response  # noqa: PLC0415 - slow to load, and not needed by the rest
+    from fastapi import Depends, Response  # noqa: PLC0415 - slow to load, and not needed by the rest
 
     from penstock.doors.web.answers import describe, json_answer  # noqa: PLC0415
-    from penstock.doors.web.parameters import admin_of  # noqa: PLC0415
+    from penstock.doors.web.parameters import admin_of, router_of  # noqa: PLC0415
 
-    router = APIRouter(tags=["health"])
+    router = router_of("health")
 
     @router.get("/health", summary="Figures of a server that works", responses=describe(Health))
     async def health() -> Response:

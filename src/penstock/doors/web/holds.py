@@ -14,11 +14,12 @@ from penstock.core.ports import Hold
 from penstock.doors.web.answers import describe, json_answer
 from penstock.doors.web.bodies import BODY_REFUSALS, read_json, takes_json
 from penstock.doors.web.context import Web
-from penstock.doors.web.log import opened
-from penstock.doors.web.parameters import Who, is_admin
+from penstock.doors.web.log import MOST_FILTERS, opened, rights_of
+from penstock.doors.web.parameters import Who, is_admin, router_of
 from penstock.doors.web.times import time_text
 from penstock.errors import (
     InvalidCursor,
+    InvalidFilter,
     InvalidHold,
     NoLog,
     QuotaExceeded,
@@ -38,6 +39,13 @@ class NewHold(Struct, forbid_unknown_fields=True):
     name: Annotated[str, Meta(description="Up to 200 printable characters; no level of it is `.` or `..`.")]
     cursor: Annotated[str, Meta(description="Everything behind it is kept.")]
     lapse_s: Annotated[float, Meta(description="How long it lasts after each sign of life.")]
+    filters: Annotated[
+        list[str],
+        Meta(
+            max_length=MOST_FILTERS,
+            description="What its owner wants to read, and may subscribe to; without any, everything.",
+        ),
+    ] = []
 
 
 class Moved(Struct, forbid_unknown_fields=True):
@@ -55,6 +63,7 @@ class HoldShape(Struct):
     offset: int
     lapse_s: float
     lapses_at: str
+    filters: list[str]
 
 
 class HoldsShape(Struct):
@@ -65,7 +74,7 @@ class HoldsShape(Struct):
 
 def routes(web: Web) -> APIRouter:
     """What this module answers."""
-    router = APIRouter(prefix="/api/v1/log/holds", tags=["log"])
+    router = router_of("log", "/api/v1/log/holds")
 
     @router.get(
         "",
@@ -85,12 +94,15 @@ def routes(web: Web) -> APIRouter:
         "",
         status_code=CREATED,
         summary="Keep everything behind a cursor",
-        description="A hold of this name that the caller has already is moved there.",
+        description="A hold of this name that the caller has already is moved there. It keeps all topics, "
+        "so the caller needs the right to subscribe to `#`, or to the `filters` it gives. One owner may have "
+        "`log.max_holds_per_owner` of them, and none lasts longer than `log.max_hold_lapse_s`.",
         openapi_extra=takes_json(NewHold, {"name": "nightly", "cursor": "AQ...", "lapse_s": 86_400}),
         responses=describe(
             HoldShape,
             InvalidHold,
             InvalidCursor,
+            InvalidFilter,
             NoLog,
             *BODY_REFUSALS,
             QuotaExceeded,
@@ -103,8 +115,9 @@ def routes(web: Web) -> APIRouter:
         body = await read_json(request, NewHold)
         if {".", ".."} & {*body.name.split("/")}:
             raise InvalidHold("no path could name this hold: a level of it is `.` or `..`")
+        rights_of(web, who, body.filters)
         offset = places.at_cursor(body.cursor).offset
-        hold = archive.holds.create(body.name, _owner(who), offset, body.lapse_s)
+        hold = archive.holds.create(body.name, _owner(who), offset, body.lapse_s, tuple(body.filters))
         await _stored(web)
         return json_answer(_shape(web, hold), CREATED)
 
@@ -115,6 +128,7 @@ def routes(web: Web) -> APIRouter:
     )
     async def renew(who: Who, name: Name) -> Response:
         archive, _ = opened(web)
+        rights_of(web, who, archive.holds.find(name, _owner(who)).filters)
         hold = archive.holds.renew(name, _owner(who))
         await _stored(web)
         return json_answer(_shape(web, hold))
@@ -128,6 +142,7 @@ def routes(web: Web) -> APIRouter:
     async def move(request: Request, who: Who, name: Name) -> Response:
         archive, places = opened(web)
         body = await read_json(request, Moved)
+        rights_of(web, who, archive.holds.find(name, _owner(who)).filters)
         hold = archive.holds.move(name, _owner(who), places.at_cursor(body.cursor).offset)
         await _stored(web)
         return json_answer(_shape(web, hold))
@@ -136,11 +151,12 @@ def routes(web: Web) -> APIRouter:
         "/{name:path}",
         status_code=NO_CONTENT,
         summary="Keep nothing any more",
+        description="Whoever may see everything may release the holds of others too.",
         responses=describe(None, NoLog, StorageUnavailable, UnknownHold, status=NO_CONTENT),
     )
     async def release(who: Who, name: Name) -> Response:
         archive, _ = opened(web)
-        archive.holds.release(name, _owner(who))
+        archive.holds.release(name, None if is_admin(web, who) else _owner(who))
         await _stored(web)
         return Response(status_code=NO_CONTENT)
 
@@ -153,7 +169,15 @@ def _owner(who: Identity) -> str:
 
 def _shape(web: Web, hold: Hold) -> HoldShape:
     cursor = web.broker.history.cursor(hold.offset).encode()
-    return HoldShape(hold.name, hold.owner, cursor, hold.offset, hold.lapse_s, time_text(hold.lapses_at))
+    return HoldShape(
+        hold.name,
+        hold.owner,
+        cursor,
+        hold.offset,
+        hold.lapse_s,
+        time_text(hold.lapses_at),
+        list(hold.filters),
+    )
 
 
 async def _stored(web: Web) -> None:

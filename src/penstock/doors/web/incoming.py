@@ -1,18 +1,24 @@
 """From JSON to runs: one message, or a list of them.
 
-Everything about the form of a message is checked here; whether it may be published is core's to say.
+Everything about the form of a message is checked here; whether it may be published is core's to say. Nobody
+else has a turn while a body is decoded, so nothing is built that its length alone would allow: a list is left
+when it is too long, and properties are read one message at a time.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, TypeVar
+import re
+from collections.abc import Sequence
+from threading import local
+from typing import Annotated
 
-from msgspec import UNSET, DecodeError, Meta, Raw, Struct, UnsetType
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from msgspec.json import Decoder
 
+from penstock.core.broker import Refused
+from penstock.core.properties import MAX_TTL_MS, check_properties
 from penstock.core.receipts import MAX_ID_BYTES
 from penstock.core.settings import TopicLimits
-from penstock.core.topics import check_topic
-from penstock.doors.web.sending import Refused
+from penstock.doors.web.decoding import decode
+from penstock.doors.web.pairs import SCHEMA, PairReader
 from penstock.errors import InvalidRequest, PenstockError, TooLarge
 from penstock.model import NEVER, Door, Properties, Run, bare_shape
 from penstock.wire.jsonvalue import payload_of
@@ -20,10 +26,10 @@ from penstock.wire.jsonvalue import payload_of
 JSON = "application/json"
 MAX_MESSAGES = 10_000
 """Most messages of one body."""
-MAX_TEXTS_BYTES = 65_535
-"""Most that all texts may have together that travel with a payload; MQTT has no room for a longer one."""
-MAX_TTL_MS = 0xFFFFFFFF * 1000
-T = TypeVar("T")
+MAX_ERRORS = 100
+"""After so many messages that are none the others are not looked at."""
+MAX_CUT = 200_000
+"""A list with more commas is not cut into its parts to find all that are wrong."""
 
 Qos = Annotated[int, Meta(ge=0, le=2)]
 Lifetime = Annotated[int, Meta(ge=1, le=MAX_TTL_MS)]
@@ -49,12 +55,32 @@ class NewMessage(Struct, forbid_unknown_fields=True, kw_only=True):
     response_topic: TopicText | None = None
     message_id: MessageId | None = None
     """Published again to the same topic within a while, it is not published twice."""
-    properties: dict[str, str | list[str]] | None = None
+    properties: Annotated[Raw, Meta(extra_json_schema=SCHEMA)] | UnsetType = UNSET
+    """A text for each name, or a list of texts."""
 
 
+class _Listed(NewMessage):
+    """A message of a list; the first of those that are too many ends the reading of it."""
+
+    def __post_init__(self) -> None:
+        _list.length += 1
+        if _list.length > MAX_MESSAGES:
+            raise TooLarge(_TOO_MANY)
+
+
+class _List(local):
+    """The list that is being read."""
+
+    length = 0
+
+
+_list = _List()
 _one = Decoder(NewMessage)
-_many = Decoder(list[NewMessage])
+_many = Decoder(list[_Listed])
 _items = Decoder(list[Raw])
+_TOO_MANY = f"one body may have {MAX_MESSAGES} messages"
+_PLACE = re.compile(r"(?<= - at `\$)\[(\d+)\](?=[^`]*`$)")
+"""Where a complaint says which item of a list it is about."""
 _USUAL = {None: None, JSON: Properties(content_type=JSON)}
 """What travels with most messages, by their content type."""
 _NOTHING = (None, None, None)
@@ -66,7 +92,7 @@ def read_message(body: bytes, limits: TopicLimits) -> Run:
     Raises:
         PenstockError: it is none.
     """
-    return run_of(_decode(_one, body), limits)
+    return run_of(decode(_one, body), limits, PairReader())
 
 
 def read_messages(body: bytes, limits: TopicLimits) -> list[Run]:
@@ -76,42 +102,41 @@ def read_messages(body: bytes, limits: TopicLimits) -> list[Run]:
         PenstockError: it is no list, or too long.
         Refused: some of its messages are none.
     """
-    messages: Sequence[NewMessage | Raw] | None = _try_many(body)
-    if messages is None:
-        messages = _decode(_items, body)  # then some are wrong, and we say which
-    if len(messages) > MAX_MESSAGES:
-        raise TooLarge(f"there are {len(messages)} messages and {MAX_MESSAGES} are allowed")
     runs: list[Run] = []
     errors: dict[int, PenstockError] = {}
-    for index, message in enumerate(messages):
+    pairs = PairReader()
+    for index, message in enumerate(_list_of(body)):
         try:
-            whole = _decode(_one, message) if isinstance(message, Raw) else message
-            runs.append(run_of(whole, limits))
+            whole = decode(_one, message) if isinstance(message, Raw) else message
+            runs.append(run_of(whole, limits, pairs))
         except PenstockError as error:
             errors[index] = error
+            if len(errors) == MAX_ERRORS:
+                break
     if errors:
         raise Refused(errors)
     return runs
 
 
-def _try_many(body: bytes) -> list[NewMessage] | None:
-    """All messages in one go, if nothing is wrong with any of them."""
+def _list_of(body: bytes) -> Sequence[NewMessage | Raw]:
+    """All messages in one go, if nothing is wrong with any of them; otherwise as they stand in the list."""
+    _list.length = 0
     try:
-        return _decode(_many, body)
-    except InvalidRequest:
-        return None
+        return decode(_many, body)
+    except InvalidRequest as error:
+        if body.count(b",") > MAX_CUT:
+            place = _PLACE.search(str(error))
+            if place is None:
+                raise
+            text = _PLACE.sub("", str(error)).removesuffix(" - at `$`")
+            raise Refused({int(place[1]): InvalidRequest(text)}) from None
+    items = decode(_items, body)
+    if len(items) > MAX_MESSAGES:
+        raise TooLarge(_TOO_MANY)
+    return items
 
 
-def _decode(decoder: Decoder[T], body: bytes | Raw) -> T:
-    try:
-        return decoder.decode(body)
-    except (DecodeError, UnicodeDecodeError) as error:
-        raise InvalidRequest(str(error)) from None
-    except RecursionError:
-        raise InvalidRequest("this JSON is nested too deeply") from None
-
-
-def run_of(message: NewMessage, limits: TopicLimits) -> Run:
+def run_of(message: NewMessage, limits: TopicLimits, pairs: PairReader) -> Run:
     """The run of a message.
 
     Raises:
@@ -126,30 +151,25 @@ def run_of(message: NewMessage, limits: TopicLimits) -> Run:
         payload = message.payload.encode()
     else:
         raise InvalidRequest("a message has either data or payload")
-    properties = _properties_of(message, content_type)
-    check_properties(properties, limits)
+    properties = _properties_of(message, content_type, pairs)
+    if properties is not None and properties is not _USUAL[JSON]:
+        check_properties(properties, limits)
     ttl = NEVER if message.ttl_ms is None else message.ttl_ms / 1000
     return make_run(message.topic, payload, message.qos, message.retain, ttl, properties)
 
 
-def _properties_of(message: NewMessage, content_type: str | None) -> Properties | None:
+def _properties_of(message: NewMessage, content_type: str | None, pairs: PairReader) -> Properties | None:
     """What travels with the payload of a message."""
     texts = (message.message_id, message.correlation_id, message.response_topic)
-    if content_type in _USUAL and message.properties is None and texts == _NOTHING:
+    if content_type in _USUAL and message.properties is UNSET and texts == _NOTHING:
         return _USUAL[content_type]
     return Properties(
         content_type=content_type,
         correlation_id=None if message.correlation_id is None else message.correlation_id.encode(),
         response_topic=message.response_topic,
         message_id=message.message_id,
-        user=tuple(_pairs(message.properties or {})),
+        user=pairs.read(message.properties) if isinstance(message.properties, Raw) else (),
     )
-
-
-def _pairs(properties: Mapping[str, str | list[str]]) -> Iterator[tuple[str, str]]:
-    for name, value in properties.items():
-        for each in (value,) if isinstance(value, str) else value:
-            yield name, each
 
 
 def make_run(
@@ -157,22 +177,3 @@ def make_run(
 ) -> Run:
     """The run of a message that came in at this door."""
     return Run(topic, payload, 0, len(payload), 1, bare_shape(Door.WEB, qos, retain), properties, ttl)
-
-
-def check_properties(properties: Properties | None, limits: TopicLimits) -> None:
-    """Refuse what cannot travel with a payload to every door.
-
-    Raises:
-        PenstockError: a text is no topic and should be one, holds what it may not, or there is too much.
-    """
-    if properties is None or properties is _USUAL[JSON]:
-        return
-    if properties.response_topic is not None:
-        check_topic(properties.response_topic, limits)
-    texts = [text for pair in properties.user for text in pair]
-    texts += [text for text in (properties.content_type, properties.response_topic) if text is not None]
-    sizes = [len(text.encode()) for text in texts] + [len(properties.correlation_id or b"")]
-    if sum(sizes) > MAX_TEXTS_BYTES:
-        raise TooLarge(f"what travels with the payload has more than {MAX_TEXTS_BYTES} bytes")
-    if any("\0" in text for text in texts):
-        raise InvalidRequest("the texts that travel with a payload hold no null character")

@@ -3,8 +3,11 @@
 from fastapi import APIRouter, Response
 from msgspec import Struct
 
+from penstock.doors.http.routes import is_below
 from penstock.doors.web.answers import describe, json_answer
 from penstock.doors.web.context import Web
+from penstock.doors.web.offer import ADMIN_PATHS
+from penstock.doors.web.parameters import router_of
 
 
 class Index(Struct):
@@ -17,6 +20,7 @@ class Index(Struct):
     interfaces: dict[str, str]
 
 
+MQTT_PATH = "/mqtt"
 INTERFACES = {
     "api": "/api/v1",
     "description": "/openapi.json",
@@ -27,7 +31,7 @@ INTERFACES = {
     "metrics": "/metrics",
     "prometheus": "/metrics/prometheus",
     "cluster": "/cluster/status",
-    "mqtt": "/mqtt",
+    "mqtt": MQTT_PATH,
 }
 CALLS = {
     "publish": "/api/v1/publish",
@@ -45,11 +49,19 @@ CALLS = {
 
 def routes(web: Web) -> APIRouter:
     """What this module answers."""
-    router = APIRouter(tags=["about"])
+    router = router_of("about")
+
+    def is_here(path: str) -> bool:
+        """Whether a path is answered at the port of this answer, which is never the admin port."""
+        is_elsewhere = web.settings.admin_port is not None and any(
+            is_below(path, each) for each in ADMIN_PATHS
+        )
+        return not is_elsewhere and (web.has_mqtt or path != MQTT_PATH)
 
     def answer(interfaces: dict[str, str]) -> Response:
         hello = "This is Penstock: one topic space, several front doors"
-        return json_answer(Index(hello, "penstock", web.version, web.node_id, interfaces))
+        here = {name: path for name, path in interfaces.items() if is_here(path)}
+        return json_answer(Index(hello, "penstock", web.version, web.node_id, here))
 
     @router.get("/", summary="What is here", responses=describe(Index))
     async def root() -> Response:

@@ -13,7 +13,7 @@ from penstock.doors.web.answers import describe, json_answer
 from penstock.doors.web.bulk import BulkAnswer, BulkRead, Seats, Wish
 from penstock.doors.web.context import Web
 from penstock.doors.web.media import preferred
-from penstock.doors.web.parameters import Unset, Who
+from penstock.doors.web.parameters import Unset, Who, is_admin, router_of
 from penstock.doors.web.places import Places
 from penstock.doors.web.reading import EARLIEST, LATEST
 from penstock.doors.web.times import microseconds, time_text
@@ -32,6 +32,8 @@ from penstock.wire.arrow import MEDIA_TYPE
 
 MOST_PARTS = 10_000
 MOST_FILTERS = 100
+MOST_ROWS = 2**63 - 1
+"""There are no more offsets."""
 
 After = Annotated[str | Unset, Query(description="A cursor: begin behind it.")]
 Until = Annotated[str | Unset, Query(description="A cursor: go no further than this.")]
@@ -42,7 +44,7 @@ Filters = Annotated[
         description="Only topics that match one of these; without any, all that do not begin with `$`.",
     ),
 ]
-LimitRows = Annotated[int | Unset, Query(ge=1, description="Most rows.")]
+LimitRows = Annotated[int | Unset, Query(ge=1, le=MOST_ROWS, description="Most rows.")]
 
 
 class PositionShape(Struct, omit_defaults=True):
@@ -80,7 +82,7 @@ class RangesShape(Struct):
 
 def routes(web: Web) -> APIRouter:
     """What this module answers."""
-    router = APIRouter(prefix="/api/v1/log", tags=["log"])
+    router = router_of("log", "/api/v1/log")
     seats = Seats(web.broker.settings.log.max_readers)
 
     @router.get(
@@ -122,7 +124,8 @@ def routes(web: Web) -> APIRouter:
         chosen = None if columns is None else choose_columns(columns)
         stretch = await places.stretch(after, start, until)
         wish = Wish(stretch, wanted_by(filter), chosen, limit_rows)
-        return BulkAnswer(BulkRead(archive, places, wish), seats, check_rights)
+        seat = seats.one(who.user, is_admin=is_admin(web, who))
+        return BulkAnswer(BulkRead(archive, places, wish), seat, check_rights)
 
     @router.get(
         "/position",
@@ -136,8 +139,7 @@ def routes(web: Web) -> APIRouter:
         filter: Filters = [],  # noqa: B006
     ) -> Response:
         archive, places = opened(web)
-        if filter or after is not None:
-            rights_of(web, who, filter)
+        rights_of(web, who, filter)
         place = await places.at(at)
         lag_rows = None
         if after is not None:

@@ -28,6 +28,7 @@ from penstock.doors.web.parameters import (
     TopicPath,
     Unset,
     Who,
+    router_of,
 )
 from penstock.doors.web.reading import Reading, Start
 from penstock.doors.web.shapes import Messages, MessageShape, StatementShape, statement_shape
@@ -98,7 +99,7 @@ async def asked_of(
 
 def routes(web: Web) -> APIRouter:
     """What this module answers."""
-    router = APIRouter(prefix="/api/v1", tags=["read"])
+    router = router_of("read", "/api/v1")
     broker, clock = web.broker, web.clock
     answers = describe(
         MessagePage,

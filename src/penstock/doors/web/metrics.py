@@ -2,12 +2,12 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Header, Response
+from fastapi import APIRouter, Header, Response
 
 from penstock.doors.web.answers import describe
 from penstock.doors.web.context import Web
 from penstock.doors.web.media import preferred
-from penstock.doors.web.parameters import admin_of
+from penstock.doors.web.parameters import admin_of, router_of
 from penstock.errors import NotAcceptable, NotAuthorized
 from penstock.telemetry.memory_form import Metrics, render
 from penstock.telemetry.prometheus import OPENMETRICS_TYPE, TEXT_TYPE, render_openmetrics, render_text
@@ -21,7 +21,7 @@ Accept = Annotated[str | None, Header(include_in_schema=False)]
 
 def routes(web: Web) -> APIRouter:
     """What this module answers."""
-    router = APIRouter(tags=["health"], dependencies=[Depends(admin_of(web))])
+    router = router_of("health", "", admin_of(web))
     answered = describe(Metrics, NotAuthorized, NotAcceptable)
     answered[200]["content"] |= {
         TEXT: {"schema": {"type": "string"}},

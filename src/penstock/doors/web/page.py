@@ -87,22 +87,24 @@ def _example(path: str, method: str, operation: dict[str, Any], address: str) ->
             path = path.replace(f"{{{parameter['name']}}}", value)
         elif parameter.get("required"):
             pairs.append(f"{parameter['name']}={quote(value)}")
-    words = ["curl", *(["-X", method] if method not in ("GET", "POST") else [])]
-    for kind, content in operation.get("requestBody", {}).get("content", {}).items():
-        if "example" in content:
-            example = content["example"]
-            text = example if isinstance(example, str) else json.encode(example).decode()
-            words += [*_announced(kind), "--data-binary" if "\n" in text else "-d", shell_quote(text)]
-            break
-    else:
-        words += ["-X", "POST"] if method == "POST" else []
+    body = _body(operation.get("requestBody"))
+    is_plain = method == "GET" or (method == "POST" and body)
+    words = ["curl", *([] if is_plain else ["-X", method]), *body]
     target = f"{address.rstrip('/')}{path}{'?' if pairs else ''}{'&'.join(pairs)}"
     return " ".join([*words, shell_quote(target)])
 
 
-def _announced(kind: str) -> list[str]:
-    """What tells the server of which kind a body is; JSON need not be announced."""
-    return [] if kind == "application/json" else ["-H", shell_quote(f"Content-Type: {kind}")]
+def _body(described: dict[str, Any] | None) -> list[str]:
+    """How to send a body; its kind need not be said if it is JSON."""
+    if described is None:
+        return []
+    for kind, content in described["content"].items():
+        if "example" in content:
+            example = content["example"]
+            text = example if isinstance(example, str) else json.encode(example).decode()
+            said = [] if kind == "application/json" else ["-H", shell_quote(f"Content-Type: {kind}")]
+            return [*said, "--data-binary", shell_quote(text)] if said else ["-d", shell_quote(text)]
+    return ["--data-binary", "@file"]
 
 
 def _text(text: str) -> str:

@@ -3,23 +3,25 @@
 Dependencies are coroutines, short as they are: a plain function gets a thread from FastAPI, every time.
 """
 
+import re
 from asyncio import to_thread
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, cast
+from urllib.parse import parse_qsl
 
-from fastapi import Depends, Path, Query, Request
+from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi.exceptions import RequestValidationError
 from pydantic.json_schema import SkipJsonSchema
 
 from penstock.core.identity import Identity
 from penstock.core.settings import TopicLimits
 from penstock.core.topics import check_filter, split_share
-from penstock.doors.web.context import Web
+from penstock.doors.web.context import ADMIN_FILTER, Web
 from penstock.errors import InvalidFilter, InvalidRequest, NotAuthorized
 
-ADMIN_FILTER = "$SYS/#"
-"""Whoever may subscribe to this may look at everything that is not a message."""
 DEFAULT_LIMIT = 100
+_NUMBER = re.compile("-?[0-9]+")
 MAX_LIMIT = 10_000
 
 
@@ -61,12 +63,15 @@ def check_plain_filter(filter: str, limits: TopicLimits) -> None:
 async def refuse_unknown_parameters(request: Request) -> None:
     """Refuse a query parameter that the operation does not have, or has once and was given twice.
 
-    A misspelt parameter would otherwise be overlooked, and the answer be one to another question.
+    A misspelt parameter would otherwise be overlooked, and what is no text or no number be taken for another
+    one: the answer would be one to another question.
 
     Raises:
         InvalidRequest: naming the parameter.
+        RequestValidationError: the same, for a number.
     """
-    given = Counter(name for name, _ in request.query_params.multi_items())
+    pairs = _pairs_of(request.scope["query_string"])
+    given = Counter(name for name, _ in pairs)
     known = await _parameters_of(request) if given else {}
     for name, count in given.items():
         if name not in known:
@@ -74,6 +79,18 @@ async def refuse_unknown_parameters(request: Request) -> None:
             raise InvalidRequest(f"{called} has no parameter {name!r}")
         if count > 1 and known[name].get("type") != "array":
             raise InvalidRequest(f"{name!r} was given {count} times")
+    for name, value in pairs:
+        if known[name].get("type") == "integer" and not _NUMBER.fullmatch(value):
+            # As FastAPI would say it, which takes more for a number than anyone should write.
+            fault = {"loc": ("query", name), "msg": "Input should be a valid integer", "type": "int_parsing"}
+            raise RequestValidationError([fault])
+
+
+def _pairs_of(query: bytes) -> list[tuple[str, str]]:
+    try:
+        return parse_qsl(query.decode("ascii"), keep_blank_values=True, errors="strict")
+    except ValueError:
+        raise InvalidRequest("the query is not UTF-8") from None
 
 
 async def _parameters_of(request: Request) -> dict[str, dict[str, Any]]:
@@ -83,6 +100,12 @@ async def _parameters_of(request: Request) -> dict[str, dict[str, Any]]:
     path = document["paths"].get(request.scope["route"].path_format, {})
     operation = path.get(request.method.lower(), {})
     return {each["name"]: each["schema"] for each in operation.get("parameters", ()) if each["in"] == "query"}
+
+
+def router_of(tag: str, prefix: str = "", *needed: Callable[..., Awaitable[object]]) -> APIRouter:
+    """A router for operations of one kind; a request has to pass what is needed before it gets to them."""
+    dependencies = [Depends(each) for each in (refuse_unknown_parameters, *needed)]
+    return APIRouter(prefix=prefix, tags=[tag], dependencies=dependencies)
 
 
 Unset = SkipJsonSchema[None]

@@ -4,13 +4,12 @@ The handler is called by the listener itself, for every message of whoever publi
 published whole or not at all. A publisher that is held back under `block` waits for its answer.
 """
 
-from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, json
 
-from penstock.core.broker import Broker, Receipt
+from penstock.core.broker import Broker, Receipt, Refused
 from penstock.core.cursor import Cursor
 from penstock.core.ports import Position
 from penstock.doors.http.problems import PROBLEM, headers_of, problem_of, status_of
@@ -19,7 +18,7 @@ from penstock.doors.http.routes import Routes
 from penstock.doors.web.bare import FORM, PARAMETERS, read_bytes, topic_of
 from penstock.doors.web.context import Web
 from penstock.doors.web.incoming import JSON, MAX_MESSAGES, NewMessage, read_message, read_messages
-from penstock.doors.web.sending import Refused, send
+from penstock.doors.web.sending import send, send_all
 from penstock.errors import (
     InvalidPayload,
     InvalidTopic,
@@ -38,8 +37,8 @@ PATH = "/api/v1/publish"
 ABOUT = """\
 As JSON, a message has a topic and either `data` or `payload`; a list of messages is published whole or not
 at all. Any other body is a payload as it is, with its topic in the query or in `Penstock-Topic`. The answer
-comes when the messages are safe. A message with an id that was published to its topic lately is not published
-again, and gets the receipt of that time."""
+comes when the messages are safe. A message with an id that the same user published to its topic lately is not
+published again, and gets the receipt of that time."""
 REFUSALS: tuple[type[PenstockError], ...] = (
     InvalidTopic,
     InvalidPayload,
@@ -74,6 +73,9 @@ class ReceiptsShape(Struct):
     receipts: list[ReceiptShape]
 
 
+_encoder = json.Encoder()
+
+
 class Publisher:
     """Publishes what requests bring, and answers them."""
 
@@ -83,28 +85,34 @@ class Publisher:
 
     def take(self, request: Request) -> None:
         """Publish what a request brings; it is answered now or later."""
-        refuse = partial(_refuse, request)
         try:
-            runs, is_list = self._read(request)
+            brought = self._read(request)
         except (PenstockError, Refused) as error:
-            refuse(error)
+            _refuse(request, error)
+            return
+        if isinstance(brought, Run):
+            send(self._broker, request, brought, self._answer, Request.fail)
         else:
-            done = partial(self._answer, request, is_list)
-            send(self._broker, request, runs, done, refuse, is_list=is_list)
+            send_all(self._broker, request, brought, self._answer_all, _refuse)
 
-    def _read(self, request: Request) -> tuple[list[Run], bool]:
-        """The messages of a request, and whether they came as a list."""
+    def _read(self, request: Request) -> Run | list[Run]:
+        """The message of a request, or its messages if they came as a list."""
         topic = topic_of(request)
         if topic is not None:
-            return [read_bytes(topic, request.headers, request.body, self._limits)], False
-        _check_media(request)
+            return read_bytes(topic, request.headers, request.body, self._limits)
+        media = request.header(b"content-type")
+        if media is not None and media != JSON:
+            _check_media(media)
         if request.body.lstrip()[:1] == b"[":
-            return read_messages(request.body, self._limits), True
-        return [read_message(request.body, self._limits)], False
+            return read_messages(request.body, self._limits)
+        return read_message(request.body, self._limits)
 
-    def _answer(self, request: Request, is_list: bool, receipts: list[Receipt]) -> None:
+    def _answer(self, request: Request, receipt: Receipt) -> None:
+        request.respond(200, _encoder.encode(self._shape(receipt)))
+
+    def _answer_all(self, request: Request, receipts: list[Receipt]) -> None:
         shapes = [self._shape(receipt) for receipt in receipts]
-        request.respond(200, json.encode(ReceiptsShape(shapes) if is_list else shapes[0]))
+        request.respond(200, _encoder.encode(ReceiptsShape(shapes)))
 
     def _shape(self, receipt: Receipt) -> ReceiptShape:
         position = Position(self._broker.log.log_id, receipt.epoch, receipt.offset)
@@ -134,8 +142,8 @@ def _refuse(request: Request, error: PenstockError | Refused) -> None:
     request.respond(status_of(first), json.encode(problem), content_type=PROBLEM, headers=headers_of(first))
 
 
-def _check_media(request: Request) -> None:
-    media = (request.header(b"content-type") or JSON).partition(";")[0].strip().lower()
+def _check_media(content_type: str) -> None:
+    media = content_type.partition(";")[0].strip().lower()
     if media not in (JSON, FORM):
         raise UnsupportedMedia(
             f"this is {media}: messages are {JSON}, or bytes with their topic in the query"

@@ -10,7 +10,7 @@ from msgspec import Struct
 from penstock.core.identity import Identity
 from penstock.core.topics import ALL_LEVELS, check_topic
 from penstock.core.value import Value
-from penstock.doors.web.answers import describe, json_answer
+from penstock.doors.web.answers import BINARY, UNSNIFFED, describe, json_answer
 from penstock.doors.web.context import Web
 from penstock.doors.web.paging import find_page, make_rows
 from penstock.doors.web.parameters import (
@@ -22,6 +22,7 @@ from penstock.doors.web.parameters import (
     Unset,
     Who,
     check_plain_filter,
+    router_of,
 )
 from penstock.doors.web.shapes import Epochs, Messages, MessageShape
 from penstock.doors.web.times import time_text
@@ -31,7 +32,11 @@ from penstock.model import NEVER, Run
 BYTES = "application/octet-stream"
 PAGE_BYTES = 4 << 20
 """When a page has about this much it ends, however few values that are."""
-SAFE_HEADERS = {"Content-Security-Policy": "sandbox; default-src 'none'", "X-Content-Type-Options": "nosniff"}
+SAFE_HEADERS = {
+    "Content-Security-Policy": "sandbox; default-src 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    **UNSNIFFED,
+}
 """A value may be a page with scripts, published by anyone: it must not act in the name of this server."""
 
 _MEDIA_TYPE = re.compile(
@@ -49,7 +54,7 @@ class RetainedPage(Struct):
 
 def routes(web: Web) -> APIRouter:
     """What this module answers."""
-    router = APIRouter(prefix="/api/v1", tags=["read"])
+    router = router_of("read", "/api/v1")
     broker = web.broker
 
     def value_of(name: str) -> Value | None:
@@ -73,10 +78,11 @@ def routes(web: Web) -> APIRouter:
             "Penstock-Cursor": broker.history.cursor(found.offset).encode(),
             "Penstock-Published-At": time_text(found.published_at),
         }
-        return Response(found.payload(), 200, stamps | SAFE_HEADERS, media_type=_media_of(found))
+        kind = {"Content-Type": _media_of(found)}  # a `media_type` would be given a character set
+        return Response(found.payload(), 200, stamps | SAFE_HEADERS | kind)
 
     answers = describe(RetainedPage, InvalidFilter, InvalidTopic, NotAuthorized, UnknownTopic)
-    answers[200]["content"]["*/*"] = {"schema": {"type": "string", "format": "binary"}}
+    answers[200]["content"]["*/*"] = {"schema": BINARY}
 
     @router.get(
         "/retained",
@@ -124,7 +130,7 @@ def routes(web: Web) -> APIRouter:
         description="The payload as it was published, with its content type; where it stands is in the "
         "headers `Penstock-Sequence`, `Penstock-Epoch`, `Penstock-Cursor` and `Penstock-Published-At`.",
         response_class=Response,
-        responses=describe(None, InvalidTopic, NotAuthorized, UnknownTopic),
+        responses=describe(bytes, InvalidTopic, NotAuthorized, UnknownTopic, media="*/*"),
     )
     async def value(who: Who, topic: TopicPath) -> Response:
         return one(who, topic)

@@ -1,13 +1,13 @@
 """GET /api/v1/slow: who cannot keep up, and who could not until a while ago."""
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import APIRouter, Response
 from msgspec import Struct
 
 from penstock.core.slow import SlowClient
 from penstock.doors.web.answers import describe, json_answer
 from penstock.doors.web.context import Web
 from penstock.doors.web.paging import make_rows
-from penstock.doors.web.parameters import admin_of
+from penstock.doors.web.parameters import admin_of, router_of
 from penstock.doors.web.shapes import Time
 from penstock.doors.web.times import time_text
 from penstock.errors import NotAuthorized
@@ -51,7 +51,7 @@ class SlowList(Struct):
 
 def routes(web: Web) -> APIRouter:
     """What this module answers."""
-    router = APIRouter(prefix="/api/v1", tags=["clients"], dependencies=[Depends(admin_of(web))])
+    router = router_of("clients", "/api/v1", admin_of(web))
     known = web.broker.slow
 
     @router.get(

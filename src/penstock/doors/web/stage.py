@@ -13,14 +13,14 @@ from msgspec import Meta, Struct
 from penstock.core.cursor import Cursor
 from penstock.core.ports import Position
 from penstock.core.records import ReleasedRecord
-from penstock.core.settings import TopicLimits
+from penstock.core.settings import CoreSettings
 from penstock.core.stages import Part
 from penstock.core.staging import MOST_IDS, MOST_PARTS
 from penstock.doors.web.answers import describe, json_answer
 from penstock.doors.web.bodies import BODY_REFUSALS, media_of, read_json, takes_json
 from penstock.doors.web.context import Web
 from penstock.doors.web.incoming import read_message
-from penstock.doors.web.parameters import Who
+from penstock.doors.web.parameters import Who, router_of
 from penstock.doors.web.times import time_text
 from penstock.errors import (
     Conflict,
@@ -44,6 +44,8 @@ CREATED = 201
 NO_CONTENT = 204
 READ_AT_ONCE = 2
 """Bodies that are being read at the same time; the others wait."""
+LINE_BYTES = 1024 * 1024
+"""What a line of JSON may have beside twice the largest payload, which is longer as JSON."""
 T = TypeVar("T")
 
 StageId = Annotated[
@@ -103,7 +105,7 @@ class CommitShape(Struct):
 
 def routes(web: Web) -> APIRouter:
     """What this module answers."""
-    router = APIRouter(prefix="/api/v1/stage", tags=["stage"])
+    router = router_of("stage", "/api/v1/stage")
     staging, reading = web.staging, asyncio.Semaphore(READ_AT_ONCE)
 
     @router.post(
@@ -118,6 +120,7 @@ def routes(web: Web) -> APIRouter:
             UnknownStage,
             NotAuthorized,
             Conflict,
+            QuotaExceeded,
             StorageUnavailable,
             text="All of it is published.",
         ),
@@ -153,6 +156,7 @@ def routes(web: Web) -> APIRouter:
             NotAuthorized,
             TooLarge,
             UnsupportedMedia,
+            Conflict,
             QuotaExceeded,
             StorageUnavailable,
             status=CREATED,
@@ -167,11 +171,11 @@ def routes(web: Web) -> APIRouter:
         try:
             await _receive(web, request, pieces)
             async with reading:
-                chunks = await asyncio.to_thread(lambda: packing.pack(read(b"".join(pieces))))
+                packed = await asyncio.to_thread(lambda: packing.pack(read(_joined(pieces))))
         finally:
             staging.free(sum(map(len, pieces)))
         outcome: asyncio.Future[Part] = _future()
-        staging.stage(who, id, part, chunks, lambda result: _settle(outcome, result))
+        staging.stage(who, id, part, packed, lambda result: _settle(outcome, result))
         staged = await outcome
         lapses_at = time_text(staging.lapses_at(staged))
         return json_answer(StagedShape(id, part, staged.rows, lapses_at), CREATED)
@@ -222,16 +226,20 @@ def _reader_of(web: Web, request: Request) -> Callable[[bytes], Iterator[Run]]:
     kind = media_of(request)
     settings, read_arrow = web.broker.settings, web.read_arrow
     if kind == JSON_LINES:
-        return lambda body: _read_lines(body, settings.topic)
+        return lambda body: _read_lines(body, settings)
     if kind == ARROW and read_arrow is not None:
-        return lambda body: read_arrow(body, settings.stage.max_part_bytes)
+        stage = settings.stage
+        return lambda body: read_arrow(body, stage.max_part_bytes, stage.max_part_rows)
     raise UnsupportedMedia(f"rows come as {ARROW} or as {JSON_LINES}")
 
 
-def _read_lines(body: bytes, limits: TopicLimits) -> Iterator[Run]:
+def _read_lines(body: bytes, settings: CoreSettings) -> Iterator[Run]:
+    most = 2 * settings.max_payload_bytes + LINE_BYTES
     for number, line in lines_of(body):
+        if len(line) > most:  # nobody else has a turn while it is read
+            raise TooLarge(f"line {number}: a line may have {most} bytes")
         try:
-            yield read_message(line, limits)
+            yield read_message(line, settings.topic)
         except PenstockError as error:
             raise type(error)(f"line {number}: {error}") from None
 
@@ -250,6 +258,12 @@ async def _receive(web: Web, request: Request, pieces: list[bytes]) -> None:
             raise TooLarge(f"a part may have {most} bytes")
         web.staging.reserve(len(piece))
         pieces.append(piece)
+
+
+def _joined(pieces: list[bytes]) -> bytes:
+    """In a thread: a body in one piece, in place of the others: it is large, and must not be here twice."""
+    pieces[:] = (b"".join(pieces),)
+    return pieces[0]
 
 
 def _future() -> "asyncio.Future[Any]":

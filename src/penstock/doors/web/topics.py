@@ -20,6 +20,7 @@ from penstock.doors.web.parameters import (
     Who,
     check_plain_filter,
     is_admin,
+    router_of,
 )
 from penstock.errors import InvalidFilter, NotAuthorized
 
@@ -54,7 +55,7 @@ class TopicPage(Struct):
 
 def routes(web: Web) -> APIRouter:
     """What this module answers."""
-    router = APIRouter(prefix="/api/v1", tags=["read"])
+    router = router_of("read", "/api/v1")
     broker = web.broker
 
     def row_of(name: str) -> TopicShape | None:

@@ -12,7 +12,7 @@ from penstock.core.ledger import Row
 from penstock.core.topics import check_topic
 from penstock.doors.web.answers import describe, json_answer
 from penstock.doors.web.context import Web
-from penstock.doors.web.parameters import Unset, Who, is_admin
+from penstock.doors.web.parameters import Unset, Who, is_admin, router_of
 from penstock.doors.web.shapes import Time
 from penstock.doors.web.times import time_text
 from penstock.errors import InvalidTopic, NotAuthorized
@@ -79,7 +79,7 @@ class Why(Struct, kw_only=True):
 
 def routes(web: Web) -> APIRouter:
     """What this module answers."""
-    router = APIRouter(prefix="/api/v1", tags=["clients"])
+    router = router_of("clients", "/api/v1")
 
     @router.get(
         "/why",

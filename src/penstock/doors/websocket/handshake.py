@@ -15,7 +15,6 @@ from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
 from penstock.doors.origins import Origins
-from penstock.doors.websocket.settings import WebSocketSettings
 
 
 class Terms(Struct, frozen=True, kw_only=True):
@@ -24,13 +23,12 @@ class Terms(Struct, frozen=True, kw_only=True):
     path: str
     subprotocols: tuple[str, ...]
     """One of them must be offered; the first of ours that is offered is spoken."""
-    host: str
-    """The address or name that is listened on."""
+    origins: Origins
+    """Our names, and the pages that are welcome."""
     limit_bytes: int
     """Largest frame, until the inner protocol sets another."""
     timeout_s: float
     """Longest a handshake may take."""
-    settings: WebSocketSettings = WebSocketSettings()
 
 
 class _Refusal(Exception):
@@ -77,7 +75,7 @@ def refusal(status: HTTPStatus, text: str) -> Response:
 
 
 def _check(request: Request, terms: Terms) -> None:
-    origins = Origins(terms.host, terms.settings.hosts, terms.settings.origins)
+    origins = terms.origins
     host = _only(request, "Host")
     if host is None:
         raise _Refusal(HTTPStatus.BAD_REQUEST, "Host is missing")

@@ -119,7 +119,7 @@ class Batch:
             reached = rows.column("offset")[-1].as_py()
         if columns is None and rows.num_rows == batch.num_rows and self._is_as_sent():
             return Stream(self._data, rows.num_rows, reached)
-        return Stream(_encode(rows, columns), rows.num_rows, reached)
+        return Stream(_encode(rows, columns, is_all=rows.num_rows == batch.num_rows), rows.num_rows, reached)
 
     def _is_as_sent(self) -> bool:
         """Whether the messages of the stored stream may follow the schema that readers are sent."""
@@ -225,8 +225,10 @@ class Streams:
     def finish(self) -> None:
         """Make a stream of what is not sealed."""
         if self._tail:
-            rows = _between(to_batch(self._tail, self._node_id), self._after, self._until)
-            self._append(_encode(rows, self._columns), rows.num_rows)
+            batch = to_batch(self._tail, self._node_id)
+            rows = _between(batch, self._after, self._until)
+            is_all = rows.num_rows == batch.num_rows
+            self._append(_encode(rows, self._columns, is_all=is_all), rows.num_rows)
             self._tail, self._tail_rows, self._tail_bytes = [], 0, 0
 
     def _append(self, stream: bytes, rows: int) -> None:
@@ -271,22 +273,30 @@ def _runs_of(rows: pa.RecordBatch) -> list[Run]:
         raise NotReadable from error
 
 
-def _encode(rows: pa.RecordBatch, columns: Sequence[str] | None) -> bytes:
-    """Some rows, and some columns of them, as a complete stream."""
+def _encode(rows: pa.RecordBatch, columns: Sequence[str] | None, *, is_all: bool) -> bytes:
+    """Some rows, and some columns of them, as a complete stream.
+
+    Args:
+        is_all: these are all rows of their batch.
+    """
+    if not rows.num_rows:
+        return b""
     chosen = rows if columns is None else rows.select(list(columns))
-    return encode_batch(_without_ballast(chosen)) if rows.num_rows else b""
+    arrays = chosen.columns if is_all else [_with_own_names(array) for array in chosen.columns]
+    schema = pa.schema(
+        [SCHEMA.field(name) for name in chosen.schema.names]
+    )  # whatever else was stored with it
+    return encode_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
 
 
-def _without_ballast(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Few rows of a batch need not carry all its names."""
-    arrays = [
-        array.dictionary_decode().dictionary_encode()
-        if pa.types.is_dictionary(array.type) and len(array.dictionary) > rows.num_rows
-        else array
-        for array in rows.columns
-    ]
-    schema = pa.schema([SCHEMA.field(name) for name in rows.schema.names])  # whatever else was stored with it
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+def _with_own_names(array: pa.Array) -> pa.Array:
+    """A column of a part of a batch, without the names of the other rows: they may be nobody's business."""
+    if not pa.types.is_dictionary(array.type):
+        return array
+    from pyarrow import compute  # noqa: PLC0415 - it takes a while, and a start needs it seldom
+
+    own = compute.drop_null(compute.unique(array.indices))
+    return pa.DictionaryArray.from_arrays(compute.index_in(array.indices, own), array.dictionary.take(own))
 
 
 def _between(batch: pa.RecordBatch, after: int, until: int) -> pa.RecordBatch:

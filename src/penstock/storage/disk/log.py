@@ -111,7 +111,7 @@ class DiskLog:
         self._readers = ThreadPoolExecutor(READERS, "reader")
         self._archivists = ThreadPoolExecutor(ARCHIVISTS, "archive")
         self._upkeep = ThreadPoolExecutor(1, "upkeep")
-        self.holds = Holds(self.state, clock, self._index, settings.max_holds)
+        self.holds = Holds(self.state, clock, self._index, settings)
         self._sealer = Sealer(self._store, self._index, node_id, on_error=self._on_seal_error)
         self._retention = Retention(self._store, self._index, settings, self.holds, quiet=self._sealer.quiet)
         self._trimming: Future[None] | None = None
