@@ -57,7 +57,7 @@ async def test_a_body_counts_until_its_request_is_answered_or_its_client_gone(
     assert house.door.bodies.held_bytes == 0
 
 
-@pytest.mark.parametrize("path", ["/hot", "/app/x"])
+@pytest.mark.parametrize("path", ["/hot", "/app/x", "/api/v1/app"])
 async def test_bodies_beyond_the_limit_of_all_are_told_to_come_again(house: House, path: str) -> None:
     await house.open(max_bodies_bytes=100_000)
     first, second = await house.connect(), await house.connect()
@@ -66,6 +66,8 @@ async def test_bodies_beyond_the_limit_of_all_are_told_to_come_again(house: Hous
         await asyncio.sleep(0)
     refused = await second.ask(post(path, b"x"))
     assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+    if path.startswith("/api"):
+        assert (refused.json()["code"], refused.json()["retryable"]) == ("too-busy", True)
     assert await second.rest() == b""
     assert (await house.ask(get())).status == 200  # whoever brings no body is welcome
     assert (await first.ask(bytes(50_000))).json()["body"] == 200_000

@@ -215,6 +215,28 @@ async def test_nothing_is_left_while_the_application_is_still_loading(house: Hou
     assert (await house.ask(get("/app/x"))).status == 200
 
 
+async def test_who_went_while_the_application_was_loading_is_known_to_have_gone(house: House) -> None:
+    loaded = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def load() -> Any:
+        asyncio.run_coroutine_threadsafe(loaded.wait(), loop).result()
+        return house.app
+
+    async def story(house: House, peer: Peer) -> None:
+        await peer.send(get("/app/forever"))
+        peer.writer.write_eof()
+        [connection] = house.door.connections
+        while not connection.has_ended:
+            await asyncio.sleep(0)
+        del connection
+        loaded.set()
+        await asyncio.wait_for(house.was_left.wait(), 10)
+
+    await house.open(load_app=load)
+    await released(house, await house.connect(), story)
+
+
 async def test_nothing_is_left_while_a_password_is_checked(house: House) -> None:
     slow = SlowAccess()
 

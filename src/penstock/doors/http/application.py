@@ -118,7 +118,7 @@ class Hosted:
         self._request = request
         self._door = door
         self._is_over = self._is_read = self._is_untold = False
-        self._has_ended = False
+        self._has_ended = connection.has_ended
         self._cycle: Any = None
 
     def begin(self) -> None:
@@ -186,7 +186,7 @@ class Hosted:
     async def _receive(self) -> Message:
         """What the client says: its body, and then that it has gone."""
         cycle = self._cycle
-        if cycle is None:
+        if cycle is None or (self._has_ended and self._is_read):
             return {"type": "http.disconnect"}
         message: Message = await cycle.receive()
         if self._has_ended and self._is_read:

@@ -70,6 +70,7 @@ STATUSES: dict[str, HTTPStatus] = {
 
 RETRYABLE = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
 """Statuses that mean: the same again later."""
+WORTH_RETRYING = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
 INTERNAL_DETAIL = "Internal server error"
 """All that anyone learns of a mistake of ours."""
 
@@ -91,7 +92,14 @@ def problem_of(error: PenstockError, **more: Any) -> dict[str, Any]:
 def described(status: int, detail: str, code: str) -> dict[str, Any]:
     """The problem document of what has no error class, such as a method that is not offered."""
     title = HTTPStatus(status).phrase
-    return {"type": "about:blank", "title": title, "status": status, "detail": detail or title, "code": code}
+    document = {
+        "type": "about:blank",
+        "title": title,
+        "status": status,
+        "detail": detail or title,
+        "code": code,
+    }
+    return document | ({"retryable": True} if status in WORTH_RETRYING else {})
 
 
 def headers_of(error: PenstockError) -> list[tuple[str, str]]:

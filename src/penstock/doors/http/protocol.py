@@ -39,7 +39,6 @@ class HttpConnection(asyncio.Protocol):
 
     __slots__ = (
         "_door",
-        "_has_ended",
         "_is_deaf",
         "_is_feeding",
         "_is_flush_due",
@@ -52,6 +51,7 @@ class HttpConnection(asyncio.Protocol):
         "_rest",
         "_writable",
         "has_arrived",
+        "has_ended",
         "is_counted",
         "known_host",
         "peer",
@@ -73,11 +73,12 @@ class HttpConnection(asyncio.Protocol):
         self.known_host: bytes | None = None
         self.has_arrived = peer is not None  # the guard of its address has counted that it came
         self.is_counted = False  # and that it is here
+        self.has_ended = False
+        """The peer sends no more."""
         # What has come, and when:
         self._rest = b""  # read, and not parsed yet
         self.waits = 0  # reasons not to read
         self._is_feeding = self._is_paused = self._is_deaf = False
-        self._has_ended = False
         self._patience = Patience(door.settings)
         # What leaves:
         self._out: list[bytes] = []
@@ -111,7 +112,7 @@ class HttpConnection(asyncio.Protocol):
             self._feed(data)
 
     def eof_received(self) -> bool:
-        self._is_deaf = self._has_ended = True
+        self._is_deaf = self.has_ended = True
         is_awaited = self.pipeline.on_end_of_input()
         return is_awaited and self.scheme == "http"  # TLS has no half of a connection
 
@@ -282,7 +283,7 @@ class HttpConnection(asyncio.Protocol):
         """Everything that was asked is answered."""
         patience = self._patience
         patience.idle_since = patience.since if self._is_feeding else self._door.now()
-        if self._has_ended:
+        if self.has_ended:
             self.end()
 
     def check_deadline(self, now: float) -> float | None:
@@ -355,7 +356,7 @@ class HttpConnection(asyncio.Protocol):
             return
         self._patience.closing_since = self._door.now()
         self._door.watch(self, self._patience.closing_due())
-        if is_lingering and not self._has_ended and self.transport.can_write_eof():
+        if is_lingering and not self.has_ended and self.transport.can_write_eof():
             self.waits &= FULL
             self._read_on()
             self.transport.write_eof()

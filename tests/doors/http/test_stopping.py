@@ -1,0 +1,58 @@
+"""A whole server that stops: however its HTTP clients behave, it keeps to its time."""
+
+import asyncio
+
+import pytest
+
+from penstock.app import Server
+from penstock.config import Settings
+from penstock.doors.http import HttpSettings
+from penstock.doors.mqtt import MqttSettings
+from tests.doors.http.serving import get, post
+
+STOP_S = 1.5
+
+
+async def started() -> Server:
+    settings = Settings(mqtt=MqttSettings(port=0), http=HttpSettings(port=(0,)), shutdown_timeout_s=STOP_S)
+    server = Server(settings)
+    await server.start()
+    return server
+
+
+async def connected(server: Server, said: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.http.ports()[0])
+    before = server.broker.counters.bytes_received
+    writer.write(said)
+    while server.broker.counters.bytes_received < before + len(said):
+        await asyncio.sleep(0)
+    return reader, writer
+
+
+@pytest.mark.parametrize("said", [b"GET /hea", post("/publish", b"{}")[:-1], get("/livez")])
+@pytest.mark.parametrize("is_drained", [True, False])
+async def test_it_ends_in_time_whatever_its_clients_have_left_unsaid(
+    monkeypatch: pytest.MonkeyPatch, said: bytes, is_drained: bool
+) -> None:
+    server = await started()
+    _, writer = await connected(server, said)
+    monkeypatch.setattr(Server, "_is_drained", is_drained)
+    async with asyncio.timeout(STOP_S):
+        await server.stop()
+    assert server.http.connections == set() or not is_drained
+    writer.close()
+
+
+async def test_doors_have_time_for_their_last_words_though_messages_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server = await started()
+    reader, writer = await connected(server, post("/publish", b"{}")[:-1])
+    monkeypatch.setattr(Server, "_is_drained", False)
+    stopping = asyncio.create_task(server.stop())
+    while server.http.addresses():
+        await asyncio.sleep(0.01)  # until the doors are asked to finish
+    writer.write(b"}")
+    assert (await asyncio.wait_for(reader.read(), 10)).startswith(b"HTTP/1.1 ")
+    await stopping
+    writer.close()
