@@ -241,10 +241,12 @@ async def test_packets_may_be_cut_anywhere_over_frames(every_port: RunningServer
 
 
 async def test_web_page_of_somebody_else_is_refused(every_port: RunningServer) -> None:
-    address = f"ws://127.0.0.1:{every_port.port_of('ws')}/mqtt"
-    with pytest.raises(InvalidStatus):
-        await websocket(address, subprotocols=SUBPROTOCOL, origin="https://evil.example")
-    peer = await websocket(address, subprotocols=SUBPROTOCOL, origin="http://127.0.0.1:3000")
+    port = every_port.port_of("ws")
+    address = f"ws://127.0.0.1:{port}/mqtt"
+    for stranger in ("https://evil.example", f"http://127.0.0.1:{port + 1}"):
+        with pytest.raises(InvalidStatus):
+            await websocket(address, subprotocols=SUBPROTOCOL, origin=stranger)
+    peer = await websocket(address, subprotocols=SUBPROTOCOL, origin=f"http://127.0.0.1:{port}")
     await peer.close()
 
 
