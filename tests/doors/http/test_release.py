@@ -28,6 +28,15 @@ TURNS = 100
 Story = Callable[[House, Peer], Coroutine[Any, Any, None]]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def nothing_of_earlier_tests() -> Iterator[None]:
+    """There may be millions of objects by now, and none of them is looked for."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 @pytest.fixture(autouse=True)
 def without_collector() -> Iterator[None]:
     gc.collect()
