@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import uvloop
 
+from tests.doors.websocket.message_peers import MessageHall
 from tests.doors.websocket.peers import Hall
 
 
@@ -17,11 +18,25 @@ def pytest_asyncio_loop_factories(
 
 
 @pytest.fixture
-async def hall() -> AsyncIterator[Hall]:
-    """Listens where a test tells it to; whatever peers did, the loop has nothing to complain about."""
+async def complaints() -> AsyncIterator[None]:
+    """Whatever peers did, the loop has nothing to complain about."""
     complaints: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+    yield
+    assert complaints == []
+
+
+@pytest.fixture
+async def hall(complaints: None) -> AsyncIterator[Hall]:
+    """Listens where a test tells it to, for streams of bytes."""
     hall = Hall()
     yield hall
     await hall.close()
-    assert complaints == []
+
+
+@pytest.fixture
+async def forum(complaints: None) -> AsyncIterator[MessageHall]:
+    """Listens where a test tells it to, for messages."""
+    forum = MessageHall()
+    yield forum
+    await forum.close()

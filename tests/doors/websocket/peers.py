@@ -203,9 +203,13 @@ class Hall:
         self.port = server.sockets[0].getsockname()[1]
 
     async def connect(self, ssl_context: ssl.SSLContext | None = None) -> Client:
-        client = Client(*await asyncio.open_connection("127.0.0.1", self.port, ssl=ssl_context))
+        streams = await asyncio.open_connection("127.0.0.1", self.port, ssl=ssl_context)
+        client = self.make_client(*streams)
         self._clients.append(client)
         return client
+
+    def make_client(self, *streams: Any) -> Client:
+        return Client(*streams)
 
     async def enter(self) -> Client:
         """A client after its handshake."""

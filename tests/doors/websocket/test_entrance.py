@@ -122,13 +122,6 @@ async def test_who_does_not_take_the_refusal_is_cut_off(hall: Hall) -> None:
     await has_nobody_waiting(entrance)
 
 
-async def test_a_deadline_that_ran_before_counts(hall: Hall) -> None:
-    entrance = hall.make_entrance()
-    loop = asyncio.get_running_loop()
-    await hall.listen(lambda: entrance.accept(deadline=loop.time() + 0.05))
-    assert await (await hall.connect()).is_cut()
-
-
 async def test_an_open_websocket_has_no_deadline(hall: Hall) -> None:
     await hall.open(timeout_s=0.05)
     client = await hall.enter()
@@ -165,7 +158,7 @@ class HttpServer(asyncio.Protocol):
         head, end, rest = data.partition(b"\r\n\r\n")
         request = read_request(head + end)
         assert request is not None
-        self._transport.write(answer(request, make_terms()).serialize())
+        self._transport.write(answer(request, make_terms()).response.serialize())
         buffer = memoryview(bytearray(1024))
         WebSocketTransport(self._transport, self._hall.make_door(None), buffer, 1024).start(rest)
 

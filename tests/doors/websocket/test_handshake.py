@@ -1,4 +1,4 @@
-"""Who may open a WebSocket: the table of paths, sub-protocols, hosts and origins, and the answers to them."""
+"""Who may open a WebSocket: paths, sub-protocols, hosts, origins and compression, and the answers."""
 
 from typing import Any
 
@@ -8,15 +8,17 @@ from hypothesis import strategies as st
 from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
 
+from penstock.doors.origins import Origins
 from penstock.doors.websocket import WebSocketSettings
-from penstock.doors.websocket.handshake import answer, read_request
+from penstock.doors.websocket.deflating import Deflate
+from penstock.doors.websocket.handshake import Answer, Terms, answer, read_request
 from tests.doors.websocket.peers import HELLO, make_terms, request_bytes
 
 DEFAULT = WebSocketSettings()
 
 
 def ask(request: Request, **changes: Any) -> Response:
-    return answer(request, make_terms(**changes))
+    return answer(request, make_terms(**changes)).response
 
 
 def request(*headers: tuple[str, str], path: str = "/mqtt", method: str = "GET", **changes: str) -> Request:
@@ -227,3 +229,123 @@ def test_any_header_value_has_a_proper_answer(name: str, value: str, repeat: boo
     response = ask(asked)
     assert response.status_code in (101, 400, 403, 421, 426)
     response.serialize()
+
+
+# Terms without a sub-protocol
+
+
+@pytest.mark.parametrize("offered", [None, "mqtt", "chat, superchat"])
+def test_where_no_subprotocol_is_spoken_none_has_to_be_offered(offered: str | None) -> None:
+    asked = without("Sec-WebSocket-Protocol") if offered is None else request(Sec_WebSocket_Protocol=offered)
+    response = ask(asked, subprotocols=())
+    assert response.status_code == 101
+    assert "Sec-WebSocket-Protocol" not in response.headers
+
+
+def test_a_handshake_may_take_ten_seconds_unless_told_otherwise() -> None:
+    assert Terms(path="/", origins=Origins("localhost"), limit_bytes=1).timeout_s == 10
+
+
+# Compression (RFC 7692)
+
+OURS = "server_no_context_takeover; client_no_context_takeover"
+
+
+def negotiate(*offers: str) -> Answer:
+    asked = request(*(("Sec-WebSocket-Extensions", offer) for offer in offers))
+    return answer(asked, make_terms(deflates=True))
+
+
+@pytest.mark.parametrize(
+    ("offer", "answered", "agreed"),
+    [
+        ("permessage-deflate", f"{OURS}; server_max_window_bits=12", Deflate(15, 12)),
+        (
+            "permessage-deflate; client_max_window_bits",
+            f"{OURS}; server_max_window_bits=12; client_max_window_bits=12",
+            Deflate(12, 12),
+        ),
+        (
+            "permessage-deflate; client_max_window_bits=10",
+            f"{OURS}; server_max_window_bits=12; client_max_window_bits=10",
+            Deflate(10, 12),
+        ),
+        (
+            "permessage-deflate; client_max_window_bits=8",
+            f"{OURS}; server_max_window_bits=12; client_max_window_bits=8",
+            Deflate(8, 12),
+        ),
+        (
+            'permessage-deflate; server_max_window_bits="15"; server_no_context_takeover',
+            f"{OURS}; server_max_window_bits=12",
+            Deflate(15, 12),
+        ),
+        (
+            "permessage-deflate; server_max_window_bits=9; client_no_context_takeover",
+            f"{OURS}; server_max_window_bits=9",
+            Deflate(15, 9),
+        ),
+        (
+            "x-webkit-deflate-frame, permessage-deflate; nonsense, permessage-deflate, permessage-deflate",
+            f"{OURS}; server_max_window_bits=12",
+            Deflate(15, 12),
+        ),
+        (
+            "permessage-deflate; server_max_window_bits=8, permessage-deflate",
+            f"{OURS}; server_max_window_bits=12",
+            Deflate(15, 12),
+        ),
+    ],
+)
+def test_compression_is_agreed_on_as_it_was_offered(offer: str, answered: str, agreed: Deflate) -> None:
+    given = negotiate(offer)
+    assert given.is_acceptance
+    assert given.response.headers["Sec-WebSocket-Extensions"] == f"permessage-deflate; {answered}"
+    assert given.deflate == agreed
+
+
+def test_offers_may_stand_in_several_headers() -> None:
+    assert negotiate("permessage-deflate; nonsense", "permessage-deflate").deflate == Deflate(15, 12)
+
+
+@pytest.mark.parametrize(
+    "offer",
+    [
+        "permessage-bzip2",
+        "x-webkit-deflate-frame",
+        "permessage-deflate; nonsense",
+        "permessage-deflate; server_no_context_takeover=true",
+        "permessage-deflate; client_no_context_takeover; client_no_context_takeover",
+        "permessage-deflate; server_max_window_bits",
+        "permessage-deflate; server_max_window_bits=8",
+        "permessage-deflate; server_max_window_bits=7",
+        "permessage-deflate; server_max_window_bits=16",
+        "permessage-deflate; server_max_window_bits=012",
+        "permessage-deflate; client_max_window_bits=16",
+        "permessage-deflate; client_max_window_bits=x",
+        "permessage-deflate; client_max_window_bits=10; client_max_window_bits=10",
+    ],
+)
+def test_an_offer_that_cannot_be_met_leaves_messages_as_they_are(offer: str) -> None:
+    given = negotiate(offer)  # RFC 7692, 5.1: declined, and the handshake goes on
+    assert given.is_acceptance
+    assert given.deflate is None
+    assert "Sec-WebSocket-Extensions" not in given.response.headers
+
+
+def test_nobody_is_given_compression_who_did_not_ask_for_it() -> None:
+    given = negotiate()
+    assert (given.is_acceptance, given.deflate) == (True, None)
+    assert "Sec-WebSocket-Extensions" not in given.response.headers
+
+
+@pytest.mark.parametrize("offer", ["permessage-deflate; ;", "=", "permessage-deflate; a=", '"'])
+def test_an_offer_that_is_no_header_is_refused(offer: str) -> None:
+    given = negotiate(offer)
+    assert (given.response.status_code, given.deflate) == (400, None)
+
+
+def test_a_refused_request_agrees_to_nothing() -> None:
+    asked = request(("Sec-WebSocket-Extensions", "permessage-deflate"), Sec_WebSocket_Protocol="chat")
+    given = answer(asked, make_terms(deflates=True))
+    assert (given.is_acceptance, given.deflate) == (False, None)

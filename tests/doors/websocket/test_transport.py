@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 from websockets.frames import Opcode
 
-from penstock.doors.websocket import transport as module
+from penstock.doors.websocket import frame_socket
 from tests.certificates import Authority
 from tests.doors.websocket.peers import MIB, Client, Hall, Recorder, frame, request_bytes
 
@@ -183,25 +183,6 @@ async def test_a_frame_above_the_limit_is_refused_by_its_header(hall: Hall) -> N
     ]
 
 
-async def test_the_door_sets_the_limit(hall: Hall) -> None:
-    await hall.open(limit_bytes=200)
-
-    def let_in(door: Recorder, data: bytes) -> None:
-        assert door.transport.limit_bytes == 200
-        door.transport.limit_bytes = 10_000
-        hall.on_data = lambda door, data: None
-
-    hall.on_data = let_in
-    client = await hall.enter()
-    client.send(frame(bytes(200)))
-    await client.fence()
-    client.send(frame(bytes(10_000)))
-    await client.fence()
-    client.send(frame(bytes(10_001)))
-    assert await client.read_close() == (1009, b"")
-    assert len(hall.door.received) == 10_200
-
-
 # Endings
 
 
@@ -306,7 +287,7 @@ async def test_a_door_may_end_the_connection_amid_a_read(hall: Hall, ending: str
 async def test_a_peer_that_breaks_the_rules_can_read_why(
     hall: Hall, data: bytes, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "CLOSING_TIMEOUT_S", 1000)  # it is no timeout that ends this
+    monkeypatch.setattr(frame_socket, "CLOSING_TIMEOUT_S", 1000)  # it is no timeout that ends this
     await hall.open()
     client = await hall.enter()
     with capture_logs() as lines:
@@ -327,7 +308,7 @@ async def test_a_peer_that_breaks_the_rules_can_read_why(
 async def test_a_peer_that_does_not_let_go_is_cut_off(
     hall: Hall, ending: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "CLOSING_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(frame_socket, "CLOSING_TIMEOUT_S", 0.05)
     await hall.open()
     client = await hall.enter()
     door = hall.door

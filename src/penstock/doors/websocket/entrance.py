@@ -2,17 +2,22 @@
 
 import asyncio
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import cast
 
 import structlog
+from msgspec import Struct
 from websockets.http11 import Response
 
+from penstock.core.identity import Identity
 from penstock.doors.base import Peer
 from penstock.doors.notes import Notes
+from penstock.doors.websocket.deflating import Deflate
+from penstock.doors.websocket.frame_socket import hang_up, name_of
 from penstock.doors.websocket.handshake import Terms, answer, read_request, refusal
-from penstock.doors.websocket.transport import Inner, WebSocketTransport, hang_up, name_of
+from penstock.doors.websocket.transport import Inner, WebSocketTransport
 
 log = structlog.get_logger("penstock.websocket")
 
@@ -20,13 +25,71 @@ HEAD_LIMIT_BYTES = 16 * 1024
 END_OF_HEAD = b"\r\n\r\n"
 
 
-class Entrance:
+class Visitor(Struct, frozen=True):
+    """Who has come in, and what was agreed on."""
+
+    socket: asyncio.Transport
+    peer: Peer | None
+    """Who it is, if the way here could tell."""
+    identity: Identity | None
+    """Who it has proven to be, if somebody asked."""
+    target: str
+    """The path and the query of its request."""
+    deflate: Deflate | None
+
+
+class Reception(ABC):
     """One listener's terms, and those who have not met them yet.
 
     Args:
-        factory: makes the inner protocol of who has come in.
         buffer: what the loop reads into; it may be shared with everyone else on the same loop.
         admits: whether somebody from an address may begin; not asked again where a listener has done so.
+    """
+
+    def __init__(self, terms: Terms, buffer: memoryview, admits: Callable[[str], bool]) -> None:
+        self.terms = terms
+        self.buffer = buffer
+        self.admits = admits
+        self.waiting: set[Handshake] = set()
+        self.notes = Notes(log, time.monotonic)
+
+    def accept(self, peer: Peer | None = None) -> "Handshake":
+        """The protocol for a new connection.
+
+        Args:
+            peer: who it is, if the way here could tell.
+        """
+        return Handshake(self, peer)
+
+    def take_over(
+        self, transport: asyncio.Transport, peer: Peer, data: bytes, identity: Identity | None = None
+    ) -> None:
+        """Go on with a connection whose request somebody else has read.
+
+        Args:
+            data: the head of its request, and what came behind it.
+            identity: who it has proven to be, if somebody asked.
+        """
+        handshake = Handshake(self, peer, identity)
+        transport.set_protocol(handshake)
+        handshake.connection_made(transport)
+        handshake.feed(data)
+
+    @abstractmethod
+    def let_in(self, visitor: Visitor, data: bytes) -> None:
+        """Begin with who has met the terms, and with what came behind its request."""
+
+    def close(self) -> None:
+        """Wait for nobody any more."""
+        for handshake in list(self.waiting):
+            handshake.abort()
+
+
+class Entrance(Reception):
+    """The way in for a stream of bytes.
+
+    Args:
+        factory: makes the inner protocol of who has come in.
     """
 
     def __init__(
@@ -36,68 +99,48 @@ class Entrance:
         buffer: memoryview,
         admits: Callable[[str], bool] = lambda host: True,
     ) -> None:
-        self.terms = terms
-        self.factory = factory
-        self.buffer = buffer
-        self.admits = admits
-        self.waiting: set[Handshake] = set()
-        self.notes = Notes(log, time.monotonic)
+        super().__init__(terms, buffer, admits)
+        self._factory = factory
 
-    def accept(self, peer: Peer | None = None, deadline: float | None = None) -> "Handshake":
-        """The protocol for a new connection.
-
-        Args:
-            peer: who it is, if the way here could tell.
-            deadline: the loop's time at which the handshake must be over, if its time began to run earlier.
-        """
-        return Handshake(self, peer, deadline)
-
-    def take_over(self, transport: asyncio.Transport, peer: Peer, data: bytes) -> None:
-        """Go on with a connection whose request somebody else has read: the head, and what came behind it."""
-        handshake = self.accept(peer)
-        transport.set_protocol(handshake)
-        handshake.connection_made(transport)
-        handshake.feed(data)
-
-    def close(self) -> None:
-        """Wait for nobody any more."""
-        for handshake in list(self.waiting):
-            handshake.abort()
+    def let_in(self, visitor: Visitor, data: bytes) -> None:
+        """Put a byte transport between the socket and a new inner protocol."""
+        inner = self._factory(visitor.peer)
+        limit_bytes = self.terms.limit_bytes
+        WebSocketTransport(visitor.socket, inner, self.buffer, limit_bytes, visitor.peer, self.notes).start(
+            data
+        )
 
 
 class Handshake(asyncio.BufferedProtocol):
     """A connection until its request is answered: then it is handed over, or ends."""
 
-    __slots__ = ("_deadline", "_entrance", "_head", "_is_refused", "_peer", "_socket", "_timer")
+    __slots__ = ("_head", "_identity", "_is_refused", "_peer", "_reception", "_socket", "_timer")
 
     _socket: asyncio.Transport
     _timer: asyncio.TimerHandle
 
-    def __init__(self, entrance: Entrance, peer: Peer | None, deadline: float | None) -> None:
-        self._entrance = entrance
+    def __init__(self, reception: Reception, peer: Peer | None, identity: Identity | None = None) -> None:
+        self._reception = reception
         self._peer = peer
-        self._deadline = deadline
+        self._identity = identity
         self._head = b""
         self._is_refused = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._socket = cast("asyncio.Transport", transport)  # uvloop's does not derive from it
         loop = asyncio.get_running_loop()
-        deadline = (
-            self._deadline if self._deadline is not None else loop.time() + self._entrance.terms.timeout_s
-        )
-        self._timer = loop.call_at(deadline, self.abort)
+        self._timer = loop.call_later(self._reception.terms.timeout_s, self.abort)
         host = (transport.get_extra_info("peername") or ("",))[0]
-        if self._peer is not None or self._entrance.admits(host):
-            self._entrance.waiting.add(self)
+        if self._peer is not None or self._reception.admits(host):
+            self._reception.waiting.add(self)
         else:
             self.abort()
 
     def get_buffer(self, size_hint: int) -> memoryview:
-        return self._entrance.buffer
+        return self._reception.buffer
 
     def buffer_updated(self, size: int) -> None:
-        self.feed(bytes(self._entrance.buffer[:size]))
+        self.feed(bytes(self._reception.buffer[:size]))
 
     def feed(self, data: bytes) -> None:
         """Take what came of the request."""
@@ -126,19 +169,14 @@ class Handshake(asyncio.BufferedProtocol):
         if request is None:
             self._refuse(HTTPStatus.BAD_REQUEST, "not a valid HTTP request")
             return
-        response = answer(request, self._entrance.terms)
-        if response.status_code != HTTPStatus.SWITCHING_PROTOCOLS:
-            self._send_refusal(response)
+        given = answer(request, self._reception.terms)
+        if not given.is_acceptance:
+            self._send_refusal(given.response)
             return
         self._leave()
-        self._socket.write(response.serialize())
-        entrance = self._entrance
-        inner = entrance.factory(self._peer)
-        limit_bytes = entrance.terms.limit_bytes
-        transport = WebSocketTransport(
-            self._socket, inner, entrance.buffer, limit_bytes, self._peer, entrance.notes
-        )
-        transport.start(rest)
+        self._socket.write(given.response.serialize())
+        visitor = Visitor(self._socket, self._peer, self._identity, request.path, given.deflate)
+        self._reception.let_in(visitor, rest)
 
     def _refuse(self, status: HTTPStatus, text: str) -> None:
         self._send_refusal(refusal(status, text))
@@ -147,11 +185,11 @@ class Handshake(asyncio.BufferedProtocol):
         who = name_of(self._peer, self._socket)
         detail = bytes(response.body).decode().strip()
         status = int(response.status_code)
-        self._entrance.notes.write("handshake refused", peer=who, status=status, detail=detail)
+        self._reception.notes.write("handshake refused", peer=who, status=status, detail=detail)
         self._is_refused = True
         self._socket.write(response.serialize())
         hang_up(self._socket)
 
     def _leave(self) -> None:
         self._timer.cancel()
-        self._entrance.waiting.discard(self)
+        self._reception.waiting.discard(self)

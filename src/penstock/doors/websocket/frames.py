@@ -1,31 +1,37 @@
-"""WebSocket frames (RFC 6455) as a stream of bytes: a client's frames in, payload out, and the way back.
+"""WebSocket frames (RFC 6455) of clients: what all readers share, and the one that makes a stream of bytes.
 
-Payload is handed on as it comes, also that of a frame or message that is not whole yet, so neither can make
-memory grow. Nothing here makes an object per frame: small frames are what a busy client sends most of.
-Compression was never agreed on, so the reserved bits are always zero.
+Nothing here makes an object per frame: small frames are what a busy client sends most of. A stream is handed
+on as it comes, also the payload of a frame or message that is not whole yet, so neither makes memory grow.
 """
 
-import struct
-
 from websockets.exceptions import ProtocolError
-from websockets.frames import Close, CloseCode
+from websockets.frames import Close
+
+from penstock.doors.websocket.encoding import (
+    BINARY,
+    CLOSE,
+    CONTINUATION,
+    FINAL,
+    PING,
+    PONG,
+    SMALL_BYTES,
+    TEXT,
+    TWO_BYTES,
+    WHOLE_BINARY,
+    CloseCode,
+)
 
 try:
     from websockets.speedups import apply_mask
 except ImportError:  # where it could not be compiled
     from websockets.utils import apply_mask
 
-CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
-FINAL = 0x80
+__all__ = ["KEY_BYTES", "MASKED", "FrameError", "FrameReader", "HeaderReader", "apply_mask", "turned"]
+
 MASKED = 0x80
 RESERVED = 0x70
-WHOLE_BINARY = FINAL | BINARY
-SMALL_BYTES = 125
-"""What a frame can hold whose length fits into its second byte; every control frame does."""
 KEY_BYTES = 4
 OPCODES = (CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG)
-
-_SMALL_HEADERS = tuple(bytes((WHOLE_BINARY, size)) for size in range(SMALL_BYTES + 1))
 
 
 class FrameError(Exception):
@@ -36,24 +42,98 @@ class FrameError(Exception):
         self.code = code
 
 
-class FrameReader:
-    """Finds the payload in a client's frames, however they are cut.
+class HeaderReader:
+    """Reads headers and control frames, the same whatever the data frames are for.
 
-    After `feed`, `ping` holds what the latest ping asks back and `close` what the client's close frame said;
-    whoever acts on a ping sets it to None again. After `close` or `error` nothing more is read.
+    After `feed` of a subclass, `pings` holds what pings ask back, and `close` what the client's close frame
+    said; whoever acts on pings takes them out. After `close` or `error` nothing more is read.
     """
 
-    __slots__ = ("_is_amid", "_key", "_left", "_rest", "close", "error", "limit_bytes", "ping")
+    __slots__ = ("_is_amid", "_key", "_left", "_rest", "close", "error", "limit_bytes", "pings")
 
     def __init__(self, limit_bytes: int) -> None:
-        self.limit_bytes = limit_bytes  # of one frame; those that fit into the smallest header always pass
-        self.ping: bytes | None = None
+        self.limit_bytes = limit_bytes
+        self.pings: list[bytes] = []
         self.close: bytes | None = None
         self.error: FrameError | None = None
         self._is_amid = False  # a message whose last fragment has not come
         self._left = 0  # payload of the current frame that has not come
         self._key = b""  # that payload's mask, turned to where it goes on
         self._rest = b""  # the beginning of a header, or of a control frame
+
+    def _fail(self, error: FrameError) -> None:
+        """Read no more. What led to the error is left behind: it would hold this reader."""
+        self.error = FrameError(error.code, str(error))
+
+    def _take_header(self, data: bytes, position: int) -> tuple[int, int, int] | None:
+        """What a frame is, where its payload begins and how long it is; None if that is not known yet."""
+        first, second = data[position], data[position + 1]
+        opcode = first & 0x0F
+        is_final = bool(first & FINAL)
+        size = second & 0x7F
+        if first & RESERVED:
+            self._check_reserved(first & RESERVED, opcode)
+        if not second & MASKED:
+            raise FrameError(CloseCode.PROTOCOL_ERROR, "frames of a client must be masked")
+        self._check_opcode(opcode)
+        if opcode >= CLOSE and not (is_final and size <= SMALL_BYTES):
+            raise FrameError(CloseCode.PROTOCOL_ERROR, "control frame too long or fragmented")
+        start = position + 2
+        if size > SMALL_BYTES:
+            wide = 2 if size == TWO_BYTES else 8
+            if len(data) < start + wide:
+                return None
+            size = int.from_bytes(data[start : start + wide], "big")
+            start += wide
+        if opcode < CLOSE:
+            self._check_size(size)  # known from the header, before any of it is read
+        start += KEY_BYTES
+        if start > len(data):
+            return None
+        if opcode < CLOSE:
+            self._on_header(opcode, first, size)
+            self._is_amid = not is_final
+        return opcode, start, size
+
+    def _check_reserved(self, bits: int, opcode: int) -> None:
+        raise FrameError(CloseCode.PROTOCOL_ERROR, "reserved bits must be 0")
+
+    def _check_opcode(self, opcode: int) -> None:
+        if opcode == CONTINUATION and not self._is_amid:
+            raise FrameError(CloseCode.PROTOCOL_ERROR, "continuation of nothing")
+        if opcode in (TEXT, BINARY) and self._is_amid:
+            raise FrameError(CloseCode.PROTOCOL_ERROR, "new message before the end of the last")
+        if opcode not in OPCODES:
+            raise FrameError(CloseCode.PROTOCOL_ERROR, f"unknown opcode {opcode}")
+
+    def _check_size(self, size: int) -> None:
+        """Whether the payload of a data frame may be so large."""
+
+    def _on_header(self, opcode: int, first: int, size: int) -> None:
+        """A data frame begins; `_is_amid` still tells of the one before."""
+
+    def _on_control(self, opcode: int, key: bytes, masked: bytes) -> None:
+        payload = apply_mask(masked, key)
+        if opcode == PING:
+            self.pings.append(payload)
+        elif opcode == CLOSE:
+            try:
+                Close.parse(payload)
+            except ProtocolError as error:
+                raise FrameError(CloseCode.PROTOCOL_ERROR, str(error)) from None
+            except UnicodeDecodeError:
+                raise FrameError(CloseCode.INVALID_DATA, "close reason is not UTF-8") from None
+            self.close = payload
+
+
+class FrameReader(HeaderReader):
+    """Finds the payload in a client's binary frames, however they are cut.
+
+    Args:
+        limit_bytes: of one frame; those that fit into the smallest header always pass.
+    """
+
+    __slots__ = ()
 
     def feed(self, data: bytes) -> bytes:
         """All payload that has come, joined."""
@@ -62,9 +142,8 @@ class FrameReader:
         parts: list[bytes] = []
         try:
             self._split(data, parts)
-        except FrameError as error:
-            # What came before it is valid and still handed on. Its traceback would hold this reader.
-            self.error = error.with_traceback(None)
+        except FrameError as error:  # what came before it is valid and still handed on
+            self._fail(error)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _split(self, data: bytes, parts: list[bytes]) -> None:
@@ -81,6 +160,14 @@ class FrameReader:
                 and not self._is_amid
             ):
                 start = position + 6
+            elif (
+                data[position] == WHOLE_BINARY
+                and size == TWO_BYTES
+                and position + 8 <= end
+                and not self._is_amid
+                and (size := data[position + 2] << 8 | data[position + 3]) <= self.limit_bytes
+            ):
+                start = position + 8
             else:
                 header = self._take_header(data, position)
                 if header is None:
@@ -98,80 +185,24 @@ class FrameReader:
             key = data[start - KEY_BYTES : start]
             parts.append(apply_mask(data[start:position], key))
         if position > end:
-            turn = (end - start) % KEY_BYTES
-            self._key = key[turn:] + key[:turn]
+            self._key = turned(key, end - start)
             self._left = position - end
         else:
             self._left = 0
             self._rest = data[position:]
 
-    def _take_header(self, data: bytes, position: int) -> tuple[int, int, int] | None:
-        """What a frame is, where its payload begins and how long it is; None if that is not known yet."""
-        opcode = data[position] & 0x0F
-        is_final = bool(data[position] & FINAL)
-        size = data[position + 1] & 0x7F
-        if data[position] & RESERVED:
-            raise FrameError(CloseCode.PROTOCOL_ERROR, "reserved bits must be 0")
-        if not data[position + 1] & MASKED:
-            raise FrameError(CloseCode.PROTOCOL_ERROR, "frames of a client must be masked")
-        self._check_opcode(opcode)
-        if opcode >= CLOSE and not (is_final and size <= SMALL_BYTES):
-            raise FrameError(CloseCode.PROTOCOL_ERROR, "control frame too long or fragmented")
-        start = position + 2
-        if size > SMALL_BYTES:
-            wide = 2 if size == SMALL_BYTES + 1 else 8
-            if len(data) < start + wide:
-                return None
-            size = int.from_bytes(data[start : start + wide], "big")
-            start += wide
-            if size > max(self.limit_bytes, SMALL_BYTES):  # known from the header, before any of it is read
-                text = f"frame of {size} bytes, limit {self.limit_bytes}"
-                raise FrameError(CloseCode.MESSAGE_TOO_BIG, text)
-        start += KEY_BYTES
-        if start > len(data):
-            return None
-        if opcode < CLOSE:
-            self._is_amid = not is_final
-        return opcode, start, size
-
     def _check_opcode(self, opcode: int) -> None:
         if opcode == TEXT:
             raise FrameError(CloseCode.UNSUPPORTED_DATA, "text frame where binary frames belong")
-        if opcode == CONTINUATION and not self._is_amid:
-            raise FrameError(CloseCode.PROTOCOL_ERROR, "continuation of nothing")
-        if opcode == BINARY and self._is_amid:
-            raise FrameError(CloseCode.PROTOCOL_ERROR, "new message before the end of the last")
-        if opcode not in OPCODES:
-            raise FrameError(CloseCode.PROTOCOL_ERROR, f"unknown opcode {opcode}")
+        super()._check_opcode(opcode)
 
-    def _on_control(self, opcode: int, key: bytes, masked: bytes) -> None:
-        payload = apply_mask(masked, key)
-        if opcode == PING:
-            self.ping = payload  # the latest is the one to answer (RFC 6455, 5.5.3)
-        elif opcode == CLOSE:
-            try:
-                Close.parse(payload)
-            except ProtocolError as error:
-                raise FrameError(CloseCode.PROTOCOL_ERROR, str(error)) from None
-            except UnicodeDecodeError:
-                raise FrameError(CloseCode.INVALID_DATA, "close reason is not UTF-8") from None
-            self.close = payload
+    def _check_size(self, size: int) -> None:
+        if size > max(self.limit_bytes, SMALL_BYTES):
+            text = f"frame of {size} bytes, limit {self.limit_bytes}"
+            raise FrameError(CloseCode.MESSAGE_TOO_BIG, text)
 
 
-def binary_header(size: int) -> bytes:
-    """What a server writes before so many bytes to make them one binary frame."""
-    if size <= SMALL_BYTES:
-        return _SMALL_HEADERS[size]
-    if size < 0x10000:
-        return struct.pack("!BBH", WHOLE_BINARY, SMALL_BYTES + 1, size)
-    return struct.pack("!BBQ", WHOLE_BINARY, SMALL_BYTES + 2, size)
-
-
-def control_frame(opcode: int, payload: bytes) -> bytes:
-    """A whole control frame of a server."""
-    return bytes((FINAL | opcode, len(payload))) + payload
-
-
-def close_payload(code: CloseCode, text: str = "") -> bytes:
-    """What a close frame says; the text is cut to what fits."""
-    return code.to_bytes(2, "big") + text.encode()[: SMALL_BYTES - 2]
+def turned(key: bytes, size: int) -> bytes:
+    """A mask where it goes on behind so many bytes."""
+    turn = size % KEY_BYTES
+    return key[turn:] + key[:turn]

@@ -10,25 +10,41 @@ from http import HTTPStatus
 from msgspec import Struct
 from websockets.datastructures import MultipleValuesError
 from websockets.exceptions import NegotiationError
+from websockets.extensions.permessage_deflate import PerMessageDeflate, ServerPerMessageDeflateFactory
 from websockets.http11 import Request, Response
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
 from penstock.doors.origins import Origins
+from penstock.doors.websocket.deflating import WINDOW_BITS, Deflate
 
 
 class Terms(Struct, frozen=True, kw_only=True):
     """What one listener asks of those who come."""
 
     path: str
-    subprotocols: tuple[str, ...]
-    """One of them must be offered; the first of ours that is offered is spoken."""
+    subprotocols: tuple[str, ...] = ()
+    """One of them must be offered; the first of ours that is offered is spoken. Empty for none."""
     origins: Origins
     """Our names, and the pages that are welcome."""
     limit_bytes: int
-    """Largest frame, until the inner protocol sets another."""
-    timeout_s: float
+    """Largest frame of a stream of bytes; where there are messages, the largest of those."""
+    timeout_s: float = 10.0
     """Longest a handshake may take."""
+    deflates: bool = False
+    """Whether messages are compressed if a client asks for it."""
+
+
+class Answer(Struct, frozen=True):
+    """What a request is told, and what was agreed on if that is an acceptance."""
+
+    response: Response
+    deflate: Deflate | None = None
+
+    @property
+    def is_acceptance(self) -> bool:
+        """From here on it is a WebSocket."""
+        return self.response.status_code == HTTPStatus.SWITCHING_PROTOCOLS
 
 
 class _Refusal(Exception):
@@ -45,26 +61,48 @@ def read_request(head: bytes) -> Request | None:
     return next((event for event in engine.events_received() if isinstance(event, Request)), None)
 
 
-def answer(request: Request, terms: Terms) -> Response:
+def answer(request: Request, terms: Terms) -> Answer:
     """101 if the request is one to accept, otherwise a status and a text that say why not."""
 
-    def select(_: ServerProtocol, offered: Sequence[Subprotocol]) -> Subprotocol:
+    def select(_: ServerProtocol, offered: Sequence[Subprotocol]) -> Subprotocol | None:
         for subprotocol in terms.subprotocols:
             if subprotocol in offered:
                 return Subprotocol(subprotocol)
+        if not terms.subprotocols:
+            return None
         raise NegotiationError(f"the sub-protocol {' or '.join(terms.subprotocols)} must be offered")
 
-    engine = ServerProtocol(select_subprotocol=select)
+    engine = ServerProtocol(select_subprotocol=select, extensions=_EXTENSIONS if terms.deflates else None)
     engine.parser.close()
     try:
         _check(request, terms)
     except _Refusal as refusal:
-        return engine.reject(refusal.status, f"{refusal}\n")
+        return Answer(engine.reject(refusal.status, f"{refusal}\n"))
     response = engine.accept(request)
     del engine.select_subprotocol
     if response.status_code != HTTPStatus.SWITCHING_PROTOCOLS:
         response.headers["Sec-WebSocket-Version"] = "13"  # RFC 6455, 4.4
-    return response
+        return Answer(response)
+    return Answer(response, _agreed(engine))
+
+
+_EXTENSIONS = [
+    ServerPerMessageDeflateFactory(
+        server_no_context_takeover=True,
+        client_no_context_takeover=True,
+        server_max_window_bits=WINDOW_BITS,
+        client_max_window_bits=WINDOW_BITS,
+    )
+]
+"""Our side of RFC 7692: neither refers to earlier messages, and a client that lets itself be told how far to
+refer back within one is told our own window."""
+
+
+def _agreed(engine: ServerProtocol) -> Deflate | None:
+    for extension in engine.extensions:
+        if isinstance(extension, PerMessageDeflate):
+            return Deflate(extension.remote_max_window_bits, extension.local_max_window_bits)
+    return None
 
 
 def refusal(status: HTTPStatus, text: str) -> Response:

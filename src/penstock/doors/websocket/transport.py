@@ -1,35 +1,16 @@
 """An open WebSocket, to the door's protocol the same as a socket.
 
-It stands between two asyncio worlds: a protocol to the socket's transport, and a transport to the inner
-protocol. What the inner protocol writes at once is one binary frame; all payload of one read reaches it in
-one call.
+What the inner protocol writes at once is one binary frame; all payload of one read reaches it in one call.
 """
 
 import asyncio
-from typing import Any, Protocol
+from typing import Protocol
 
-import structlog
-from websockets.frames import CloseCode
-
-from penstock.doors.base import GONE, Peer, address
+from penstock.doors.base import Peer
 from penstock.doors.notes import Notes
-from penstock.doors.websocket.frames import (
-    CLOSE,
-    PONG,
-    FrameError,
-    FrameReader,
-    binary_header,
-    close_payload,
-    control_frame,
-)
-
-log = structlog.get_logger("penstock.websocket")
-
-CLOSING_TIMEOUT_S = 5.0
-"""How long the last bytes may take to leave, and the peer to close its side."""
-JOINED_BELOW_BYTES = 16 * 1024
-"""Smaller writes are joined with their header, into one segment or TLS record. Larger ones are not copied:
-they may be shared by very many connections."""
+from penstock.doors.websocket.encoding import CloseCode, binary_header, close_payload
+from penstock.doors.websocket.frame_socket import JOINED_BELOW_BYTES, FrameSocket
+from penstock.doors.websocket.frames import FrameReader
 
 
 class Inner(Protocol):
@@ -63,28 +44,17 @@ class Nobody:
 NOBODY = Nobody()
 
 
-class WebSocketTransport(asyncio.BufferedProtocol, asyncio.Transport):
-    """One connection after its handshake; `start` begins it.
+class WebSocketTransport(FrameSocket):
+    """One connection that is a stream of bytes in both directions.
 
     Args:
-        buffer: filled and emptied in one step of the loop, so one is enough for all connections.
         limit_bytes: of one frame.
-        peer: who it is, if the way here could tell.
     """
 
-    __slots__ = (
-        "_buffer",
-        "_has_said_close",
-        "_inner",
-        "_is_deaf",
-        "_is_full",
-        "_loop",
-        "_notes",
-        "_peer",
-        "_reader",
-        "_socket",
-        "_timer",
-    )
+    __slots__ = ()
+
+    _inner: Inner
+    _reader: FrameReader
 
     def __init__(
         self,
@@ -95,104 +65,9 @@ class WebSocketTransport(asyncio.BufferedProtocol, asyncio.Transport):
         peer: Peer | None = None,
         notes: Notes | None = None,
     ) -> None:
-        super().__init__()
-        self._socket = socket
+        super().__init__(socket, buffer, peer, notes)
         self._inner = inner
-        self._peer = peer
-        self._buffer = buffer
         self._reader = FrameReader(limit_bytes)
-        self._loop = asyncio.get_running_loop()
-        self._notes = notes or Notes(log, self._loop.time)
-        self._timer: asyncio.TimerHandle | None = None
-        self._has_said_close = False  # nothing more may be written
-        self._is_deaf = False  # nothing more is read
-        self._is_full = False
-
-    def start(self, data: bytes = b"") -> None:
-        """Take over the socket, and what was read from it behind the handshake."""
-        self._socket.set_protocol(self)
-        self._inner.connection_made(self)
-        if data:
-            self._take(data)
-
-    # The socket's protocol
-
-    def get_buffer(self, size_hint: int) -> memoryview:
-        return self._buffer
-
-    def buffer_updated(self, size: int) -> None:
-        self._take(bytes(self._buffer[:size]))
-
-    def eof_received(self) -> None:
-        self._limit_closing()  # the loop closes the socket when everything written has left
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self._has_said_close = self._is_deaf = True
-        if self._timer is not None:
-            self._timer.cancel()
-        self._end_inner(error)
-        self._socket = GONE
-
-    def _end_inner(self, error: Exception | None) -> None:
-        """Tell the inner protocol, once, that nothing it writes goes anywhere any more."""
-        inner, self._inner = self._inner, NOBODY
-        inner.connection_lost(error)
-
-    def pause_writing(self) -> None:
-        self._is_full = True
-        self._inner.pause_writing()
-
-    def resume_writing(self) -> None:
-        self._is_full = False
-        self._answer_ping()
-        self._inner.resume_writing()
-
-    def _take(self, data: bytes) -> None:
-        if self.is_closing():
-            return
-        reader = self._reader
-        payload = reader.feed(data)
-        if payload:
-            self._inner.data_received(payload)
-            if self.is_closing():
-                return
-        if reader.ping is not None and not self._is_full:
-            self._answer_ping()
-        if reader.close is not None:
-            self._on_close(reader.close)
-        elif reader.error is not None:
-            self._on_error(reader.error)
-
-    def _answer_ping(self) -> None:
-        """One pong for all pings that came meanwhile: a peer that reads no pongs makes nothing grow."""
-        ping, self._reader.ping = self._reader.ping, None
-        if ping is not None and not self._has_said_close:
-            self._socket.write(control_frame(PONG, ping))
-
-    def _on_close(self, payload: bytes) -> None:
-        self._say_close(payload)
-        self._is_deaf = True
-        self._close_socket()
-
-    def _on_error(self, error: FrameError) -> None:
-        who = name_of(self._peer, self._socket)
-        self._notes.write("bad frame", peer=who, code=int(error.code), detail=str(error))
-        self._say_close(close_payload(error.code, str(error)))
-        self._is_deaf = True
-        hang_up(self._socket)
-        self._limit_closing()
-        self._end_inner(None)
-
-    # The inner protocol's transport
-
-    @property
-    def limit_bytes(self) -> int:
-        """Largest frame that is taken; a larger one closes with 1009."""
-        return self._reader.limit_bytes
-
-    @limit_bytes.setter
-    def limit_bytes(self, limit_bytes: int) -> None:
-        self._reader.limit_bytes = limit_bytes
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Send some bytes as one binary frame; after a close they go nowhere."""
@@ -219,67 +94,21 @@ class WebSocketTransport(asyncio.BufferedProtocol, asyncio.Transport):
             self._say_close(close_payload(CloseCode.NORMAL_CLOSURE))
             self._close_socket()
 
-    def abort(self) -> None:
-        self._socket.abort()
+    def _begin_inner(self) -> None:
+        self._inner.connection_made(self)
 
-    def is_closing(self) -> bool:
-        return self._is_deaf or self._socket.is_closing()
+    def _end_inner(self, error: Exception | None) -> None:
+        inner, self._inner = self._inner, NOBODY
+        inner.connection_lost(error)
 
-    def is_reading(self) -> bool:
-        return not self._is_deaf and self._socket.is_reading()
-
-    def pause_reading(self) -> None:
-        if not self.is_closing():
-            self._socket.pause_reading()
-
-    def resume_reading(self) -> None:
-        if not self.is_closing():
-            self._socket.resume_reading()
-
-    def get_write_buffer_size(self) -> int:
-        return self._socket.get_write_buffer_size()
-
-    def get_write_buffer_limits(self) -> tuple[int, int]:
-        return self._socket.get_write_buffer_limits()
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        self._socket.set_write_buffer_limits(high, low)
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return self._socket.get_extra_info(name, default)
-
-    # Closing
-
-    def _say_close(self, payload: bytes) -> None:
-        if not self._has_said_close:
-            self._has_said_close = True
-            self._socket.write(control_frame(CLOSE, payload))
-
-    def _close_socket(self) -> None:
-        if not self._socket.is_closing():
-            self._socket.close()
-        self._limit_closing()
-
-    def _limit_closing(self) -> None:
-        if self._timer is None:
-            self._timer = self._loop.call_later(CLOSING_TIMEOUT_S, self._socket.abort)
-
-
-def hang_up(socket: asyncio.Transport) -> None:
-    """End a connection whose peer may still be sending.
-
-    Closing would then reset it, and take with it what the peer has not read yet. So only our direction is
-    closed where that is possible; TLS has no such thing.
-    """
-    if socket.can_write_eof():
-        socket.write_eof()
-    else:
-        socket.close()
-
-
-def name_of(peer: Peer | None, socket: asyncio.BaseTransport) -> str:
-    """Who is at the other end, for the log."""
-    if peer is not None:
-        return str(peer)
-    name = socket.get_extra_info("peername")
-    return address(*name[:2]) if name else ""
+    def _take(self, data: bytes) -> None:
+        if self.is_closing():
+            return
+        reader = self._reader
+        payload = reader.feed(data)
+        if payload:
+            self._inner.data_received(payload)
+            if self.is_closing():
+                return
+        if reader.pings or reader.close is not None or reader.error is not None:
+            self._on_controls()

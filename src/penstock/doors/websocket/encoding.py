@@ -1,0 +1,75 @@
+"""WebSocket frames (RFC 6455) as a server writes them: whole, not masked, the same for everybody.
+
+Nothing here loads the `websockets` package, so who only writes frames can be imported early.
+"""
+
+import struct
+from enum import IntEnum
+
+CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
+FINAL = 0x80
+COMPRESSED = 0x40
+"""The first reserved bit, which permessage-deflate (RFC 7692) gives a meaning."""
+WHOLE_TEXT = FINAL | TEXT
+WHOLE_BINARY = FINAL | BINARY
+SMALL_BYTES = 125
+"""What a frame can hold whose length fits into its second byte; every control frame does."""
+TWO_BYTES, EIGHT_BYTES = 126, 127
+"""What the second byte says of a length that takes so many bytes behind it."""
+
+
+class CloseCode(IntEnum):
+    """Why a connection ends, as far as a server says it."""
+
+    NORMAL_CLOSURE = 1000
+    GOING_AWAY = 1001
+    PROTOCOL_ERROR = 1002
+    UNSUPPORTED_DATA = 1003
+    INVALID_DATA = 1007
+    POLICY_VIOLATION = 1008
+    MESSAGE_TOO_BIG = 1009
+    INTERNAL_ERROR = 1011
+    TRY_AGAIN_LATER = 1013
+
+
+def _header(first: int, size: int) -> bytes:
+    if size <= SMALL_BYTES:
+        return bytes((first, size))
+    if size < 0x10000:
+        return struct.pack("!BBH", first, TWO_BYTES, size)
+    return struct.pack("!BBQ", first, EIGHT_BYTES, size)
+
+
+_SMALL_TEXTS = tuple(_header(WHOLE_TEXT, size) for size in range(SMALL_BYTES + 1))
+_SMALL_BINARIES = tuple(_header(WHOLE_BINARY, size) for size in range(SMALL_BYTES + 1))
+
+
+def text_header(size: int) -> bytes:
+    """What a server writes before so many bytes of UTF-8 to make them one text frame."""
+    return _SMALL_TEXTS[size] if size <= SMALL_BYTES else _header(WHOLE_TEXT, size)
+
+
+def binary_header(size: int) -> bytes:
+    """What a server writes before so many bytes to make them one binary frame."""
+    return _SMALL_BINARIES[size] if size <= SMALL_BYTES else _header(WHOLE_BINARY, size)
+
+
+def compressed_header(size: int) -> bytes:
+    """What a server writes before so many bytes of deflated UTF-8 to make them one text frame."""
+    return _header(WHOLE_TEXT | COMPRESSED, size)
+
+
+def text_frame(payload: bytes) -> bytes:
+    """A whole text frame of a server; the payload is UTF-8."""
+    return text_header(len(payload)) + payload
+
+
+def control_frame(opcode: int, payload: bytes) -> bytes:
+    """A whole control frame of a server."""
+    return bytes((FINAL | opcode, len(payload))) + payload
+
+
+def close_payload(code: int, text: str = "") -> bytes:
+    """What a close frame says; the text is cut to what fits, between characters."""
+    reason = text.encode()[: SMALL_BYTES - 2]
+    return code.to_bytes(2, "big") + reason.decode(errors="ignore").encode()
