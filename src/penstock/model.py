@@ -14,6 +14,11 @@ NEVER = 0.0
 """The expiry of what does not expire."""
 
 
+def is_public(topic: str) -> bool:
+    """Whether a topic is among all topics, as `#` is; those that begin with `$` have to be named."""
+    return not topic.startswith("$")
+
+
 class Door(StrEnum):
     """Where a message came in."""
 

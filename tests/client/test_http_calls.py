@@ -264,13 +264,25 @@ def test_ranges_together_are_the_whole(client: HttpClient, topic: str) -> None:
     start = client.position().cursor
     client.publish_many([{"topic": topic, "data": number} for number in range(5_000)])
     end = client.position().cursor
-    ranges = client.ranges(4, after=start, until=end, filters=[topic])
+    found = client.ranges(4, after=start, until=end, filters=[topic])
+    ranges = found.ranges
     rows = [client.read_log(after=each.after, until=each.until, filters=[topic]).table() for each in ranges]
     assert 1 <= len(ranges) <= 4
     assert [sequence for part in rows for sequence in part.column("sequence").to_pylist()] == list(
         range(1, 5_001)
     )
-    assert (ranges[0].after, ranges[-1].until) == (start, end)
+    assert (ranges[0].after, ranges[-1].until) == (found.after, found.until) == (start, end)
+    assert (found.rows >= 5_000, found.gaps) == (True, [])
+
+
+def test_a_portion_of_the_log_is_limited_by_rows_and_by_bytes(client: HttpClient, topic: str) -> None:
+    start = client.position().cursor
+    for _ in range(2):
+        client.publish_many([{"topic": topic, "data": number} for number in range(10)])
+    few = client.ranges(1, after=start, limit_rows=3)
+    assert client.read_log(after=start, until=few.until).table().num_rows == few.rows == 3
+    one = client.ranges(1, after=start, limit_bytes=1)
+    assert client.read_log(after=start, until=one.until).table().num_rows == one.rows == 10
 
 
 def test_a_position_tells_how_far_behind_a_cursor_is(client: HttpClient, topic: str) -> None:
@@ -342,6 +354,28 @@ def test_staged_rows_are_published_by_their_commit_and_once(
     again = client.commit_stages(key, [id])
     assert (commit.rows, commit.duplicate, again.rows, again.duplicate) == (2, False, 2, True)
     assert [message.payload for message in client.messages(topic, last=10).messages] == [b"1", b"2"]
+
+
+def test_a_commit_of_other_stages_is_recognised_by_its_key(client: HttpClient, topic: str) -> None:
+    run, key = uuid4().hex, uuid4().hex
+    ids = [f"{run}:{number}" for number in range(3)]
+    for id in ids:
+        client.stage(id, rows=[{"topic": topic, "data": id}])
+    assert list(client.stages(f"{run}:")) == ids
+    first = client.commit_stages(key, ids[:1])
+    with pytest.raises(HttpRefused, match="other stages"):
+        client.commit_stages(key, ids[1:])
+    again = client.commit_stages(key, ids[1:], any_ids=True)
+    assert (again.duplicate, again.first, again.last) == (True, first.first, first.last)
+    assert list(client.stages(f"{run}:")) == ids[1:]
+
+
+def test_the_names_of_many_stages_come_in_pages(client: HttpClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.client.stage_calls._PAGE", 2)
+    run = uuid4().hex
+    for number in range(5):
+        client.stage(f"{run}:{number}", rows=[{"topic": "a", "data": number}])
+    assert list(client.stages(run)) == [f"{run}:{number}" for number in range(5)]
 
 
 def test_a_stage_is_not_called_commit(client: HttpClient) -> None:

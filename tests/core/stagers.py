@@ -47,11 +47,11 @@ class Answers(list[tuple[ReleasedRecord | PenstockError, bool]]):
         return record
 
 
-def commit(stage: Stage, key: str, *ids: str, who: Identity = ANYONE) -> Answers:
+def commit(stage: Stage, key: str, *ids: str, who: Identity = ANYONE, any_ids: bool = False) -> Answers:
     """Ask for a commit."""
     answers = Answers()
     done: Released = answers.take
-    stage.broker.staging.commit(who, key, ids, done)
+    stage.broker.staging.commit(who, key, ids, done, any_ids=any_ids)
     return answers
 
 

@@ -282,6 +282,23 @@ def test_clients_may_not_publish_to_topics_of_the_server() -> None:
     assert len(stage.broker.topics) == 0
 
 
+def test_insights_are_published_by_whoever_a_rule_names_for_them(tmp_path: Path) -> None:
+    rules = tmp_path / "acl"
+    rules.write_text("anonymous\nboth #\n")
+    access = FileAccess.load(None, rules, allow_anonymous=True)
+    stage = Stage(access=access)
+    client = stage.client("s")
+    with pytest.raises(NotAuthorized):
+        client.publish("$penstock/insights/hot/10s", b"x")  # `#` does not reach below `$`
+    rules.write_text("anonymous\npublish $penstock/#\n")
+    access.reload()
+    stage.broker.forget_rights()
+    client.publish("$penstock/insights/hot/10s", b"x")
+    with pytest.raises(NotAuthorized):
+        client.publish("$penstock/drops", b"x")  # which is the server's own, whatever the rules say
+    assert list(stage.broker.topics) == ["$penstock/insights/hot/10s"]
+
+
 def test_the_server_publishes_to_its_own_topics() -> None:
     stage = Stage()
     reader, wild = stage.client("r"), stage.client("w")

@@ -3,10 +3,11 @@
 from time import perf_counter
 
 import pytest
+from msgspec import json
 
 from penstock.core.broker import DROPS_TOPIC
 from penstock.core.records import SessionRecord
-from penstock.core.settings import CoreSettings, OutboxSettings, SessionSettings
+from penstock.core.settings import CoreSettings, LogSettings, OutboxSettings, SessionSettings
 from penstock.errors import QuotaExceeded, ShuttingDown
 from penstock.model import Policy
 from penstock.testing import Client, Disk, Stage, as_tagged
@@ -549,6 +550,51 @@ def test_drops_are_told_to_who_listens() -> None:
     assert b'"reason":"outbox-full"' in delivered.payload
     stage.advance(1.0)
     assert listener.take() == []
+
+
+def drops_in_the_log(stage: Stage) -> list[tuple[str, str, int]]:
+    """Who did not get how many messages of which topic, as the ring has it: what is kept is in there, too."""
+    topic = stage.broker.topics.get(DROPS_TOPIC)
+    told = [run.payload(0) for run in topic.runs] if topic is not None and topic.traits.is_kept else []
+    rows = [row for payload in told for row in json.decode(payload)]
+    return [(row["client_id"], row["topic"], row["count"]) for row in rows]
+
+
+def test_drops_are_told_to_a_log_that_keeps_them_from_the_first_moment_on() -> None:
+    stage = Stage(CoreSettings(outbox=OutboxSettings(messages=1), log=LogSettings(capture=("$penstock/#",))))
+    sender, slow = stage.client("s"), stage.client("slow")
+    slow.subscribe("a")
+    slow.pause()
+    publish_all(sender, numbers(1, 4))
+    stage.settle()
+    assert drops_in_the_log(stage) == []
+    stage.advance(1.0)
+    assert drops_in_the_log(stage) == [("slow", "a", 3)]
+    stage.advance(1.0)
+    assert drops_in_the_log(stage) == [("slow", "a", 3)]
+
+
+def test_drops_are_not_published_for_a_log_that_keeps_other_topics() -> None:
+    stage = Stage(CoreSettings(outbox=OutboxSettings(messages=1), log=LogSettings(capture=("#",))))
+    sender, slow = stage.client("s"), stage.client("slow")
+    slow.subscribe("a")
+    slow.pause()
+    publish_all(sender, numbers(1, 4))
+    stage.settle()
+    stage.advance(1.0)
+    assert DROPS_TOPIC not in stage.broker.topics
+
+
+def test_what_is_dropped_when_the_server_ends_reaches_the_log_as_well() -> None:
+    stage = Stage(CoreSettings(log=LogSettings(capture=("$penstock/drops",))))
+    sender, slow = stage.client("s"), stage.client("slow")
+    slow.subscribe("a")
+    slow.pause()
+    publish_all(sender, numbers(1, 4))
+    stage.broker.stop()
+    stage.broker.close()
+    stage.broker.tick.flush()
+    assert drops_in_the_log(stage) == [("slow", "a", 4)]
 
 
 def test_drops_of_the_news_themselves_are_counted_and_not_told() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.ledger import Ledger, Losses, News, Row
+from penstock.core.ledger import MOST_NEWS, Ledger, Losses, News, Row
 from penstock.model import Policy, Reason
 from penstock.testing import ManualClock, make_run
 
@@ -182,6 +182,19 @@ def test_losses_of_the_servers_own_topics_are_counted_and_no_news(ledger: Ledger
     lose(ledger, 1, topic="$penstock/drops")
     assert ledger.take_news() == []
     assert ledger.total == 1
+
+
+def test_news_of_very_many_are_told_together_and_their_counts_stay_exact(ledger: Ledger) -> None:
+    ledger.is_watched = True
+    for number in range(MOST_NEWS):
+        lose(ledger, 1, client_id=str(number))
+    lose(ledger, 2, 3, client_id="one too many")
+    lose(ledger, 9, 4, client_id="and another")
+    lose(ledger, 2, client_id="7")  # of whom there are news already
+    news = ledger.take_news()
+    assert len(news) == MOST_NEWS + 1
+    assert news[7] == News("a", "7", Reason.EXPIRED, 1, 2, 2)
+    assert news[-1] == News("", "", Reason.EXPIRED, 0, 0, 7)
 
 
 # What is worth a line in the log

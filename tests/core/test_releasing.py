@@ -192,6 +192,22 @@ def test_a_key_stands_for_the_same_stages_always(ids: tuple[str, ...]) -> None:
         commit(stage, "k", *ids)
 
 
+def test_a_key_that_says_it_all_is_found_again_whichever_stages_come_with_it() -> None:
+    disk = Disk()
+    stage = server(disk)
+    expected = staged(stage, "x", 20)
+    staged(stage, "y")
+    first = commit(stage, "k", "x", any_ids=True)
+    meanwhile = commit(stage, "k", "y", any_ids=True)
+    assert first == meanwhile == []
+    stage.settle()
+    later = commit(stage, "k", "never", any_ids=True)
+    assert meanwhile == later == [(first.record, True)]
+    stage.settle()
+    assert logged(disk) == expected
+    assert stage.broker.staging.look(ANYONE, "y").rows  # what came in vain is its owner's to drop
+
+
 def test_a_key_is_remembered_by_the_next_server_and_forgotten_in_the_end() -> None:
     disk, clock = Disk(), ManualClock()
     stage = Stage(CoreSettings(log=KEEP_ALL), disk=disk, clock=clock)

@@ -401,6 +401,22 @@ def test_only_whoever_made_a_stage_may_touch_it(access: FileAccess) -> None:
     stage.settle()
 
 
+def test_everyone_is_told_the_names_of_their_own_stages(access: FileAccess) -> None:
+    clock = ManualClock()
+    stage = server(access=access, clock=clock, lapse_s=60)
+    _staged(stage, "x:old", who=ANN)
+    clock.advance(40)
+    for id in ("x:1", "x:2", "y:1"):
+        _staged(stage, id, who=ANN)
+    stage_rows(stage, "x:3", rows_of("x", 1, ("b/c",)), who=BOB)
+    stage.settle()
+    clock.advance(40)
+    staging = stage.broker.staging
+    assert sorted(staging.names(ANN)) == ["x:1", "x:2", "y:1"]
+    assert sorted(staging.names(ANN, "x:")) == ["x:1", "x:2"]
+    assert staging.names(BOB, "x") == ["x:3"]
+
+
 def test_nothing_of_the_stages_of_others_is_looked_at(access: FileAccess) -> None:
     stage = server(access=access)
     _staged(stage, "x", who=ANN)

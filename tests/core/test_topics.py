@@ -7,7 +7,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock.core.settings import TopicLimits
-from penstock.core.topics import check_filter, check_topic, covers, is_wildcard, matches, split_share
+from penstock.core.topics import (
+    check_filter,
+    check_topic,
+    covers,
+    is_reserved,
+    is_wildcard,
+    matches,
+    split_share,
+)
 from penstock.errors import InvalidFilter, InvalidTopic
 
 LIMITS = TopicLimits()
@@ -300,3 +308,16 @@ def test_covering_is_exact_on_every_small_filter() -> None:
     matched = {filter: {topic for topic in all_topics if matches(filter, topic)} for filter in all_filters}
     for rule, filter in product(all_filters, repeat=2):
         assert covers(rule, filter) == (matched[filter] <= matched[rule]), (rule, filter)
+
+
+@pytest.mark.parametrize(
+    "topic",
+    ["$SYS/x", "$", "$penstock", "$penstock/drops", "$penstock/insights", "$penstock/insights-of-mine/x"],
+)
+def test_what_begins_with_a_dollar_is_the_servers_own(topic: str) -> None:
+    assert is_reserved(topic)
+
+
+@pytest.mark.parametrize("topic", ["a", "a/$SYS", "penstock/insights/x", "$penstock/insights/hot/10s"])
+def test_insights_and_plain_topics_belong_to_whoever_has_the_right(topic: str) -> None:
+    assert not is_reserved(topic)

@@ -66,7 +66,7 @@ class HttpTarget(NamedTuple):
     def _password(self) -> str | None:
         """The password, which is asked for if there is someone to ask."""
         if self.password_file is not None:
-            return _first_line(self.password_file)
+            return first_line(self.password_file)
         if self.user is None or self.password is not None or not sys.stdin.isatty():
             return self.password
         return str(typer.prompt("Password", hide_input=True, err=True))
@@ -132,7 +132,12 @@ def _advice(text: str, target: HttpTarget) -> str:
     return f"Is {target.port} the HTTP port of a Penstock server{'' if target.tls else ', without TLS'}?"
 
 
-def _first_line(file: Path) -> str:
+def first_line(file: Path) -> str:
+    """The password that a file holds.
+
+    Raises:
+        InvalidConfig: the file cannot be read.
+    """
     try:
         return file.read_text(encoding="utf-8").partition("\n")[0].removesuffix("\r")
     except OSError as error:

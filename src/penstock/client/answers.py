@@ -134,6 +134,18 @@ class LogRange(Struct, frozen=True, kw_only=True):
     """As stored, about."""
 
 
+class LogRanges(Struct, frozen=True, kw_only=True):
+    """A stretch of the log in ranges that meet: where one ends the next begins."""
+
+    after: str
+    until: str
+    rows: int
+    """There may be fewer, but not more."""
+    ranges: list[LogRange]
+    gaps: list[Gap] = []
+    """What is missing, as far as that is known without reading it; a read may find more."""
+
+
 class Hold(Struct, frozen=True, kw_only=True):
     """A promise that what comes after a cursor stays in the log."""
 

@@ -109,7 +109,10 @@ class LogRead:
         if self._reader is None:
             pyarrow = import_pyarrow()
             try:
-                self._reader = pyarrow.ipc.open_stream(self._source)
+                self._reader = pyarrow.ipc.open_stream(
+                    self._source,
+                    options=pyarrow.ipc.IpcReadOptions(use_threads=False),  # costs more than it gives
+                )
             except pyarrow.ArrowInvalid:
                 self.close()
                 raise _cut_off() from None

@@ -6,17 +6,13 @@ from urllib.parse import quote
 
 import msgspec
 
-from penstock.client.answers import Hold, LogPosition, LogRange, read
+from penstock.client.answers import Hold, LogPosition, LogRanges, read
 from penstock.client.log import LogRead
 from penstock.client.requests import Requests
 from penstock.wire.arrow import MEDIA_TYPE
 
 LOG = "/api/v1/log"
 HOLDS = f"{LOG}/holds"
-
-
-class _Ranges(msgspec.Struct):
-    ranges: list[LogRange]
 
 
 class _Holds(msgspec.Struct):
@@ -77,8 +73,14 @@ class LogCalls:
         until: str | None = None,
         filters: Sequence[str] = (),
         limit_rows: int | None = None,
-    ) -> list[LogRange]:
-        """Split what `read_log` would read into at most so many ranges of about the same size."""
+        limit_bytes: int | None = None,
+    ) -> LogRanges:
+        """Split what `read_log` would read into at most so many ranges of about the same size.
+
+        Args:
+            limit_rows: let them end before there are more rows than this.
+            limit_bytes: the same by what they take as stored; but there is one batch at least.
+        """
         asked = {
             "after": after,
             "from": start,
@@ -86,8 +88,9 @@ class LogCalls:
             "filter": tuple(filters),
             "parts": parts,
             "limit_rows": limit_rows,
+            "limit_bytes": limit_bytes,
         }
-        return read(self._requests.send("GET", f"{LOG}/ranges", asked).body, _Ranges).ranges
+        return read(self._requests.send("GET", f"{LOG}/ranges", asked).body, LogRanges)
 
     def hold(self, name: str, cursor: str, lapse_s: float, *, filters: Sequence[str] = ()) -> Hold:
         """Keep what comes after a cursor in the log, until it is released or nobody renews it for so long.

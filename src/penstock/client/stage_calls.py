@@ -1,6 +1,6 @@
 """Requests about stages: rows that are sent in parts and published all together, exactly once."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -16,6 +16,16 @@ if TYPE_CHECKING:
 
 STAGE = "/api/v1/stage"
 JSON_LINES = "application/x-ndjson"
+_PAGE = 1_000
+
+
+class _Stage(msgspec.Struct):
+    id: str
+
+
+class _StagePage(msgspec.Struct):
+    stages: list[_Stage]
+    next: str | None
 
 
 class StageCalls:
@@ -57,9 +67,24 @@ class StageCalls:
         """What waits in a stage: its parts and their rows."""
         return dict(self._requests.send("GET", _path(id)).value())
 
-    def commit_stages(self, key: str, ids: Sequence[str]) -> StageCommit:
-        """Publish everything in these stages, once: the same key again answers the same and does nothing."""
-        body = msgspec.json.encode({"key": key, "ids": ids})
+    def stages(self, prefix: str = "") -> Iterator[str]:
+        """The names of this user's stages that wait for a commit, of those that begin with something."""
+        after = None
+        while True:
+            asked = {"prefix": prefix, "after": after, "limit": _PAGE}
+            page = read(self._requests.send("GET", STAGE, asked).body, _StagePage)
+            yield from (stage.id for stage in page.stages)
+            after = page.next
+            if after is None:
+                return
+
+    def commit_stages(self, key: str, ids: Sequence[str], *, any_ids: bool = False) -> StageCommit:
+        """Publish everything in these stages, once: the same key again answers the same and does nothing.
+
+        Args:
+            any_ids: so it does if the key was used for other stages, which is an error otherwise.
+        """
+        body = msgspec.json.encode({"key": key, "ids": ids, **({"any_ids": True} if any_ids else {})})
         return read(
             self._requests.send("POST", f"{STAGE}/commit", body=body, may_repeat=True).body, StageCommit
         )

@@ -1,8 +1,8 @@
 """Who may come in and what they may do, the same at every door.
 
 `OpenAccess` lets everyone do everything. `FileAccess` reads a password file and an access list, and once
-there is a list, nothing is allowed that none of its rules allows. That clients may not publish to `$`
-topics is no matter of rights: core refuses that by itself.
+there is a list, nothing is allowed that none of its rules allows. That clients may not publish to the
+server's own topics, below `$`, is no matter of rights: core refuses that by itself.
 
 Passwords are checked with argon2, which is slow on purpose. So a door asks `verify_now` first, on the
 event loop, and only where that has no answer calls `verify` in a thread. What was verified a moment ago

@@ -14,7 +14,7 @@ from penstock.core.publishing import Publishing
 from penstock.core.records import SessionRecord
 from penstock.core.sessions import FOREVER, Ending, Session, Subscription, Will
 from penstock.core.subscribing import Subscribing
-from penstock.core.topics import check_topic
+from penstock.core.topics import check_topic, is_reserved
 from penstock.core.wills import Wills
 from penstock.errors import (
     NotAuthorized,
@@ -299,7 +299,7 @@ class Attendance:
     def check_will(self, identity: Identity, will: Will) -> None:
         """Refuse a will that could not be published."""
         check_topic(will.topic, self._node.settings.topic)
-        if will.topic.startswith("$") or not self._node.access.may_publish(identity, will.topic):
+        if is_reserved(will.topic) or not self._node.access.may_publish(identity, will.topic):
             raise NotAuthorized(f"not allowed to publish to {will.topic}")
 
     # Time

@@ -22,6 +22,7 @@ from penstock.core.sessions import Ending
 from penstock.core.settings import CoreSettings
 from penstock.core.staging import Staging
 from penstock.core.subscribing import Subscribing
+from penstock.core.topics import matches
 from penstock.errors import PenstockError
 
 __all__ = ["DROPS_TOPIC", "Arrival", "Broker", "Published", "Receipt", "Refused"]
@@ -98,6 +99,7 @@ class Broker:
 
     def _restore(self) -> None:
         """Bring back what outlived the last broker on these stores."""
+        self.ledger.is_watched = self._keeps_drops  # what is found to be lost is news, too
         if self._node.recording.is_on:
             Restoring(self._node, self._attendance).restore()
             self.receipts.restore()
@@ -122,9 +124,14 @@ class Broker:
         if self.topics.forget_unused():
             self._publishing.forget_topics(self.sessions.values())
 
+    @property
+    def _keeps_drops(self) -> bool:
+        """The log has what was not delivered, whether someone listens or not."""
+        return any(matches(filter, DROPS_TOPIC) for filter in self.settings.log.capture)
+
     def _tell_drops(self) -> None:
-        """Publish what was not delivered, if someone listens."""
-        self.ledger.is_watched = bool(self.router.match(DROPS_TOPIC))
+        """Publish what was not delivered, if someone listens or the log keeps it."""
+        self.ledger.is_watched = self._keeps_drops or bool(self.router.match(DROPS_TOPIC))
         news = self.ledger.take_news()
         with suppress(PenstockError):  # there may be no room for one more topic
             for start in range(0, len(news) if self.ledger.is_watched else 0, DROPS_A_MESSAGE):
@@ -165,3 +172,5 @@ class Broker:
                 session.left_at = self._node.clock.wall_us()
                 self._node.recording.save(session)
                 sink.close(Ending.SHUTTING_DOWN)
+        if self._keeps_drops:
+            self._tell_drops()  # with the last commit

@@ -15,7 +15,7 @@ from penstock.core.identity import Identity
 from penstock.core.properties import check_properties
 from penstock.core.records import ChunkRecord
 from penstock.core.settings import CoreSettings
-from penstock.core.topics import check_topic
+from penstock.core.topics import check_topic, is_reserved
 from penstock.errors import NotAuthorized, PenstockError, TooLarge
 from penstock.model import NEVER, Door, Properties, Run, bare_shape
 
@@ -165,7 +165,7 @@ def check_right(access: Access, identity: Identity, topic: str) -> None:
     Raises:
         NotAuthorized: it is the server's own, or no rule allows it.
     """
-    if topic.startswith("$"):
+    if is_reserved(topic):
         raise NotAuthorized("topics that begin with $ are the server's own")
     if not access.may_publish(identity, topic):
         raise NotAuthorized(f"not allowed to publish to {topic}")

@@ -29,7 +29,10 @@ class Row(Struct):
 
 
 class News(Struct):
-    """What one session did not get of one topic since the news were last told."""
+    """What one session did not get of one topic since the news were last told.
+
+    If too many had losses to tell each of them, one without topic and client has what the others lost.
+    """
 
     topic: str
     client_id: str
@@ -38,6 +41,9 @@ class News(Struct):
     last: int
     count: int
 
+
+MOST_NEWS = 10_000
+"""Entries that are told one by one; in one second of a crowd that is cut off there could be a million."""
 
 LOSSES = (
     Reason.OUTBOX_FULL,
@@ -126,7 +132,10 @@ class Ledger:
         key = (client_id, run.topic, reason)
         last = run.sequence + run.count - 1
         news = self._news.get(key)
-        if news is None:
+        if news is None and len(self._news) >= MOST_NEWS:
+            others = self._news.setdefault(("", "", reason), News("", "", reason, 0, 0, 0))
+            others.count += run.count
+        elif news is None:
             self._news[key] = News(run.topic, client_id, reason, run.sequence, last, run.count)
         else:
             news.first = min(news.first, run.sequence)
@@ -134,7 +143,7 @@ class Ledger:
             news.count += run.count
 
     def take_news(self) -> list["News"]:
-        """What was recorded since the last call, one entry per session, topic and reason."""
+        """What was recorded since the last call, an entry for each session, topic and reason."""
         news, self._news = self._news, {}
         return list(news.values())
 

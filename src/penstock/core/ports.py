@@ -129,7 +129,10 @@ class Span(Struct, frozen=True):
 
 
 Wanted = Callable[[str], bool]
-"""Says of a topic whether its messages are asked for. It is asked once for each topic of a read."""
+"""Says of a topic whether its messages are asked for. It is asked once for each topic of a read.
+
+What `model.is_public` says a log may know of many messages at once, without asking.
+"""
 
 
 class Log(Protocol):
@@ -291,6 +294,7 @@ LOG_COLUMNS = (
     "node_id",
     "door",
     "properties",
+    "logged_at",
 )
 """The columns of the log as Arrow has it, in their order."""
 
@@ -313,6 +317,13 @@ class Portion(Struct, frozen=True):
     """There may be fewer, but not more."""
     bytes: int
     """What it takes as stored, about."""
+
+
+class Portions(Struct, frozen=True):
+    """A part of a log in portions that meet, and what is known to be missing of it."""
+
+    parts: tuple[Portion, ...]
+    gaps: tuple[Gap, ...] = ()
 
 
 class Hold(Struct, frozen=True):
@@ -439,10 +450,18 @@ class Archive(Protocol):
         ...
 
     async def portions(
-        self, after: int, until: int, parts: int, wanted: Wanted, limit_rows: int | None = None
-    ) -> tuple[Portion, ...]:
+        self,
+        after: int,
+        until: int,
+        parts: int,
+        wanted: Wanted,
+        limit_rows: int | None = None,
+        limit_bytes: int | None = None,
+    ) -> Portions:
         """What is between two offsets in at most so many parts of about the same size, without reading it.
 
-        They meet, and there is at least one. With a limit on rows they end before there are more.
+        They meet, and there is at least one. With a limit on rows they end before there are more. With one on
+        bytes, as stored, they do too, but have at least one piece that is asked for, so that they get on. The
+        gaps are those that show without a look at the rows: a read may find more that cannot be read.
         """
         ...

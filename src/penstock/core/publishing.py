@@ -11,7 +11,7 @@ from penstock.core.node import Node
 from penstock.core.ports import Settled, Ticket
 from penstock.core.registry import Topic
 from penstock.core.sessions import Session
-from penstock.core.topics import check_topic
+from penstock.core.topics import check_topic, is_reserved
 from penstock.errors import NotAuthorized, PenstockError, ShuttingDown, StorageUnavailable
 from penstock.model import Door, Reason, Run, bare_shape
 
@@ -180,7 +180,7 @@ class Publishing:
         if sender.door is not Door.SERVER:
             if self.is_stopping:
                 raise ShuttingDown("the server is about to stop")
-            if name.startswith("$"):
+            if is_reserved(name):
                 raise NotAuthorized("topics that begin with $ are the server's own")
             if not self._node.access.may_publish(sender.identity, name):
                 raise NotAuthorized(f"not allowed to publish to {name}")

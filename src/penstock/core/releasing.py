@@ -88,8 +88,11 @@ class Releasing:
 
     # Asking
 
-    def join(self, owner: str | None, key: str, ids: Sequence[str], done: Released) -> bool:
+    def join(self, owner: str | None, key: str, ids: Sequence[str] | None, done: Released) -> bool:
         """Wait for a commit of this key that is decided already, or answer at once; False if there is none.
+
+        Args:
+            ids: the stages it has to be of; None for whichever.
 
         Raises:
             Conflict: the key was used for other stages.
@@ -98,7 +101,7 @@ class Releasing:
         record = finished if commit is None else commit.record
         if record is None:
             return False
-        if record.digest != digest_of(ids):
+        if ids is not None and record.digest != digest_of(ids):
             raise Conflict(f"the key {key} was used to commit other stages")
         if commit is not None:
             self.check_open()

@@ -113,9 +113,12 @@ class LogSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Most holds of one user; all who are anonymous count as one."""
     max_hold_lapse_s: Annotated[float, Meta(ge=1)] = 7 * 24 * 3600.0
     """Longest a hold may last without a sign of life from its owner."""
-    max_readers: Count = 8
+    max_readers: Count = 32
     """Most requests at the same time that read the log in bulk; another one is asked to come again. One user
     has half of them at most, and the last is for those who may subscribe to `$SYS/#`."""
+    read_timeout_s: Annotated[float, Meta(gt=0)] = 300.0
+    """How long whoever reads the log in bulk may take nothing of it before it is cut off; it counts instead
+    of `http.write_timeout_s`."""
 
 
 class StageSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,5 +1,7 @@
 """What waits for a commit: stages, their parts, and the records that bring them back after a crash."""
 
+from collections.abc import Iterator
+
 import structlog
 from msgspec import Struct
 
@@ -56,6 +58,11 @@ class Stage(Struct):
         """How many messages wait."""
         return sum(part.rows for part in self.parts.values())
 
+    @property
+    def bytes(self) -> int:
+        """What they weigh."""
+        return sum(part.bytes for part in self.parts.values())
+
     def in_order(self) -> list[Part]:
         """Its parts by their numbers."""
         return [self.parts[number] for number in sorted(self.parts)]
@@ -72,13 +79,16 @@ class Stages:
     def __len__(self) -> int:
         return len(self._stages)
 
+    def __iter__(self) -> Iterator[Stage]:
+        return iter(self._stages.values())
+
     def find(self, id: str) -> Stage | None:
         """The stage of this id; its time may be over."""
         return self._stages.get(id)
 
     def lapsed(self) -> list[Stage]:
         """Those whose time is over."""
-        return [stage for stage in self._stages.values() if self.has_lapsed(stage)]
+        return [stage for stage in self if self.has_lapsed(stage)]
 
     def has_lapsed(self, stage: Stage) -> bool:
         """Whether its time is over."""
@@ -143,4 +153,4 @@ class Stages:
     @property
     def bytes(self) -> int:
         """What all of them weigh; it is counted, so ask at start."""
-        return sum(part.bytes for stage in self._stages.values() for part in stage.parts.values())
+        return sum(stage.bytes for stage in self)

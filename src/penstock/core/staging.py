@@ -169,6 +169,12 @@ class Staging:
             raise NotAuthorized(f"the stage {id} is somebody else's")
         return stage
 
+    def names(self, identity: Identity, prefix: str = "") -> list[str]:
+        """The stages of somebody whose names begin with something."""
+        owner = self._owner_of(identity)
+        own = (stage for stage in self._stages if stage.owner == owner and stage.id.startswith(prefix))
+        return [stage.id for stage in own if not self._stages.has_lapsed(stage)]
+
     def _find(self, id: str) -> Stage | None:
         stage = self._stages.find(id)
         if stage is not None and self._stages.has_lapsed(stage):
@@ -238,8 +244,13 @@ class Staging:
                     allowed.add(topic)
             part.checked = generation, identity
 
-    def commit(self, identity: Identity, key: str, ids: Sequence[str], done: Released) -> None:
+    def commit(
+        self, identity: Identity, key: str, ids: Sequence[str], done: Released, *, any_ids: bool = False
+    ) -> None:
         """Publish everything in these stages, in this order, once: the same key again does nothing more.
+
+        Args:
+            any_ids: a commit of this key that was made before is the same one, whichever stages it had.
 
         Raises:
             PenstockError: it cannot be done; everything is as it was.
@@ -253,7 +264,7 @@ class Staging:
         for id in ids:
             _check_id(id)
         owner = self._owner_of(identity)
-        if self._releasing.join(owner, key, ids, done):
+        if self._releasing.join(owner, key, None if any_ids else ids, done):
             return
         self._releasing.check_open()
         stages = [self.look(identity, id) for id in ids]

@@ -13,6 +13,8 @@ ONE_LEVEL = "+"
 ALL_LEVELS = "#"
 WILDCARDS = (ONE_LEVEL, ALL_LEVELS)
 SHARE_PREFIX = "$share/"
+INSIGHTS_PREFIX = "$penstock/insights/"
+"""What is found out about the server from outside is told here, by clients who have the right to."""
 
 # The empty name is no topic, so these two match only names that are one level longer than they promise.
 _SAME_BUT_LONGER = {"#": "+/#", "/#": "/+/#"}
@@ -28,6 +30,11 @@ def check_topic(topic: str, limits: TopicLimits) -> None:
     if is_wildcard(topic):  # MQTT-3.3.2-2
         raise InvalidTopic("a topic holds no + or #: these belong into filters")
     _check_levels(topic, limits, "topic", InvalidTopic)
+
+
+def is_reserved(topic: str) -> bool:
+    """Tell whether a topic is the server's own: then no client publishes to it, whatever its rights are."""
+    return topic.startswith("$") and not topic.startswith(INSIGHTS_PREFIX)
 
 
 def check_filter(filter: str, limits: TopicLimits) -> None:

@@ -118,6 +118,7 @@ def test_json_has_every_column(run: Run, tmp_path: Path) -> None:
             "node_id": "",
             "door": "mqtt",
             "properties": [["k", "v"], ["k", "w"], ["$response_topic", "reply"], ["$payload_format", "1"]],
+            "logged_at": "2023-11-14T22:13:20Z",
         }
     ]
 

@@ -79,6 +79,15 @@ def test_a_sound_log_is_well(run: Run, data: Path) -> None:
     assert run("verify", data) == (0, WELL, "")
 
 
+def test_a_batch_from_before_there_was_a_column_is_well(run: Run, data: Path) -> None:
+    older = encode_batch(decode_batch(stored(data, LOG, BATCH)).drop_columns(["logged_at"]))
+    summary = msgspec.structs.replace(decode_summary(stored(data, INDEX, BATCH)), bytes=len(older))
+    change(data, put={(LOG, BATCH): older, (INDEX, BATCH): encode_summary(summary)})
+    assert run("verify", data) == (0, WELL, "")
+    rows = run("read", data, "-o", "json").rows
+    assert [row["logged_at"] is None for row in rows] == [row["offset"] < 7 for row in rows]
+
+
 def test_an_empty_log_is_well(run: Run, tmp_path: Path) -> None:
     write(tmp_path / "data")
     assert run("verify", tmp_path / "data").code == 0
@@ -188,9 +197,10 @@ def test_a_batch_that_is_not_in_the_index_is_found(run: Run, data: Path) -> None
     ]
 
 
-def test_an_index_that_says_something_else_is_found(run: Run, data: Path) -> None:
+@pytest.mark.parametrize("field", ["count", "reserved"])
+def test_an_index_that_says_something_else_is_found(run: Run, data: Path, field: str) -> None:
     summary = decode_summary(stored(data, INDEX, BATCH))
-    wrong = msgspec.structs.replace(summary, count=5)
+    wrong = msgspec.structs.replace(summary, **{field: 5})
     change(data, put={(INDEX, BATCH): encode_summary(wrong)})
     assert findings(run, data) == [
         "offsets 1 to 6 (6): a sealed batch is sound, but the index says something else of it"

@@ -1,11 +1,14 @@
 """How large and how slow a request may be, how many there may be, and who does not read."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from penstock.core.clock import SystemClock
 from penstock.doors.guard import Guard, GuardSettings
+from penstock.doors.http.application import PATIENCE_KEY
+from penstock.doors.http.protocol import HttpConnection
 from penstock.testing.clock import ManualClock
 from tests.doors.http.serving import MIB, House, Peer, get, post, request
 
@@ -187,6 +190,84 @@ async def test_who_reads_nothing_of_its_answers_is_cut(house: House) -> None:
     clock.advance(3.0)
     while house.door.connections:
         await asyncio.sleep(0.01)
+
+
+class Patient:
+    """An application whose answers may be left unread for five minutes, unless somebody is in a hurry."""
+
+    def __init__(self, house: House) -> None:
+        self._house = house
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        start = {"type": "http.response.start", "status": 200, "headers": []}
+        await send(start if scope["path"] == "/app/hurry" else {**start, PATIENCE_KEY: 300.0})
+        [connection] = self._house.door.connections
+        is_short = scope["query_string"] == b"short"
+        for _ in range(200):
+            await send({"type": "http.response.body", "body": bytes(64 * 1024), "more_body": True})
+            if (
+                is_short and connection.transport.get_write_buffer_size()
+            ):  # all that the sockets take is there
+                break
+        await send({"type": "http.response.body", "body": b"end"})
+
+
+async def left_unread(house: House, path: str) -> tuple[Peer, HttpConnection]:
+    """A connection whose peer has asked for something and reads nothing of it."""
+    peer = await house.connect(is_slow=True)
+    await peer.send(get(path))
+    while not (house.door.connections and next(iter(house.door.connections)).is_full):
+        await asyncio.sleep(0)
+    return peer, next(iter(house.door.connections))
+
+
+@pytest.mark.parametrize(("path", "patience_s"), [("/app/long", 300.0), ("/app/hurry", 30.0)])
+async def test_an_answer_may_give_its_reader_more_time(house: House, path: str, patience_s: float) -> None:
+    clock = ManualClock()
+    await house.open(clock=clock, write_timeout_s=30.0, load_app=lambda: Patient(house))
+    peer, connection = await left_unread(house, path)
+    clock.advance(patience_s - 1)
+    assert connection.check_deadline(clock.monotonic()) == clock.monotonic() + 1
+    assert (await peer.answer()).body.endswith(b"end")
+    await peer.close()
+    while house.door.connections:
+        await asyncio.sleep(0)
+    peer, connection = await left_unread(house, path)
+    clock.advance(patience_s + 1)
+    assert connection.check_deadline(clock.monotonic()) is None
+    while house.door.connections:
+        await asyncio.sleep(0)
+
+
+async def test_more_time_for_one_answer_is_not_for_the_next(house: House) -> None:
+    clock = ManualClock()
+    await house.open(clock=clock, write_timeout_s=30.0, load_app=lambda: Patient(house))
+    peer, connection = await left_unread(house, "/app/long")
+    await peer.answer()
+    await peer.send(get("/huge") * 20)
+    while not connection.is_full:
+        await asyncio.sleep(0)
+    clock.advance(31.0)
+    assert connection.check_deadline(clock.monotonic()) is None
+
+
+@pytest.mark.parametrize(("path", "is_cut"), [("/app/long?short", False), ("/app/hurry?short", True)])
+async def test_more_time_counts_for_the_last_bytes_too(house: House, path: str, is_cut: bool) -> None:
+    clock = ManualClock()
+    await house.open(clock=clock, write_buffer_bytes=4 * MIB, load_app=lambda: Patient(house))
+    peer = await house.connect(is_slow=True)
+    await peer.send(request("GET", path, "Connection: close"))
+    while not (house.door.connections and next(iter(house.door.connections))._patience.closing_since):
+        await asyncio.sleep(0)
+    [connection] = house.door.connections
+    assert connection.transport.get_write_buffer_size() > 0
+    clock.advance(200.0)
+    assert (connection.check_deadline(clock.monotonic()) is None) == is_cut
+    if is_cut:
+        with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+            await peer.answer()
+    else:
+        assert (await peer.answer()).body.endswith(b"end")
 
 
 async def test_memory_stays_bounded_when_nobody_reads_a_stream(house: House) -> None:

@@ -535,6 +535,20 @@ async def test_who_reads_slowly_makes_the_server_wait_and_gets_everything(
     assert answer_in(content).offsets == list(range(1, 97))
 
 
+async def test_who_reads_in_bulk_may_pause_for_longer_than_others(tmp_path: Path) -> None:
+    async with log_site(tmp_path / "data", log=replace(KEEP_ALL, read_timeout_s=123.0)) as site:
+        await fill_large(site)
+        async with site.opened() as response:
+            door = site.server.http
+            while not any(each.is_full for each in door.connections):
+                await asyncio.sleep(0)
+            [connection] = [each for each in door.connections if each.is_full]
+            due = connection.check_deadline(door.now())
+            assert due is not None
+            assert due > door.now() + door.settings.write_timeout_s
+            await response.aread()
+
+
 async def test_a_reader_that_goes_away_is_not_read_for_and_frees_its_seat(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -720,6 +734,40 @@ async def test_ranges_end_before_a_limit_of_rows(site: LogSite) -> None:
     assert (found["rows"], found["until"], len(found["ranges"])) == (3, site.cursor(3), 1)
     found = (await site.get("/ranges", after=found["until"], limit_rows=2)).json()
     assert (found["rows"], found["until"]) == (2, site.cursor(5))
+
+
+async def test_ranges_end_before_a_limit_of_bytes_but_have_one_batch(site: LogSite) -> None:
+    await fill(site)
+    sizes = [each["bytes"] for each in (await site.get("/ranges", parts=2)).json()["ranges"]]
+    for limit_bytes, rows in ((1, 3), (sum(sizes) - 1, 3), (sum(sizes), 6)):
+        found = (await site.get("/ranges", limit_bytes=limit_bytes)).json()
+        assert (found["rows"], found["until"]) == (rows, site.cursor(rows))
+    assert await site.refused("/ranges", limit_bytes=0) == (400, "invalid-request")
+
+
+async def test_ranges_tell_what_has_left_without_a_look_at_the_rows(site: LogSite) -> None:
+    await fill(site)
+    await site.trim(1)
+    whole = (await site.get("/ranges", after=site.cursor(1), parts=2)).json()
+    assert whole["gaps"] == [{"first": 2, "last": 3, "reason": "retention"}]
+    assert (whole["after"], whole["until"], whole["rows"]) == (site.cursor(1), site.cursor(6), 3)
+    assert (await site.get("/ranges", from_="earliest")).json()["gaps"] == []
+    part = (await site.get("/ranges", after=site.cursor(1), until=site.cursor(2))).json()
+    assert part["gaps"] == [{"first": 2, "last": 2, "reason": "retention"}]
+
+
+async def test_ranges_tell_what_a_cursor_had_seen_that_was_never_committed(tmp_path: Path) -> None:
+    async with log_site(tmp_path / "data") as first:
+        await fill(first, count=4)
+        epoch = first.disk.epoch
+    async with log_site(tmp_path / "data") as site:
+        lost = {"reason": "lost-uncommitted"}
+        begin, end = site.cursor(6, epoch), site.cursor(9, epoch)
+        assert (await site.get("/ranges", after=begin)).json()["gaps"] == [{"first": 5, "last": 6} | lost]
+        ahead = (await site.get("/ranges", after=site.cursor(0), until=end)).json()
+        assert (ahead["until"], ahead["gaps"]) == (site.cursor(4), [{"first": 5, "last": 9} | lost])
+        portion = (await site.get("/ranges", after=site.cursor(0), until=end, limit_rows=2)).json()
+        assert portion["gaps"] == [], "it does not go that far"
 
 
 async def test_nothing_is_one_range(site: LogSite) -> None:

@@ -124,6 +124,33 @@ async def test_a_stage_says_what_waits_in_it(http: httpx.AsyncClient) -> None:
     assert [(part["part"], part["rows"]) for part in answer["parts"]] == [(1, 0), (2, 1)]
 
 
+async def test_stages_are_listed_by_name_a_page_at_a_time(http: httpx.AsyncClient) -> None:
+    for id in ("run-1:b", "run-1:a", "run-1:c", "run-2:a"):
+        await stage(http, id, lines({"topic": "a", "data": 1}, {"topic": "a", "data": 2}))
+    latest = (await stage(http, "run-1:b", lines({"topic": "a", "data": 3}), part=1)).json()
+    first = (await http.get(STAGE, params={"prefix": "run-1:", "limit": 2})).json()
+    assert [(entry["id"], entry["rows"], entry["parts"]) for entry in first["stages"]] == [
+        ("run-1:a", 2, 1),
+        ("run-1:b", 3, 2),
+    ]
+    assert first["stages"][1]["lapses_at"] == latest["lapses_at"]
+    assert first["stages"][1]["bytes"] > first["stages"][0]["bytes"] > 0
+    assert (first["next"], first["matching"]) == ("run-1:b", 3)
+    rest = (await http.get(STAGE, params={"prefix": "run-1:", "after": first["next"]})).json()
+    assert ([entry["id"] for entry in rest["stages"]], rest["next"]) == (["run-1:c"], None)
+    assert (await http.get(STAGE, params={"prefix": "run-3"})).json()["stages"] == []
+
+
+async def test_a_commit_may_be_known_by_its_key_alone(http: httpx.AsyncClient, name: str) -> None:
+    for id, value in (("x", 1), ("y", 2)):
+        await stage(http, id, lines({"topic": name, "data": value}))
+    first = (await commit(http, "key", "x")).json()
+    assert problem(await commit(http, "key", "y")) == (409, "conflict")
+    again = await http.post(f"{STAGE}/commit", json={"key": "key", "ids": ["y"], "any_ids": True})
+    assert again.json() == first | {"duplicate": True}
+    assert await values(http, name) == [1]
+
+
 async def test_a_dropped_stage_cannot_be_committed(http: httpx.AsyncClient) -> None:
     await stage(http, "x", lines({"topic": "a", "data": 1}))
     assert (await http.delete(f"{STAGE}/x")).status_code == 204

@@ -86,7 +86,14 @@ class StoredLog:
         changes.delete_range(ROWS, key, offset_key(summary.last + 1))
         self.store.write(changes, sync=False)
         piece = Piece(
-            summary.first, summary.last, summary.count, len(stream), NOON, is_sealed=True, holes=summary.holes
+            summary.first,
+            summary.last,
+            summary.count,
+            len(stream),
+            NOON,
+            is_sealed=True,
+            holes=summary.holes,
+            reserved=summary.reserved,
         )
         if tell_index:
             self.index.replace(piece)

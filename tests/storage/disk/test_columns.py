@@ -1,5 +1,7 @@
 """Messages become columns and come back as they were."""
 
+from operator import attrgetter
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -66,7 +68,7 @@ some_frames = st.lists(
         epoch=st.integers(1, 2**40),
         first=st.just(1),
         last=st.just(2),
-        committed_at=st.just(NOW_US),
+        committed_at=st.integers(0, 2 * NOW_US),
         runs=st.lists(some_runs(), max_size=4),
     ),
     max_size=4,
@@ -97,6 +99,11 @@ def singles(frames: list[Frame]) -> list[Run]:
     ]
 
 
+def older(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch as it was sealed before there was `logged_at`."""
+    return batch.drop_columns(["logged_at"])
+
+
 def frame_of(*runs: Run, first: int = 1, last: int = 9, epoch: int = 3) -> Frame:
     return Frame(epoch, first, last, NOW_US, runs)
 
@@ -107,9 +114,10 @@ def test_messages_come_back_as_they_were(frames: list[Frame]) -> None:
     batch.validate(full=True)
     assert batch.schema == SCHEMA
     assert to_runs(batch) == singles(frames)
-    assert batch.column("epoch").to_pylist() == [
-        frame.epoch for frame in frames for run in frame.runs for _ in range(run.count)
-    ]
+    for name, value_of in (("epoch", attrgetter("epoch")), ("logged_at", attrgetter("committed_at"))):
+        assert batch.column(name).cast(pa.int64()).to_pylist() == [
+            value_of(frame) for frame in frames for run in frame.runs for _ in range(run.count)
+        ]
 
 
 @given(some_frames, st.data())
@@ -143,6 +151,7 @@ def test_a_row_has_what_readers_of_the_table_expect() -> None:
     ]
     assert rows[1]["expires_at"].timestamp() == NOW_US / 1_000_000 + 1.5
     assert rows[1]["published_at"].isoformat() == "2025-06-15T15:06:40+00:00"
+    assert rows[1]["logged_at"].isoformat() == "2025-06-15T15:06:40+00:00"
     named = ("topic", "epoch", "qos", "retain", "content_type", "correlation_id", "message_id", "client_id")
     assert [rows[1][name] for name in named] == ["a/b", 3, 1, True, "text/plain", b"\x01", "m-1", "c"]
     assert (rows[1]["node_id"], rows[1]["door"]) == ("node-1", "mqtt")
@@ -180,6 +189,20 @@ def test_only_the_columns_asked_for_are_unpacked() -> None:
     assert to_runs(decode_batch(data, RUN_COLUMNS)) == to_runs(decode_batch(data))
 
 
+def test_a_batch_that_was_sealed_before_there_was_a_column_has_nulls_in_it() -> None:
+    now = to_batch([frame_of(make_run("a", b"x", b"y", offset=4))], "node")
+    data = encode_batch(older(now))
+    whole = decode_batch(data)
+    assert whole.schema == SCHEMA
+    assert older(whole) == older(now)
+    assert whole.column("logged_at").to_pylist() == [None, None]
+    for columns in (["logged_at"], ["logged_at", "offset"], ["topic"]):
+        found = decode_batch(data, columns)
+        expected = [name for name in SCHEMA.names if name in columns]
+        assert (found.schema.names, found) == (expected, whole.select(expected))
+    assert to_runs(decode_batch(data, RUN_COLUMNS)) == to_runs(now)
+
+
 def test_a_stored_batch_is_a_small_stream_that_any_arrow_reader_opens() -> None:
     data = encode_batch(to_batch([frame_of(make_run("a", b"x" * 100_000, offset=4))], "node"))
     with pa.ipc.open_stream(data) as reader:
@@ -187,11 +210,18 @@ def test_a_stored_batch_is_a_small_stream_that_any_arrow_reader_opens() -> None:
     assert len(data) < 10_000
 
 
+@pytest.mark.parametrize("columns", [None, ["offset", "logged_at"]])
 @pytest.mark.parametrize("kept_bytes", [0, 100, -200])
-def test_bytes_that_are_no_batch_are_refused(kept_bytes: int) -> None:
+def test_bytes_that_are_no_batch_are_refused(kept_bytes: int, columns: list[str] | None) -> None:
     data = encode_batch(to_batch([frame_of(make_run("a", b"x"))], "node"))
     with pytest.raises(ValueError, match="not a batch"):
-        decode_batch(data[:kept_bytes])
+        decode_batch(data[:kept_bytes], columns)
+
+
+def test_a_table_of_something_else_is_refused() -> None:
+    data = encode_batch(pa.record_batch({"fruit": ["apple"], "color": ["red"]}))
+    with pytest.raises(ValueError, match="not a batch"):
+        decode_batch(data, ["offset", "logged_at"])
 
 
 def stamped(run: Run, published_at: int) -> Run:
@@ -233,8 +263,15 @@ def test_a_summary_tells_what_the_frames_cover() -> None:
         first_epoch=2,
         last_epoch=4,
         holes=((10, 10), (15, 20), (23, 26), (29, 30)),
+        reserved=0,
     )
     assert extents == {"a": Extent(3, 5, 3, 1), "b": Extent(9, 9, 1, 2)}
+
+
+def test_a_summary_counts_what_only_those_get_who_name_it() -> None:
+    frames = [frame_of(make_run("$penstock/a", b"1", b"2"), make_run("a/$b", b"3"), make_run("$x", b"4"))]
+    summary, _ = summarize(frames, to_batch(frames, "node"), 1)
+    assert (summary.count, summary.reserved) == (4, 3)
 
 
 def test_frames_without_messages_are_summarized_by_when_they_were_committed() -> None:

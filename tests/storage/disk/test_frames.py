@@ -4,7 +4,7 @@ from itertools import pairwise
 from random import Random
 
 import pytest
-from msgspec import MsgspecError
+from msgspec import MsgspecError, msgpack
 
 from penstock.model import NEVER, Door, Properties, Run, Shape, bare_shape
 from penstock.storage.disk.frames import (
@@ -85,8 +85,16 @@ def test_what_is_no_frame_is_refused() -> None:
 
 
 def test_summaries_come_back_as_they_were() -> None:
-    summary = Summary(1, 9, 5, 1_000, NOON, NOON + 1, 2, 3, ((4, 5),))
+    summary = Summary(1, 9, 5, 1_000, NOON, NOON + 1, 2, 3, ((4, 5),), 2)
     assert decode_summary(encode_summary(summary)) == summary
+
+
+def test_summaries_of_older_and_of_newer_versions_are_understood() -> None:
+    fields = [1, 9, 5, 1_000, NOON, NOON + 1, 2, 3, ((4, 5),)]
+    older = decode_summary(msgpack.encode(fields))
+    assert (older.holes, older.reserved) == (((4, 5),), None)
+    newer = decode_summary(msgpack.encode([*fields, 2, "what comes next"]))
+    assert (newer.holes, newer.reserved) == (((4, 5),), 2)
 
 
 def test_extents_come_back_as_they_were() -> None:

@@ -589,7 +589,28 @@ async def test_times_and_portions_are_found_up_to_what_is_committed(home: Home, 
     assert await home.log.find_time(clock.wall_us() - 2_000_000) == 2
     assert await home.log.find_time(clock.wall_us()) == 4
     portions = await home.log.portions(0, 4, 2, everything)
-    assert [(each.after, each.until, each.rows) for each in portions] == [(0, 2, 2), (2, 4, 2)]
+    assert [(each.after, each.until, each.rows) for each in portions.parts] == [(0, 2, 2), (2, 4, 2)]
+    beyond = await home.log.portions(0, 5, 1, everything)
+    assert (beyond.parts[0].until, beyond.gaps) == (4, ())
+    assert (await home.log.portions(5, 5, 1, everything)).parts[0].until == 5
+
+
+async def test_every_row_says_when_it_was_given_to_the_disk(home: Home, clock: ManualClock) -> None:
+    times = []
+    for number in range(3):
+        clock.advance(1.5)
+        home.append("a", b"%d" % number)
+        clock.advance(0.25)
+        assert await home.commit() is None
+        times.append(clock.wall_us())
+        if number == 1:
+            home.seal()
+    span = await home.log.arrow(0, 3, 1_000_000, everything, ["logged_at"])
+    found = [batch for stream in span.streams for batch in pa.ipc.open_stream(stream)]
+    assert [time for batch in found for time in batch.column(0).cast(pa.int64()).to_pylist()] == times
+    home.restart()
+    span = await home.log.arrow(2, 3, 1_000_000, everything, ["logged_at"])
+    assert pa.ipc.open_stream(span.streams[0]).read_all().column(0).cast(pa.int64()).to_pylist() == times[2:]
 
 
 async def test_a_log_that_is_closed_is_not_read_in_bulk(home: Home) -> None:

@@ -5,20 +5,23 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from threading import Thread
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 from penstock.core.ports import LOG_COLUMNS, ArrowSpan, Gap, Lost, Span, Wanted
-from penstock.model import Properties, Reason, Run
+from penstock.model import Properties, Reason, Run, is_public
 from penstock.storage.disk.batches import encode_end
 from penstock.storage.disk.columns import SCHEMA, decode_batch, encode_batch, to_runs
 from penstock.storage.disk.index import Index, Piece
 from penstock.storage.disk.layout import DATABASE_FOLDER, LOG, ROWS, TOPICS, offset_key
 from penstock.storage.disk.opening import open_store
+from penstock.storage.disk.portions import Bounds
 from penstock.storage.disk.reading import Reader
 from penstock.storage.disk.store import Store
 from penstock.storage.disk.survey import survey
@@ -621,7 +624,7 @@ def test_portions_are_told_without_a_look_at_the_data(log: StoredLog) -> None:
     write_three_batches(log)
     for first in (1, 3, 5):
         log.put(LOG, first, b"whatever it is")
-    portions = log.reader.portions(0, 6, 3, None)
+    portions = log.reader.portions(Bounds(0, 6), 3, None).parts
     assert [(each.after, each.until, each.rows) for each in portions] == [(0, 2, 2), (2, 4, 2), (4, 6, 2)]
 
 
@@ -629,10 +632,55 @@ def test_a_portion_counts_the_rows_that_are_asked_for_where_that_is_known(log: S
     log.commit_each(*"abcab")
     log.seal()
     log.commit_each(*"cb")
-    (whole,) = log.reader.portions(0, 7, 1, is_a)
+    (whole,) = log.reader.portions(Bounds(0, 7), 1, is_a).parts
     assert whole.rows == 2 + 2, "of what is not sealed, all may be"
-    assert log.reader.portions(0, 5, 1, is_a)[0].rows == 2
-    assert log.reader.portions(0, 5, 1, None)[0].rows == 5
+    assert log.reader.portions(Bounds(0, 5), 1, is_a).parts[0].rows == 2
+    assert log.reader.portions(Bounds(0, 5), 1, None).parts[0].rows == 5
+
+
+def write_reserved(log: StoredLog, *batches: str) -> None:
+    """Batches with a message for each letter; `$` stands for a topic that begins with it."""
+    for topics in batches:
+        log.commit(*(make_run(f"{topic}/x", b"1") for topic in topics))
+        log.seal()
+
+
+def test_who_asks_for_all_public_topics_is_served_without_a_look_at_their_names(log: StoredLog) -> None:
+    write_reserved(log, "abc", "a$b$", "$$")
+    for first in (1, 4, 8):
+        log.put(TOPICS, first, b"nonsense")
+    span = log.reader.arrow(0, 9, ALL, is_public)
+    assert span.streams[0] == log.value(LOG, 1), "unconverted"
+    assert [row[1] for row in rows_of(span)] == ["a/x", "b/x", "c/x", "a/x", "b/x"]
+    assert names_beside(span) == {}
+    portions = log.reader.portions(Bounds(0, 9), 9, is_public).parts
+    assert [(each.after, each.until, each.rows) for each in portions] == [(0, 3, 3), (3, 9, 2)]
+
+
+def test_of_an_older_batch_the_names_tell_what_is_public(log: StoredLog) -> None:
+    write_reserved(log, "abc", "a$b$", "$$")
+    older = [replace(piece, reserved=None) for piece in log.index.after(0)]
+    reader = Reader(log.store, Index(older), "node")
+    span, now = (each.arrow(0, 9, ALL, is_public) for each in (reader, log.reader))
+    assert rows_of(span) == rows_of(now)
+    assert span.streams[0] == log.value(LOG, 1)
+    bounds = Bounds(0, 9)
+    assert reader.portions(bounds, 9, is_public) == log.reader.portions(bounds, 9, is_public)
+
+
+def test_portions_tell_what_is_known_to_be_missing_of_them(log: StoredLog) -> None:
+    log.commit_each(*"abc")
+    log.commit(make_run("a", b"4"), holes=[(5, 6)])
+    log.trim(3)
+    log.index.add(Piece(9, 10, 2, 100, NOON, is_sealed=False))  # the one before it is gone
+    known = [Gap(1, 2, Reason.RETENTION), Gap(5, 6, Reason.NEVER_STORED), Gap(7, 8, Reason.DAMAGED)]
+    assert log.reader.portions(Bounds(0, 10), 2, None).gaps == tuple(known)
+    assert log.reader.portions(Bounds(1, 5), 2, is_a).gaps == (
+        Gap(2, 2, Reason.RETENTION),
+        Gap(5, 5, Reason.NEVER_STORED),
+    )
+    assert log.reader.portions(Bounds(0, 10, limit_rows=1), 1, None).gaps == (known[0],)
+    assert log.reader.portions(Bounds(8, 10), 1, None).gaps == ()
 
 
 def test_what_is_not_sealed_is_converted_so_that_the_newest_message_is_there(log: StoredLog) -> None:
@@ -642,6 +690,28 @@ def test_what_is_not_sealed_is_converted_so_that_the_newest_message_is_there(log
     assert (span.rows, span.until, span.gaps) == (len(log.messages), log.head, ())
     assert all(batch.schema.equals(SCHEMA) for batch in batches_of(span))
     assert batches_of(span)[-1].column("node_id").to_pylist()[-1] == "node"
+
+
+@pytest.mark.parametrize("wanted", [None, is_a], ids=["all", "each"])
+@pytest.mark.parametrize("columns", [None, ["logged_at"], ["logged_at", "payload"]])
+def test_batches_from_before_a_column_are_served_with_the_others(
+    log: StoredLog, wanted: Wanted | None, columns: list[str] | None
+) -> None:
+    log.commit(make_run("a", b"1"), make_run("a/b", b"2"))
+    log.seal()
+    log.put(LOG, 1, encode_batch(decode_batch(log.value(LOG, 1) or b"").drop_columns(["logged_at"])))
+    log.commit_each("a", "a/b")
+    log.seal()
+    log.commit_each("a")
+    span = log.reader.arrow(0, log.head, ALL, wanted, columns)
+    batches = batches_of(span)
+    names = SCHEMA.names if columns is None else columns
+    assert all(batch.schema == pa.schema([SCHEMA.field(name) for name in names]) for batch in batches)
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    when = datetime.fromtimestamp(NOON / 1_000_000, UTC)
+    assert [row["logged_at"] for row in rows] == [None, None, when, when, when]
+    assert rows_of(log.reader.arrow(0, log.head, ALL, wanted)) == log.messages
+    assert messages_in(log.reader.runs(0, log.head, ALL, None).runs) == log.messages
 
 
 @pytest.mark.parametrize(("after", "until"), [(0, 3), (1, 5), (3, 4), (2, 9), (8, 8)])

@@ -143,7 +143,7 @@ def test_frames_become_a_batch_with_everything_that_belongs_to_it(ground: Ground
     }
     assert ground.rows() == []
     assert ground.index.after(0) == [
-        Piece(1, 9, 4, len(stream), summary.began_at, is_sealed=True, holes=((7, 8),))
+        Piece(1, 9, 4, len(stream), summary.began_at, is_sealed=True, holes=((7, 8),), reserved=0)
     ]
 
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import MsgspecError
 
-from penstock.storage.disk.columns import SCHEMA, decode_batch
+from penstock.storage.disk.columns import SCHEMA, count_reserved, decode_batch
 from penstock.storage.disk.failures import DamagedData
 from penstock.storage.disk.frames import Extent, Summary, decode_extents
 from penstock.storage.disk.layout import SEQUENCES, TOPICS, offset_key, pack_place, sequence_key
@@ -76,6 +76,7 @@ def is_summary_of(summary: Summary, first: int, batch: pa.RecordBatch, size: int
         and (summary.count, summary.bytes) == (batch.num_rows, size)
         and summary.began_at == batch.column("published_at")[0].value
         and summary.first_epoch <= epochs[0].as_py() <= epochs[-1].as_py() <= summary.last_epoch
+        and summary.reserved in (None, count_reserved(batch))
     )
 
 

@@ -32,6 +32,8 @@ Scope = MutableMapping[str, Any]
 ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 NOT_FOUND, NOT_ALLOWED = 404, 405
+PATIENCE_KEY = "penstock.patience_s"
+"""With the start of an answer: how long its reader may pause, where that is not `http.write_timeout_s`."""
 
 _silence = logging.Logger("penstock.silence", logging.CRITICAL + 1)  # belongs to no hierarchy
 _silence.addHandler(logging.NullHandler())
@@ -217,6 +219,7 @@ class Hosted:
         self._connection.pipeline.connection_line(request)
         cycle.keep_alive = cycle.keep_alive and request.keep_alive
         self._door.count_response(message["status"])
+        self._connection.wait_for_reader(message.get(PATIENCE_KEY))
         names = {name.lower() for name, _ in message.get("headers", ())}
         if request.version == "1.0" and not names & {b"content-length", b"transfer-encoding"}:
             # It knows no chunks: the end of the connection is the end of the answer.

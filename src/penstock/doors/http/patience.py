@@ -15,6 +15,7 @@ class Patience:
 
     __slots__ = (
         "_settings",
+        "answer_s",
         "closing_since",
         "full_bytes",
         "full_since",
@@ -36,6 +37,8 @@ class Patience:
         self.full_since = 0.0
         """When the peer had too much to read, or read some of it."""
         self.full_bytes = 0
+        self.answer_s: float | None = None
+        """How long the peer may read nothing of its answer, where that is not what others have."""
         self.closing_since: float | None = None
 
     def restart(self, now: float) -> None:
@@ -56,8 +59,13 @@ class Patience:
         """When the last bytes have to be away, if these are the last."""
         return 0.0 if self.closing_since is None else self.closing_since + CLOSING_TIMEOUT_S
 
+    def note_full(self, now: float, unread_bytes: int) -> None:
+        """From now on the peer has to read something of what it has."""
+        self.full_since, self.full_bytes = now, unread_bytes
+
     def full_due(self, now: float, unread_bytes: int) -> float:
         """When the peer has to have read something; every byte that it reads counts."""
         if unread_bytes < self.full_bytes:
-            self.full_since, self.full_bytes = now, unread_bytes
-        return self.full_since + self._settings.write_timeout_s
+            self.note_full(now, unread_bytes)
+        timeout_s = self._settings.write_timeout_s if self.answer_s is None else self.answer_s
+        return self.full_since + timeout_s

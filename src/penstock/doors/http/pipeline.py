@@ -115,6 +115,7 @@ class Pipeline:
         self._connection.go_on()
 
     def _begin(self, request: Request) -> None:
+        self._connection.wait_for_reader(None)
         if request.refusal is not None:
             self.refuse(request, request.refusal)
         elif request.route is None:

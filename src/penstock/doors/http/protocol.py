@@ -127,7 +127,7 @@ class HttpConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         now, unread_bytes = self._door.now(), self.transport.get_write_buffer_size()
-        self._patience.full_since, self._patience.full_bytes = now, unread_bytes
+        self._patience.note_full(now, unread_bytes)
         self._writable = asyncio.Event()
         self._door.watch(self, self._patience.full_due(now, unread_bytes))
         self.shut(FULL)
@@ -279,6 +279,10 @@ class HttpConnection(asyncio.Protocol):
 
     # Deadlines
 
+    def wait_for_reader(self, answer_s: float | None) -> None:
+        """The answer that begins may be left unread for so long; None for as long as others."""
+        self._patience.answer_s = answer_s
+
     def on_idle(self) -> None:
         """Everything that was asked is answered."""
         patience = self._patience
@@ -304,9 +308,10 @@ class HttpConnection(asyncio.Protocol):
 
     def _check_leaving(self, now: float) -> float | None:
         """The same while bytes are on their way out."""
-        due = self._patience.closing_due()
-        if self.waits & FULL:
-            due = max(due, self._patience.full_due(now, self.transport.get_write_buffer_size()))
+        patience, unread_bytes = self._patience, self.transport.get_write_buffer_size()
+        due = patience.closing_due()
+        if self.waits & FULL or (unread_bytes and patience.answer_s is not None):
+            due = max(due, patience.full_due(now, unread_bytes))
         if due > now:
             return due
         if self.waits & FULL:
@@ -354,8 +359,11 @@ class HttpConnection(asyncio.Protocol):
         self.pipeline.clear()
         if self._patience.closing_since is not None or self.transport.is_closing():
             return
-        self._patience.closing_since = self._door.now()
-        self._door.watch(self, self._patience.closing_due())
+        patience = self._patience
+        patience.closing_since = now = self._door.now()
+        if not self.waits & FULL:
+            patience.note_full(now, self.transport.get_write_buffer_size())
+        self._door.watch(self, patience.closing_due())
         if is_lingering and not self.has_ended and self.transport.can_write_eof():
             self.waits &= FULL
             self._read_on()

@@ -17,6 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from penstock.core.ports import Archive, ArrowSpan, Gap, Wanted
 from penstock.core.statement import Statement
+from penstock.doors.http.application import PATIENCE_KEY
 from penstock.doors.web.places import Places, Stretch
 from penstock.doors.web.shapes import statement_shape
 from penstock.errors import PenstockError, QuotaExceeded
@@ -82,7 +83,7 @@ class BulkRead:
         self._wish = wish
         self._position = wish.stretch.after
         self._served = 0
-        self._gaps = list(wish.stretch.gaps)
+        self._gaps = [*wish.stretch.lost, *wish.stretch.lost_at_end]
         self._has_schema = False
 
     @property
@@ -144,24 +145,37 @@ class BulkAnswer(Response):
     media_type = MEDIA_TYPE
 
     def __init__(
-        self, read: BulkRead, seat: AbstractContextManager[None], check_rights: Callable[[], None]
+        self,
+        read: BulkRead,
+        seat: AbstractContextManager[None],
+        check_rights: Callable[[], None],
+        patience_s: float,
     ) -> None:
         """Args:
         seat: what the reader has while it reads.
         check_rights: raises when the reader may not read this any more.
+        patience_s: how long it may take nothing before it is cut off.
         """
         super().__init__(headers={AFTER_HEADER: read.after, "Cache-Control": "no-store"})
         del self.headers["content-length"]  # nobody knows it yet
         self._read = read
         self._seat = seat
         self._check_rights = check_rights
+        self._patience_s = patience_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._seat:
             span = await self._read.read()  # what fails now can still be told
             leaving = asyncio.ensure_future(_until_gone(receive))
             try:
-                await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+                await send(
+                    {
+                        "type": "http.response.start",
+                        "status": 200,
+                        "headers": self.raw_headers,
+                        PATIENCE_KEY: self._patience_s,
+                    }
+                )
                 await self._send_all(span, send, leaving)
             except PenstockError as error:  # an answer that is left without its end is cut off
                 log.warning("a read of the log was cut off", reason=str(error))

@@ -1,13 +1,13 @@
 """GET /api/v1/log: the log in bulk, as one Arrow stream; positions in it, and ranges to read side by side."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 from msgspec import Struct
 
 from penstock.core.identity import Identity
-from penstock.core.ports import LOG_COLUMNS, Archive, Wanted
+from penstock.core.ports import LOG_COLUMNS, Archive, Gap, Portions, Wanted
 from penstock.core.topics import ALL_LEVELS, check_filter, matches, split_share
 from penstock.doors.web.answers import describe, json_answer
 from penstock.doors.web.bulk import BulkAnswer, BulkRead, Seats, Wish
@@ -16,6 +16,7 @@ from penstock.doors.web.media import preferred
 from penstock.doors.web.parameters import Unset, Who, is_admin, router_of
 from penstock.doors.web.places import Places
 from penstock.doors.web.reading import EARLIEST, LATEST
+from penstock.doors.web.shapes import GapShape
 from penstock.doors.web.times import microseconds, time_text
 from penstock.errors import (
     InvalidCursor,
@@ -28,11 +29,12 @@ from penstock.errors import (
     ShuttingDown,
     StorageUnavailable,
 )
+from penstock.model import is_public
 from penstock.wire.arrow import MEDIA_TYPE
 
 MOST_PARTS = 10_000
 MOST_FILTERS = 100
-MOST_ROWS = 2**63 - 1
+MOST_ROWS = MOST_BYTES = 2**63 - 1
 """There are no more offsets."""
 
 After = Annotated[str | Unset, Query(description="A cursor: begin behind it.")]
@@ -45,6 +47,14 @@ Filters = Annotated[
     ),
 ]
 LimitRows = Annotated[int | Unset, Query(ge=1, le=MOST_ROWS, description="Most rows.")]
+LimitBytes = Annotated[
+    int | Unset,
+    Query(
+        ge=1,
+        le=MOST_BYTES,
+        description="Most bytes, as stored; if the first batch has more already, no more than that.",
+    ),
+]
 
 
 class PositionShape(Struct, omit_defaults=True):
@@ -78,12 +88,15 @@ class RangesShape(Struct):
     until: str
     rows: int
     ranges: list[RangeShape]
+    gaps: list[GapShape]
+    """What is missing, as far as that is known without a look at the rows."""
 
 
 def routes(web: Web) -> APIRouter:
     """What this module answers."""
     router = router_of("log", "/api/v1/log")
-    seats = Seats(web.broker.settings.log.max_readers)
+    settings = web.broker.settings.log
+    seats = Seats(settings.max_readers)
 
     @router.get(
         "",
@@ -125,7 +138,7 @@ def routes(web: Web) -> APIRouter:
         stretch = await places.stretch(after, start, until)
         wish = Wish(stretch, wanted_by(filter), chosen, limit_rows)
         seat = seats.one(who.user, is_admin=is_admin(web, who))
-        return BulkAnswer(BulkRead(archive, places, wish), seat, check_rights)
+        return BulkAnswer(BulkRead(archive, places, wish), seat, check_rights, settings.read_timeout_s)
 
     @router.get(
         "/position",
@@ -144,7 +157,7 @@ def routes(web: Web) -> APIRouter:
         lag_rows = None
         if after is not None:
             behind = min(places.at_cursor(after).offset, place.offset)
-            (whole,) = await archive.portions(behind, place.offset, 1, wanted_by(filter))
+            (whole,) = (await archive.portions(behind, place.offset, 1, wanted_by(filter))).parts
             lag_rows = whole.rows
         return json_answer(
             PositionShape(
@@ -174,26 +187,35 @@ def routes(web: Web) -> APIRouter:
         filter: Filters = [],  # noqa: B006
         parts: Annotated[int, Query(ge=1, le=MOST_PARTS, description="Most ranges.")] = 1,
         limit_rows: LimitRows = None,
+        limit_bytes: LimitBytes = None,
     ) -> Response:
         archive, places = opened(web)
         rights_of(web, who, filter)
         stretch = await places.stretch(after, start, until)
-        portions = await archive.portions(stretch.after, stretch.until, parts, wanted_by(filter), limit_rows)
-        cursors = [places.cursor(portion.until).encode() for portion in portions]
-        first = places.cursor(stretch.after).encode()
-        return json_answer(
-            RangesShape(
-                first,
-                cursors[-1],
-                sum(portion.rows for portion in portions),
-                [
-                    RangeShape(begin, end, portion.rows, portion.bytes)
-                    for begin, end, portion in zip([first, *cursors], cursors, portions, strict=False)
-                ],
-            )
+        portions = await archive.portions(
+            stretch.after, stretch.until, parts, wanted_by(filter), limit_rows, limit_bytes
         )
+        is_whole = portions.parts[-1].until >= stretch.until
+        gaps = stretch.lost + portions.gaps + (stretch.lost_at_end if is_whole else ())
+        return json_answer(ranges_shape(portions, gaps, places))
 
     return router
+
+
+def ranges_shape(portions: Portions, gaps: Iterable[Gap], places: Places) -> RangesShape:
+    """Portions as their readers name them."""
+    first = places.cursor(portions.parts[0].after).encode()
+    cursors = [places.cursor(portion.until).encode() for portion in portions.parts]
+    return RangesShape(
+        first,
+        cursors[-1],
+        sum(portion.rows for portion in portions.parts),
+        [
+            RangeShape(begin, end, portion.rows, portion.bytes)
+            for begin, end, portion in zip([first, *cursors], cursors, portions.parts, strict=False)
+        ],
+        [GapShape(gap.first, gap.last, gap.reason) for gap in gaps],
+    )
 
 
 def opened(web: Web) -> tuple[Archive, Places]:
@@ -238,7 +260,9 @@ def wanted_by(filters: Sequence[str]) -> Wanted:
     """Whether a topic is asked for; those that begin with `$` are only where a filter names them."""
     if not filters or ALL_LEVELS in filters:
         reserved = [each for each in filters if each.startswith("$")]
-        return lambda topic: topic[0] != "$" or any(matches(each, topic) for each in reserved)
+        if not reserved:
+            return is_public
+        return lambda topic: is_public(topic) or any(matches(each, topic) for each in reserved)
     return lambda topic: any(matches(each, topic) for each in filters)
 
 

@@ -25,11 +25,14 @@ class Place(Struct, frozen=True):
 
 
 class Stretch(Struct, frozen=True):
-    """The offsets that someone asks for, and what is known to be missing of them."""
+    """The offsets that someone asks for, and what their cursors had seen that was never committed."""
 
     after: int
     until: int
-    gaps: tuple[Gap, ...] = ()
+    lost: tuple[Gap, ...] = ()
+    """Of the cursor to begin at."""
+    lost_at_end: tuple[Gap, ...] = ()
+    """Of the cursor to end at."""
 
 
 class Places:
@@ -85,7 +88,7 @@ class Places:
         if end.asked < begin.asked:
             raise InvalidRequest("until lies before the place to begin at")
         lost = Place(max(end.offset, begin.asked), end.asked).lost if end.lost else ()
-        return Stretch(begin.offset, max(end.offset, begin.offset), begin.lost + lost)
+        return Stretch(begin.offset, max(end.offset, begin.offset), begin.lost, lost)
 
     def cursor(self, offset: int) -> Cursor:
         """The cursor of an offset."""

@@ -10,6 +10,7 @@ from msgspec import Struct
 from penstock.core.identity import Identity
 from penstock.core.topics import ALL_LEVELS, check_topic
 from penstock.core.value import Value
+from penstock.doors.http.problems import JSON
 from penstock.doors.web.answers import BINARY, UNSNIFFED, describe, json_answer
 from penstock.doors.web.context import Web
 from penstock.doors.web.paging import find_page, make_rows
@@ -83,6 +84,8 @@ def routes(web: Web) -> APIRouter:
 
     answers = describe(RetainedPage, InvalidFilter, InvalidTopic, NotAuthorized, UnknownTopic)
     answers[200]["content"]["*/*"] = {"schema": BINARY}
+    one_value = describe(bytes, InvalidTopic, NotAuthorized, UnknownTopic, media="*/*")
+    one_value[200]["content"][JSON] = {"schema": {}}  # any value, where that is what was published
 
     @router.get(
         "/retained",
@@ -130,7 +133,7 @@ def routes(web: Web) -> APIRouter:
         description="The payload as it was published, with its content type; where it stands is in the "
         "headers `Penstock-Sequence`, `Penstock-Epoch`, `Penstock-Cursor` and `Penstock-Published-At`.",
         response_class=Response,
-        responses=describe(bytes, InvalidTopic, NotAuthorized, UnknownTopic, media="*/*"),
+        responses=one_value,
     )
     async def value(who: Who, topic: TopicPath) -> Response:
         return one(who, topic)

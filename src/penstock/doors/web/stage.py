@@ -5,12 +5,14 @@ Rows come as an Arrow stream or as JSON lines. Reading and checking them takes a
 
 import asyncio
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from msgspec import Meta, Struct
 
 from penstock.core.cursor import Cursor
+from penstock.core.identity import Identity
 from penstock.core.ports import Position
 from penstock.core.records import ReleasedRecord
 from penstock.core.settings import CoreSettings
@@ -20,7 +22,8 @@ from penstock.doors.web.answers import describe, json_answer
 from penstock.doors.web.bodies import BODY_REFUSALS, media_of, read_json, takes_json
 from penstock.doors.web.context import Web
 from penstock.doors.web.incoming import read_message
-from penstock.doors.web.parameters import Who, router_of
+from penstock.doors.web.paging import find_page, make_rows
+from penstock.doors.web.parameters import DEFAULT_LIMIT, AfterName, Limit, Who, router_of
 from penstock.doors.web.times import time_text
 from penstock.errors import (
     Conflict,
@@ -55,6 +58,7 @@ StageId = Annotated[
         description="A name for the stage: letters, digits and `. _ : @ = ~ -`; any but `commit`.",
     ),
 ]
+Prefix = Annotated[str, Query(max_length=200, description="What the names of the stages begin with.")]
 PartNumber = Annotated[int, Query(ge=0, lt=MOST_PARTS, description="Which part of the stage this is.")]
 
 
@@ -63,6 +67,10 @@ class CommitRequest(Struct, forbid_unknown_fields=True):
 
     key: Annotated[str, Meta(min_length=1, max_length=200, description="Names this commit: it is made once.")]
     ids: Annotated[list[str], Meta(max_length=MOST_IDS, description="Stages, in the order of their rows.")]
+    any_ids: Annotated[
+        bool,
+        Meta(description="The key alone says which commit it is: made before of other stages, it counts."),
+    ] = False
 
 
 class StagedShape(Struct):
@@ -92,6 +100,24 @@ class StageShape(Struct):
     lapses_at: str
 
 
+class StageEntry(Struct):
+    """One stage among others."""
+
+    id: str
+    rows: int
+    bytes: int
+    parts: int
+    lapses_at: str
+
+
+class StagePage(Struct):
+    """Stages by name. `matching` counts all pages."""
+
+    stages: list[StageEntry]
+    next: str | None
+    matching: int
+
+
 class CommitShape(Struct):
     """Stages that were published. Their rows lie after the cursor `first`, up to and including `last`."""
 
@@ -107,6 +133,27 @@ def routes(web: Web) -> APIRouter:
     """What this module answers."""
     router = router_of("stage", "/api/v1/stage")
     staging, reading = web.staging, asyncio.Semaphore(READ_AT_ONCE)
+
+    def entry_of(who: Identity, id: str) -> StageEntry | None:
+        try:
+            found = staging.look(who, id)
+        except PenstockError:  # gone a moment ago
+            return None
+        parts, lapses_at = len(found.parts), time_text(staging.lapses_at(found))
+        return StageEntry(id, found.rows, found.bytes, parts, lapses_at)
+
+    @router.get(
+        "",
+        summary="Your stages by name, a page at a time",
+        description="What was staged and waits for a commit.",
+        responses=describe(StagePage),
+    )
+    async def stages(
+        who: Who, prefix: Prefix = "", after: AfterName = None, limit: Limit = DEFAULT_LIMIT
+    ) -> Response:
+        page = await find_page(staging.names(who, prefix), lambda _: True, after or "", limit)
+        rows = await make_rows(page.names, partial(entry_of, who))
+        return json_answer(StagePage(rows, page.next, page.matching))
 
     @router.post(
         "/commit",
@@ -137,7 +184,7 @@ def routes(web: Web) -> APIRouter:
         def done(result: ReleasedRecord | PenstockError, is_repeated: bool) -> None:
             _settle(outcome, result if isinstance(result, PenstockError) else (result, is_repeated))
 
-        staging.commit(who, body.key, body.ids, done)
+        staging.commit(who, body.key, body.ids, done, any_ids=body.any_ids)
         record, is_repeated = await outcome
         first, last = _text(record.first), _text(record.last)
         return json_answer(CommitShape(record.key, record.rows, first, last, is_repeated))

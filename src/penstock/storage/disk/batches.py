@@ -207,8 +207,14 @@ class Streams:
         return found.reached
 
     def _add_frame(self, contents: Rows) -> int | None:
-        frame, asked = contents.frame, self._asked
-        runs = frame.runs if asked is None else [run for run in frame.runs if asked[run.topic]]
+        frame, asked, after, until = contents.frame, self._asked, self._after, self._until
+        runs = [
+            run
+            for run in frame.runs
+            if run.offset <= until
+            and run.offset + run.count > after + 1
+            and (asked is None or asked[run.topic])
+        ]
         reached = None
         if rows := sum(_count(run, self._after, self._until) for run in runs):
             if rows >= self._room:

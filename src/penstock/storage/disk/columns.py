@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.model import NEVER, Door, Properties, Run, Shape, bare_shape
+from penstock.model import NEVER, Door, Properties, Run, Shape, bare_shape, is_public
 from penstock.storage.disk.frames import Extent, Frame, Summary, expiry_of, join_ranges
 
 _NAME = pa.dictionary(pa.int32(), pa.string())
@@ -35,12 +35,15 @@ SCHEMA = pa.schema(
         "node_id": _NAME,
         "door": _NAME,
         "properties": _MAP,  # null if there are no properties at all
+        "logged_at": _TIME,  # null in batches that were sealed before there was this column
     }
 )
-"""The columns of every batch, in this order."""
+"""The columns of every batch, in this order. New ones come last, so that the places of the others stay."""
 
-RUN_COLUMNS = tuple(name for name in SCHEMA.names if name not in {"epoch", "node_id"})
+RUN_COLUMNS = tuple(name for name in SCHEMA.names if name not in {"epoch", "node_id", "logged_at"})
 """What `to_runs` needs of a batch."""
+_FIRST_COLUMNS = SCHEMA.get_field_index("logged_at")
+"""How many columns a batch has at least."""
 
 _RESPONSE_TOPIC = "$response_topic"
 _PAYLOAD_FORMAT = "$payload_format"
@@ -58,6 +61,8 @@ def to_batch(frames: Sequence[Frame], node_id: str) -> pa.RecordBatch:
     runs = [run for frame in frames for run in frame.runs]
     columns = _columns_of(runs)
     columns["epoch"] = pa.array(_repeat((frame.epoch, len(frame.runs)) for frame in frames), pa.int64())
+    logged_at = _repeat((frame.committed_at, len(frame.runs)) for frame in frames)
+    columns["logged_at"] = pa.array(logged_at, pa.int64()).view(_TIME)
     counts = [run.count for run in runs]
     total = sum(counts)
     if total > len(runs):
@@ -256,22 +261,40 @@ def encode_batch(batch: pa.RecordBatch) -> bytes:
 def decode_batch(data: bytes, columns: Sequence[str] | None = None) -> pa.RecordBatch:
     """The batch of a stream; with `columns` only these are unpacked, in the order of the schema.
 
+    Columns that there were not yet when it was sealed are null.
+
     Raises:
         ValueError: these bytes are not a batch of ours.
     """
     fields = None if columns is None else [SCHEMA.get_field_index(name) for name in columns]
-    options = pa.ipc.IpcReadOptions(included_fields=fields, use_threads=False)
     try:
+        if fields and max(fields) >= _FIRST_COLUMNS:  # it may be older than these
+            stored = len(pa.ipc.read_schema(pa.py_buffer(data)))
+            fields = [field for field in fields if field < stored] or [0]  # which tells how many rows it has
+        options = pa.ipc.IpcReadOptions(included_fields=fields, use_threads=False)
         with pa.ipc.open_stream(data, options=options) as reader:
-            return reader.read_next_batch()
-    except (pa.ArrowException, OSError, StopIteration) as error:
+            return _completed(reader.read_next_batch(), columns)
+    except (pa.ArrowException, OSError, StopIteration, KeyError) as error:
         raise ValueError(f"not a batch: {error}") from error
+
+
+def _completed(batch: pa.RecordBatch, columns: Sequence[str] | None) -> pa.RecordBatch:
+    """A batch with nulls in those columns that there were not yet when it was sealed."""
+    known, wanted = batch.schema.names, SCHEMA.names if columns is None else columns
+    missing = [name for name in SCHEMA.names[_FIRST_COLUMNS:] if name in wanted and name not in known]
+    for name in missing:
+        field = SCHEMA.field(name)
+        batch = batch.append_column(field, pa.nulls(batch.num_rows, field.type))
+    if missing and columns is not None:
+        batch = batch.select([name for name in SCHEMA.names if name in columns])
+    return batch
 
 
 def summarize(frames: Sequence[Frame], batch: pa.RecordBatch, size: int) -> tuple[Summary, dict[str, Extent]]:
     """What the index is to say of some frames that became a batch of `size` bytes."""
     runs = [run for frame in frames for run in frame.runs]
     first, last = frames[0], frames[-1]
+    extents = _extents_of(runs)
     summary = Summary(
         first.first,
         last.last,
@@ -282,8 +305,16 @@ def summarize(frames: Sequence[Frame], batch: pa.RecordBatch, size: int) -> tupl
         first.epoch,
         last.epoch,
         tuple(join_ranges(chain.from_iterable(frame.holes for frame in frames))),
+        sum(extent.count for topic, extent in extents.items() if not is_public(topic)),
     )
-    return summary, _extents_of(runs)
+    return summary, extents
+
+
+def count_reserved(batch: pa.RecordBatch) -> int:
+    """How many messages of a batch are not `is_public`."""
+    topics = batch.column("topic")
+    flags = [not is_public(topic) for topic in topics.dictionary.to_pylist()]
+    return int(pa.array(flags, pa.bool_()).take(topics.indices).true_count) if any(flags) else 0
 
 
 def _extents_of(runs: list[Run]) -> dict[str, Extent]:

@@ -41,6 +41,8 @@ class Summary(Struct, frozen=True, array_like=True):
     first_epoch: int
     last_epoch: int
     holes: tuple[Range, ...] = ()
+    reserved: int | None = None
+    """How many of its messages are not `is_public`; None if that is not known, as of older batches."""
 
 
 class Extent(Struct, frozen=True, array_like=True):

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from penstock.storage.disk.frames import Frame, Range, Summary
 
+_first_of = attrgetter("first")
 _last_of = attrgetter("last")
 _began_of = attrgetter("began_at")
 
@@ -31,6 +32,8 @@ class Piece(Struct, frozen=True, gc=False):
     """When its first message was published, in microseconds."""
     is_sealed: bool
     holes: tuple[Range, ...] = ()
+    reserved: int | None = None
+    """How many of its messages are not `is_public`, if that is known."""
 
     @classmethod
     def of_frame(cls, frame: Frame, size: int) -> "Piece":
@@ -42,8 +45,16 @@ class Piece(Struct, frozen=True, gc=False):
     @classmethod
     def of_summary(cls, summary: Summary) -> "Piece":
         """The batch that a summary tells of."""
-        first, last, count, size = summary.first, summary.last, summary.count, summary.bytes
-        return cls(first, last, count, size, summary.began_at, is_sealed=True, holes=summary.holes)
+        return cls(
+            summary.first,
+            summary.last,
+            summary.count,
+            summary.bytes,
+            summary.began_at,
+            is_sealed=True,
+            holes=summary.holes,
+            reserved=summary.reserved,
+        )
 
 
 class Index:
@@ -99,8 +110,10 @@ class Index:
         """Up to `limit` pieces that have something after an offset, oldest first."""
         with self._lock:
             start = bisect_right(self._pieces, offset, key=_last_of)
-            pieces = self._pieces[start : start + limit]
-        return pieces if until is None else [piece for piece in pieces if piece.first <= until]
+            stop = min(start + limit, len(self._pieces))
+            if until is not None:
+                stop = bisect_right(self._pieces, until, start, stop, key=_first_of)
+            return self._pieces[start:stop]
 
     def unsealed(self, limit: int) -> list[Piece]:
         """The oldest frames that are not sealed, up to `limit` of them."""

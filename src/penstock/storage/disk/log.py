@@ -15,7 +15,7 @@ import structlog
 from msgspec import Struct
 
 from penstock.core.clock import Clock
-from penstock.core.ports import ArrowSpan, Gap, Lost, Portion, Settled, Span, Ticket, Wanted
+from penstock.core.ports import ArrowSpan, Gap, Lost, Portions, Settled, Span, Ticket, Wanted
 from penstock.core.records import TABLES
 from penstock.core.settings import LogSettings
 from penstock.errors import StorageUnavailable
@@ -27,6 +27,7 @@ from penstock.storage.disk.layout import STATE
 from penstock.storage.disk.lifetimes import Lifetimes
 from penstock.storage.disk.mark import Mark
 from penstock.storage.disk.opening import open_store
+from penstock.storage.disk.portions import Bounds
 from penstock.storage.disk.reading import Reader
 from penstock.storage.disk.retention import Retention
 from penstock.storage.disk.sealing import Sealer
@@ -282,9 +283,17 @@ class DiskLog:
         return await self._archived(self._reader.find_time, wall_us, self.last_offset)
 
     async def portions(
-        self, after: int, until: int, parts: int, wanted: Wanted, limit_rows: int | None = None
-    ) -> tuple[Portion, ...]:
-        return await self._archived(self._reader.portions, after, until, parts, wanted, limit_rows)
+        self,
+        after: int,
+        until: int,
+        parts: int,
+        wanted: Wanted,
+        limit_rows: int | None = None,
+        limit_bytes: int | None = None,
+    ) -> Portions:
+        until = max(min(until, self.last_offset), after)  # what is not committed yet is not missing
+        bounds = Bounds(after, until, limit_rows, limit_bytes)
+        return await self._archived(self._reader.portions, bounds, parts, wanted)
 
     async def _archived(self, call: Callable[..., T], *arguments: object) -> T:
         if self._is_closed:

@@ -14,9 +14,9 @@ from typing import TypeVar
 
 from msgspec import MsgspecError
 
-from penstock.core.ports import ArrowSpan, Lost, Portion, Span, Wanted
+from penstock.core.ports import ArrowSpan, Lost, Portions, Span, Wanted
 from penstock.core.sources import weight_of
-from penstock.model import Run
+from penstock.model import Run, is_public
 from penstock.storage.disk.contents import Asked, Contents, NotReadable, Recent, Rows, Taken, extents_of
 from penstock.storage.disk.frames import Extent, decode_extents, decode_summary
 from penstock.storage.disk.index import Index, Piece
@@ -30,16 +30,15 @@ from penstock.storage.disk.layout import (
     sequence_key,
     unpack_place,
 )
-from penstock.storage.disk.portions import split
+from penstock.storage.disk.portions import Bounds, split
 from penstock.storage.disk.store import DamagedData, Store
-from penstock.storage.disk.walking import Walk
+from penstock.storage.disk.walking import PIECES_AT_ONCE, Walk, known_gaps
 
 T = TypeVar("T")
 RECENT_BYTES = 64 << 20
 WORK_BYTES = 16 << 20
 _SKIPPING = 16
 """How much less work it is to see that a piece is of no use than to look into it, about."""
-_PIECES_AT_ONCE = 1_000
 _BYTES_AT_ONCE = 1 << 20
 _LAST_SEQUENCE = (1 << 64) - 1
 _DAMAGED = b""
@@ -158,7 +157,7 @@ class Reader:
         from penstock.storage.disk.batches import Streams  # noqa: PLC0415 - it takes a while
 
         walk, asked = Walk(self._index, after, until), _ask(wanted)
-        choice = _Choice(self._extents, asked)
+        choice = _Choice(self._extents, wanted, asked)
         room_rows = maxsize if limit_rows is None else limit_rows
         streams = Streams(self._node_id, after, until, asked, columns, room_rows, is_all=choice.is_all)
         for piece, _, reached in self._through(
@@ -175,22 +174,15 @@ class Reader:
         streams.finish()
         return ArrowSpan(tuple(streams.streams), walk.position, streams.rows, tuple(walk.gaps))
 
-    def portions(
-        self, after: int, until: int, parts: int, wanted: Wanted | None, limit_rows: int | None = None
-    ) -> tuple[Portion, ...]:
-        """What is between two offsets in at most so many parts of about the same size, without reading it.
+    def portions(self, bounds: Bounds, parts: int, wanted: Wanted | None) -> Portions:
+        """What is within bounds in at most so many parts of about the same size, without reading it.
 
         Of what is not sealed it is not known which topics it has, so that it counts as if it had only those.
         """
-        asked = _ask(wanted)
-
-        def count(piece: Piece) -> int:
-            extents = None if asked is None else self._extents(piece)
-            if asked is None or extents is None:
-                return piece.count
-            return sum(extent.count for topic, extent in extents.items() if asked[topic])
-
-        return split(self._index.after(after, maxsize, until), after, until, parts, count, limit_rows)
+        choice = _Choice(self._extents, wanted, _ask(wanted))
+        pieces = self._index.after(bounds.after, maxsize, bounds.until)
+        portions = split(pieces, bounds, parts, choice.count)
+        return Portions(portions, known_gaps(self._index, bounds.after, portions[-1].until))
 
     def find_time(self, wall_us: int, until: int) -> int:
         """The offset after which the first message of this time or later lies; 0 if that may have left."""
@@ -210,7 +202,7 @@ class Reader:
         """Which topics are in the pieces between two offsets, as far as they can be read."""
         walk = Walk(self._index, after, until)
         while not walk.is_finished:
-            for piece in walk.ahead(_PIECES_AT_ONCE):
+            for piece in walk.ahead(PIECES_AT_ONCE):
                 extents = self._extents(piece)
                 if extents is None:
                     break
@@ -290,7 +282,7 @@ class Reader:
             is_of_no_use: tells of a piece, before it is read, that it can be left out.
         """
         while not walk.is_finished:
-            ahead = walk.ahead(_PIECES_AT_ONCE if room_bytes > 1 else 1)
+            ahead = walk.ahead(PIECES_AT_ONCE if room_bytes > 1 else 1)
             group = _alike(ahead, min(room_bytes, _BYTES_AT_ONCE))
             if group and is_of_no_use(group[0]):
                 walk.advance(group[0], group[0].last)
@@ -367,29 +359,46 @@ class Reader:
 class _Choice:
     """What one read has to do with the topics of a sealed piece, as far as that is stored beside it."""
 
-    def __init__(self, extents_of: Callable[[Piece], dict[str, Extent] | None], asked: Asked | None) -> None:
+    def __init__(
+        self,
+        extents_of: Callable[[Piece], dict[str, Extent] | None],
+        wanted: Wanted | None,
+        asked: Asked | None,
+    ) -> None:
         self._extents_of = extents_of
+        self._is_public = wanted is is_public
         self._asked = asked
-        self._last: tuple[Piece, list[bool]] | None = None
+        self._last: tuple[Piece, int | None] | None = None
 
     def is_all(self, piece: Piece) -> bool:
-        """All of them are asked for."""
-        flags = self._flags(piece)
-        return bool(flags) and all(flags)
+        """All of its messages are asked for."""
+        return self._known(piece) == piece.count
 
     def is_nothing(self, piece: Piece) -> bool:
         """None of them is asked for."""
-        flags = self._flags(piece)
-        return bool(flags) and not any(flags)
+        return self._known(piece) == 0
 
-    def _flags(self, piece: Piece) -> list[bool]:
-        """Of each topic whether it is asked for; nothing if that is not known."""
+    def count(self, piece: Piece) -> int:
+        """How many are asked for; where that is not known, as many as there are."""
+        known = self._known(piece)
+        return piece.count if known is None else known
+
+    def _known(self, piece: Piece) -> int | None:
+        """How many of its messages are asked for, if that is known and it has any."""
         if self._asked is None or not (piece.is_sealed and piece.count):
-            return []
-        if self._last is None or self._last[0] != piece:  # both questions come one after the other
-            extents = self._extents_of(piece)
-            self._last = piece, [self._asked[topic] for topic in extents or ()]
+            return None
+        if self._is_public and piece.reserved is not None:
+            return piece.count - piece.reserved
+        if self._last is None or self._last[0] != piece:  # such questions come one after the other
+            self._last = piece, self._look_up(piece, self._asked)
         return self._last[1]
+
+    def _look_up(self, piece: Piece, asked: Asked) -> int | None:
+        extents = self._extents_of(piece)
+        if not extents:
+            return None
+        counts = [(extent.count, asked[topic]) for topic, extent in extents.items()]
+        return sum(count for count, is_asked in counts if is_asked)
 
 
 def _find_time(wall_us: int, contents: Contents) -> int | None:

@@ -26,10 +26,13 @@ def find_batches(store: Store, first: int, last: int) -> list[Summary]:
 
 
 def _summarize(first: int, data: bytes) -> Summary | None:
-    from penstock.storage.disk.columns import decode_batch  # noqa: PLC0415 - a healthy start has no use for it
+    from penstock.storage.disk.columns import (  # noqa: PLC0415 - a healthy start has no use for it
+        count_reserved,
+        decode_batch,
+    )
 
     try:
-        batch = decode_batch(data, ["offset", "epoch", "published_at"])
+        batch = decode_batch(data, ["offset", "topic", "epoch", "published_at"])
     except ValueError:
         return None
     offsets, epochs, times = (batch.column(name) for name in ("offset", "epoch", "published_at"))
@@ -42,4 +45,5 @@ def _summarize(first: int, data: bytes) -> Summary | None:
         times[-1].value,
         epochs[0].as_py(),
         epochs[-1].as_py(),
+        reserved=count_reserved(batch),
     )

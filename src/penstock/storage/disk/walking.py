@@ -6,6 +6,8 @@ from penstock.core.ports import Gap
 from penstock.model import Reason
 from penstock.storage.disk.index import Index, Piece
 
+PIECES_AT_ONCE = 1_000
+
 
 class Walk:
     """From one offset to another. Pieces may be replaced or removed meanwhile, so ask for them often."""
@@ -64,3 +66,12 @@ class Walk:
         if self.gaps and self.gaps[-1].last + 1 == first and self.gaps[-1].reason is reason:
             first = self.gaps.pop().first
         self.gaps.append(Gap(first, last, reason))
+
+
+def known_gaps(index: Index, after: int, until: int) -> tuple[Gap, ...]:
+    """What is missing between two offsets, as far as it shows without a look into the pieces."""
+    walk = Walk(index, after, until)
+    while not walk.is_finished:
+        for piece in walk.ahead(PIECES_AT_ONCE):
+            walk.advance(piece, piece.last)
+    return tuple(walk.gaps)
