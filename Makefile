@@ -3,22 +3,29 @@ PYTEST_ARGS ?=
 BENCH_ARGS ?=
 
 BIN := .venv/bin
+LIGHT := .venv/.installed-to-run
 STAMP := .venv/.installed
+INSTALL := -m pip install --quiet --disable-pip-version-check -c constraints.txt -e
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check bench soak docs clean
+.PHONY: help setup run test check bench bench-spark soak docs clean
 
 help: ## Print this list.
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## Make .venv with the tested versions of everything.
 
 $(STAMP): pyproject.toml constraints.txt
-	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python $(INSTALL) '.[dev]'
+	@touch $@ $(LIGHT)
+
+$(LIGHT): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python $(INSTALL) '.[log]'
 	@touch $@
 
-run: $(STAMP) ## Start a server on loopback.
+run: $(LIGHT) ## Start a server on loopback.
 	$(BIN)/penstock serve
 
 check: $(STAMP) ## Format, lint, types, and who may import whom.
@@ -32,6 +39,9 @@ test: check ## Run check, then every test.
 
 bench: $(STAMP) ## Measure Penstock beside its peers on this machine.
 	$(BIN)/penstock bench --scenario all $(BENCH_ARGS)
+
+bench-spark: $(STAMP) ## Measure the pipeline beside Spark's own sources and sinks.
+	$(BIN)/python bench/spark.py $(BENCH_ARGS)
 
 soak: $(STAMP) ## Run every test, with ten times as much of everything where it matters.
 	PENSTOCK_SOAK=1 $(BIN)/pytest --timeout 600 $(PYTEST_ARGS)

@@ -245,6 +245,7 @@ WRITINGS = (
                 "secret/box",
             ),
             *("$SYS/x", "$SYS", "$penstock/drops", "$share/g/open/a", "$share/g/secret", "$x/y", "$"),
+            *("$penstock/insights/hot/10s", "$penstock/insights", "$penstock/insights/"),
             *("#", "+", "open/+", "open/#", "+/a", "own/+/m", "", f"open/{NULL}", f"secret{NULL}"),
             *("open/" + "x" * 65_530, "secret" + "/" * 4_000, "secret" + "/" * 200, "x" * 65_535),
         )

@@ -370,6 +370,27 @@ def test_a_commit_of_other_stages_is_recognised_by_its_key(client: HttpClient, t
     assert list(client.stages(f"{run}:")) == ids[1:]
 
 
+def test_a_commit_may_say_how_many_rows_its_stages_have(client: HttpClient, topic: str) -> None:
+    key, ids = uuid4().hex, [uuid4().hex, uuid4().hex]
+    for id in ids:
+        client.stage(id, rows=[{"topic": topic, "data": id}])
+    with pytest.raises(HttpRefused, match="has 1 rows in place of 2") as caught:
+        client.commit_stages(key, ids, rows=[1, 2])
+    assert caught.value.code == "conflict"
+    assert client.commit_stages(key, ids, rows=[1, 1]).rows == 2
+
+
+def test_stages_tell_when_they_lapse_and_a_part_moves_that_on(client: HttpClient) -> None:
+    id = uuid4().hex
+    client.stage(id, rows=[{"topic": "a", "data": 1}])
+    before = client.stages_lapse_at(id)
+    client.stage(id, rows=[{"topic": "a", "data": 1}], part=1)
+    after = client.stages_lapse_at(id)
+    assert list(before) == list(after) == [id]
+    assert after[id] > before[id]
+    client.drop_stage(id)
+
+
 def test_the_names_of_many_stages_come_in_pages(client: HttpClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.client.stage_calls._PAGE", 2)
     run = uuid4().hex

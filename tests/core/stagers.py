@@ -47,11 +47,18 @@ class Answers(list[tuple[ReleasedRecord | PenstockError, bool]]):
         return record
 
 
-def commit(stage: Stage, key: str, *ids: str, who: Identity = ANYONE, any_ids: bool = False) -> Answers:
+def commit(
+    stage: Stage,
+    key: str,
+    *ids: str,
+    who: Identity = ANYONE,
+    rows: Sequence[int] | None = None,
+    any_ids: bool = False,
+) -> Answers:
     """Ask for a commit."""
     answers = Answers()
     done: Released = answers.take
-    stage.broker.staging.commit(who, key, ids, done, any_ids=any_ids)
+    stage.broker.staging.commit(who, key, ids, done, rows=rows, any_ids=any_ids)
     return answers
 
 

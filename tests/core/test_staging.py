@@ -209,6 +209,28 @@ def test_a_stage_that_a_damaged_disk_has_lost_a_part_of_is_unknown() -> None:
     assert records(disk) == {STAGED: 0, CHUNKS: 0}
 
 
+@pytest.mark.parametrize("lost", [0, 1, 2])
+def test_what_a_damaged_disk_has_left_of_a_stage_is_not_taken_for_all_of_it(lost: int) -> None:
+    disk = Disk()
+    stage = server(disk)
+    for part in range(3):
+        stage_rows(stage, "x", rows_of(f"x{part}", 6), part=part)
+        stage.settle()
+    stage_rows(stage, "y", rows_of("y", 6))
+    stage.settle()
+    disk.crash()
+    chunks = disk.content.tables[CHUNKS]
+    del chunks[sorted(chunks, key=int)[lost]]
+    stage = server(disk)
+    with pytest.raises(UnknownStage):
+        commit(stage, "k", "x")
+    commit(stage, "k", "y")
+    stage.settle()
+    assert logged(disk) == [run.slab for run in rows_of("y", 6)]
+    assert records(disk) == {STAGED: 0, CHUNKS: 0}
+    assert stage.broker.staging.bytes == 0
+
+
 @pytest.mark.parametrize("id", ["", "a/b", "a b", "ä", "x" * 201, "a\n", "*"])
 def test_names_are_short_and_of_plain_characters(id: str) -> None:
     with pytest.raises(InvalidRequest):
@@ -248,6 +270,39 @@ def test_a_commit_takes_each_stage_once() -> None:
     _staged(stage, "x")
     with pytest.raises(InvalidRequest):
         commit(stage, "k", "x", "x")
+
+
+def test_a_stage_that_has_lost_a_part_is_not_committed_by_whoever_knows_its_rows() -> None:
+    disk = Disk()
+    stage = server(disk)
+    _staged(stage, "x")
+    _staged(stage, "y")
+    stage.broker.staging.drop(ANYONE, "y", lambda _: None)
+    stage_rows(stage, "y", rows_of("y", 5), part=1)  # by somebody who thinks that the first part is there
+    stage.settle()
+    with pytest.raises(Conflict, match="the stage y has 5 rows in place of 11"):
+        commit(stage, "k", "x", "y", rows=[6, 11])
+    assert [stage.broker.staging.look(ANYONE, id).rows for id in ("x", "y")] == [6, 5]
+    answers = commit(stage, "k", "x", "y", rows=[6, 5])
+    stage.settle()
+    assert answers.record.rows == len(logged(disk)) == 11
+
+
+def test_a_commit_that_was_made_is_found_again_whatever_rows_come_with_it() -> None:
+    stage = server()
+    _staged(stage, "x")
+    commit(stage, "k", "x", rows=[6])
+    stage.settle()
+    _staged(stage, "y")
+    assert commit(stage, "k", "y", rows=[7], any_ids=True).record.rows == 6
+
+
+@pytest.mark.parametrize("rows", [[], [6, 6]])
+def test_rows_are_told_of_each_stage_or_of_none(rows: list[int]) -> None:
+    stage = server()
+    _staged(stage, "x")
+    with pytest.raises(InvalidRequest, match="there are 1 stages, and numbers of rows for"):
+        commit(stage, "k", "x", rows=rows)
 
 
 def test_an_unknown_stage_leaves_the_others_of_a_commit_as_they_were() -> None:

@@ -29,6 +29,7 @@ COMMANDS = {
     "config": "penstock.cli.config:app",
     "passwd": "penstock.cli.passwd:passwd",
     "log": "penstock.cli.log:app",
+    "pipeline": "penstock.cli.pipeline:app",
     "bench": "penstock.cli.bench:bench",
 }
 """Where each sub-command lives: a function, or an app with sub-commands of its own."""

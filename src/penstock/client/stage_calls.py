@@ -21,6 +21,7 @@ _PAGE = 1_000
 
 class _Stage(msgspec.Struct):
     id: str
+    lapses_at: str
 
 
 class _StagePage(msgspec.Struct):
@@ -69,22 +70,37 @@ class StageCalls:
 
     def stages(self, prefix: str = "") -> Iterator[str]:
         """The names of this user's stages that wait for a commit, of those that begin with something."""
+        return (stage.id for stage in self._listed(prefix))
+
+    def stages_lapse_at(self, prefix: str = "") -> dict[str, str]:
+        """When each of these stages lapses, by its name; that moves on with every part that comes."""
+        return {stage.id: stage.lapses_at for stage in self._listed(prefix)}
+
+    def _listed(self, prefix: str) -> Iterator[_Stage]:
         after = None
         while True:
             asked = {"prefix": prefix, "after": after, "limit": _PAGE}
             page = read(self._requests.send("GET", STAGE, asked).body, _StagePage)
-            yield from (stage.id for stage in page.stages)
+            yield from page.stages
             after = page.next
             if after is None:
                 return
 
-    def commit_stages(self, key: str, ids: Sequence[str], *, any_ids: bool = False) -> StageCommit:
+    def commit_stages(
+        self, key: str, ids: Sequence[str], *, rows: Sequence[int] | None = None, any_ids: bool = False
+    ) -> StageCommit:
         """Publish everything in these stages, once: the same key again answers the same and does nothing.
 
         Args:
+            rows: how many each stage has to have: if parts of one are gone, nothing is published.
             any_ids: so it does if the key was used for other stages, which is an error otherwise.
         """
-        body = msgspec.json.encode({"key": key, "ids": ids, **({"any_ids": True} if any_ids else {})})
+        asked: dict[str, Any] = {"key": key, "ids": ids}
+        if rows is not None:
+            asked["rows"] = rows
+        if any_ids:
+            asked["any_ids"] = True
+        body = msgspec.json.encode(asked)
         return read(
             self._requests.send("POST", f"{STAGE}/commit", body=body, may_repeat=True).body, StageCommit
         )

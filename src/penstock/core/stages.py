@@ -130,16 +130,21 @@ class Stages:
         Answers the numbers of its records.
         """
         numbers: list[int] = []
+        damaged: set[str] = set()
         for name, record in self._node.state.scan(STAGED):
             assert isinstance(record, StagedRecord)
             numbers += int(name), *record.chunks
             found = [(number, chunks.pop(number)) for number in record.chunks if number in chunks]
             part = Part(record.stage, record.part, record.owner, found, int(name), staged_at=record.staged_at)
-            if len(found) < len(record.chunks):  # the disk was damaged; who commits it is told
+            if len(found) < len(record.chunks):  # the disk was damaged
                 log.error("staged rows are lost", stage=part.stage, part=part.number)
+                damaged.add(part.stage)
                 self.forget(part)
             else:
                 self._restore(part)
+        for id in damaged & self._stages.keys():  # what is left must not be taken for all of it
+            for part in self.take(self._stages[id]):
+                self.forget(part)
         return numbers
 
     def _restore(self, part: Part) -> None:

@@ -22,7 +22,14 @@ from penstock.core.records import CHUNKS, ChunkRecord
 from penstock.core.releasing import Releasing
 from penstock.core.stages import Part, Stage, Stages
 from penstock.core.uploads import Staged, Upload, Uploads, as_known
-from penstock.errors import InvalidRequest, NotAuthorized, PenstockError, QuotaExceeded, UnknownStage
+from penstock.errors import (
+    Conflict,
+    InvalidRequest,
+    NotAuthorized,
+    PenstockError,
+    QuotaExceeded,
+    UnknownStage,
+)
 
 log = structlog.get_logger("penstock.stage")
 
@@ -245,11 +252,19 @@ class Staging:
             part.checked = generation, identity
 
     def commit(
-        self, identity: Identity, key: str, ids: Sequence[str], done: Released, *, any_ids: bool = False
+        self,
+        identity: Identity,
+        key: str,
+        ids: Sequence[str],
+        done: Released,
+        *,
+        rows: Sequence[int] | None = None,
+        any_ids: bool = False,
     ) -> None:
         """Publish everything in these stages, in this order, once: the same key again does nothing more.
 
         Args:
+            rows: how many each stage has to have; None if whoever asks does not know.
             any_ids: a commit of this key that was made before is the same one, whichever stages it had.
 
         Raises:
@@ -261,6 +276,8 @@ class Staging:
             )
         if len(set(ids)) < len(ids) or len(ids) > MOST_IDS:
             raise InvalidRequest(f"a commit takes up to {MOST_IDS} stages, each once")
+        if rows is not None and len(rows) != len(ids):
+            raise InvalidRequest(f"there are {len(ids)} stages, and numbers of rows for {len(rows)}")
         for id in ids:
             _check_id(id)
         owner = self._owner_of(identity)
@@ -268,11 +285,22 @@ class Staging:
             return
         self._releasing.check_open()
         stages = [self.look(identity, id) for id in ids]
+        if rows is not None:
+            _check_rows(stages, rows)
         self._check_rights(identity, self.unchecked(identity, ids), iter)  # few, if any: they were looked at
         parts = [part for stage in stages for part in self._stages.take(stage)]
         self._bytes -= sum(part.bytes for part in parts)
         chunks = [chunk for part in parts for chunk in part.chunks]
         self._releasing.decide(owner, identity, key, ids, chunks, done)
+
+
+def _check_rows(stages: Sequence[Stage], rows: Sequence[int]) -> None:
+    """Refuse stages that are not whole: parts may have lapsed while others were on their way."""
+    for stage, wanted in zip(stages, rows, strict=True):
+        if stage.rows != wanted:
+            raise Conflict(
+                f"the stage {stage.id} has {stage.rows} rows in place of {wanted}: stage them again"
+            )
 
 
 def _check_id(id: str) -> None:

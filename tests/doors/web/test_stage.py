@@ -151,6 +151,18 @@ async def test_a_commit_may_be_known_by_its_key_alone(http: httpx.AsyncClient, n
     assert await values(http, name) == [1]
 
 
+async def test_a_commit_that_knows_the_rows_publishes_all_of_them_or_nothing(
+    http: httpx.AsyncClient, name: str
+) -> None:
+    for part in (0, 7):
+        await stage(http, "x", lines({"topic": name, "data": part}), part=part)
+    told = {"key": "key", "ids": ["x"]}
+    assert problem(await http.post(f"{STAGE}/commit", json=told | {"rows": [3]})) == (409, "conflict")
+    assert (await http.get(f"{STAGE}/x")).json()["rows"] == 2
+    assert (await http.post(f"{STAGE}/commit", json=told | {"rows": [2]})).json()["rows"] == 2
+    assert await values(http, name) == [0, 7]
+
+
 async def test_a_dropped_stage_cannot_be_committed(http: httpx.AsyncClient) -> None:
     await stage(http, "x", lines({"topic": "a", "data": 1}))
     assert (await http.delete(f"{STAGE}/x")).status_code == 204
@@ -212,7 +224,14 @@ async def test_a_bad_name_is_refused(http: httpx.AsyncClient, id: str) -> None:
 
 @pytest.mark.parametrize(
     "body",
-    [{"key": "", "ids": []}, {"key": "k"}, {"key": "k", "ids": ["x", "x"]}, {"key": "k", "ids": [], "x": 1}],
+    [
+        {"key": "", "ids": []},
+        {"key": "k"},
+        {"key": "k", "ids": ["x", "x"]},
+        {"key": "k", "ids": [], "x": 1},
+        {"key": "k", "ids": [], "rows": [1]},
+        {"key": "k", "ids": ["x"], "rows": [-1]},
+    ],
 )
 async def test_a_commit_that_says_too_little_or_too_much_is_refused(
     http: httpx.AsyncClient, body: dict[str, Any]

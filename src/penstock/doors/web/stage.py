@@ -67,6 +67,10 @@ class CommitRequest(Struct, forbid_unknown_fields=True):
 
     key: Annotated[str, Meta(min_length=1, max_length=200, description="Names this commit: it is made once.")]
     ids: Annotated[list[str], Meta(max_length=MOST_IDS, description="Stages, in the order of their rows.")]
+    rows: Annotated[
+        list[Annotated[int, Meta(ge=0)]] | None,
+        Meta(description="How many rows each of them has to have; nothing is published if one has not."),
+    ] = None
     any_ids: Annotated[
         bool,
         Meta(description="The key alone says which commit it is: made before of other stages, it counts."),
@@ -184,7 +188,7 @@ def routes(web: Web) -> APIRouter:
         def done(result: ReleasedRecord | PenstockError, is_repeated: bool) -> None:
             _settle(outcome, result if isinstance(result, PenstockError) else (result, is_repeated))
 
-        staging.commit(who, body.key, body.ids, done, any_ids=body.any_ids)
+        staging.commit(who, body.key, body.ids, done, rows=body.rows, any_ids=body.any_ids)
         record, is_repeated = await outcome
         first, last = _text(record.first), _text(record.last)
         return json_answer(CommitShape(record.key, record.rows, first, last, is_repeated))

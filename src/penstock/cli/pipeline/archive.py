@@ -1,0 +1,124 @@
+"""`penstock pipeline archive`: the log into a lake."""
+
+from enum import StrEnum
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli.pipeline.options import (
+    HERE,
+    Address,
+    CaFile,
+    Confs,
+    Lake,
+    Master,
+    Output,
+    OutputOption,
+    PasswordFile,
+    Server,
+    SparkFlags,
+    SparkLog,
+    User,
+    run_job,
+)
+
+if TYPE_CHECKING:
+    from penstock.pipeline.jobs import Job
+
+
+class Format(StrEnum):
+    """What the rows are kept as."""
+
+    PARQUET = "parquet"
+    DELTA = "delta"
+
+
+def archive(
+    lake: Lake,
+    *,
+    address: Address = HERE,
+    user: User = None,
+    password_file: PasswordFile = None,
+    ca_file: CaFile = None,
+    filters: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--filter",
+            "-f",
+            metavar="FILTER",
+            help="Only topics that match; may be repeated. Fixed when the lake is made. Default: all topics.",
+        ),
+    ] = None,
+    buckets: Annotated[
+        int | None,
+        typer.Option(min=1, max=256, help="Into how many parts a day is split, by topic. Fixed; default: 8."),
+    ] = None,
+    start: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="PLACE",
+            help="Where a new lake begins: earliest, latest, a cursor, or a time (2026-01-31T12:00:00Z).",
+        ),
+    ] = None,
+    batch_rows: Annotated[int, typer.Option(min=1, help="Rows of a batch, at most.")] = 2_000_000,
+    batch_bytes: Annotated[
+        int, typer.Option(min=1, help="Bytes of a batch as the log stores them, about.")
+    ] = 256 << 20,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on until told to stop.")] = False,
+    interval: Annotated[
+        float, typer.Option(min=0.1, help="With --follow: seconds between looks at the log.")
+    ] = 10.0,
+    format: Annotated[
+        Format, typer.Option(help="parquet, or delta where Spark has Delta's jars.")
+    ] = Format.PARQUET,
+    keep_going: Annotated[
+        bool,
+        typer.Option(
+            "--keep-going/--fail-on-data-loss",
+            help="If rows left the log before they were archived: go on and declare them, or fail.",
+        ),
+    ] = False,
+    hold: Annotated[
+        bool, typer.Option("--hold/--no-hold", help="Keep the log from removing what is not archived.")
+    ] = True,
+    hold_lapse: Annotated[
+        float, typer.Option(min=1, help="Seconds after which a hold ends that no archive renews.")
+    ] = 259_200.0,
+    master: Master = None,
+    conf: Confs = None,
+    spark_log: SparkLog = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Copy the log into a lake of Parquet files, each row exactly once.
+
+    It catches up with the log and ends; the next one goes on where it was. With --follow it goes on.
+    """
+    server = Server(address, user, password_file, ca_file)
+
+    def load() -> "Job":
+        from penstock.pipeline.jobs.archive import ArchiveOptions  # noqa: PLC0415 - Spark
+        from penstock.pipeline.jobs.archive import archive as job  # noqa: PLC0415
+
+        options = ArchiveOptions(
+            lake=lake,
+            server=server.options(),
+            filters=tuple(filters or ()),
+            buckets=buckets,
+            batch_rows=batch_rows,
+            batch_bytes=batch_bytes,
+            start=start,
+            follow=follow,
+            interval_s=interval,
+            format=format.value,
+            keep_going=keep_going,
+            hold=hold,
+            hold_lapse_s=hold_lapse,
+        )
+        options.check()
+        if not follow:  # who follows waits for the server; others want to know at once
+            options.connection().client().position()
+        return partial(job, options)
+
+    run_job("archive", load, SparkFlags(master, conf, spark_log), output)

@@ -1,0 +1,124 @@
+"""`penstock pipeline insights`: what goes on in the log, as tables and topics."""
+
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli.pipeline.options import (
+    HERE,
+    Address,
+    CaFile,
+    Confs,
+    Lake,
+    Master,
+    Output,
+    OutputOption,
+    PasswordFile,
+    Server,
+    SparkFlags,
+    SparkLog,
+    User,
+    run_job,
+)
+
+if TYPE_CHECKING:
+    from penstock.pipeline.jobs import Job
+
+
+def insights(
+    lake: Lake,
+    *,
+    address: Address = HERE,
+    user: User = None,
+    password_file: PasswordFile = None,
+    ca_file: CaFile = None,
+    filters: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--filter",
+            "-f",
+            metavar="FILTER",
+            help="Only topics that match; may be repeated. Default: all topics.",
+        ),
+    ] = None,
+    drops: Annotated[
+        bool,
+        typer.Option("--drops/--no-drops", help="Look at what was not delivered, too; on $penstock/drops."),
+    ] = True,
+    start: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="PLACE",
+            help="Where the first run begins: earliest, latest, a cursor, or a time (2026-01-31T12:00:00Z).",
+        ),
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on until told to stop.")] = False,
+    interval: Annotated[
+        float, typer.Option(min=0.1, help="With --follow: seconds between looks at the log.")
+    ] = 10.0,
+    lateness: Annotated[
+        float, typer.Option(min=0, help="Seconds that a window waits for messages that come late.")
+    ] = 10.0,
+    prefix_levels: Annotated[int, typer.Option(min=1, help="How many levels of a topic are its prefix.")] = 1,
+    hot: Annotated[
+        int, typer.Option(min=1, help="How many hot topics there are, and rows in a published message.")
+    ] = 20,
+    publish: Annotated[
+        bool, typer.Option("--publish", help="Publish insights, too; to $penstock/insights/...")
+    ] = False,
+    batch_rows: Annotated[int, typer.Option(min=1, help="Rows of a batch, at most.")] = 2_000_000,
+    batch_bytes: Annotated[
+        int, typer.Option(min=1, help="Bytes of a batch as the log stores them, about.")
+    ] = 256 << 20,
+    keep_going: Annotated[
+        bool,
+        typer.Option(
+            "--keep-going/--fail-on-data-loss",
+            help="If rows left the log before they were seen: go on and declare them, or fail.",
+        ),
+    ] = False,
+    hold: Annotated[
+        bool, typer.Option("--hold/--no-hold", help="Keep the log from removing what was not seen.")
+    ] = True,
+    hold_lapse: Annotated[
+        float, typer.Option(min=1, help="Seconds after which a hold ends that no run renews.")
+    ] = 259_200.0,
+    master: Master = None,
+    conf: Confs = None,
+    spark_log: SparkLog = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Tell what goes on in the log: rates, sizes, latencies, gaps, drops, hot topics and clients, by windows.
+
+    It catches up with the log and ends; the next one goes on where it was. With --follow it goes on.
+    """
+    server = Server(address, user, password_file, ca_file)
+
+    def load() -> "Job":
+        from penstock.pipeline.jobs.insights import InsightsOptions  # noqa: PLC0415 - Spark
+        from penstock.pipeline.jobs.insights import insights as job  # noqa: PLC0415
+
+        options = InsightsOptions(
+            lake=lake,
+            server=server.options(),
+            filters=tuple(filters or ("#",)),
+            drops=drops,
+            start=start,
+            follow=follow,
+            interval_s=interval,
+            batch_rows=batch_rows,
+            batch_bytes=batch_bytes,
+            lateness_s=lateness,
+            prefix_levels=prefix_levels,
+            hot_topics=hot,
+            publish=publish,
+            keep_going=keep_going,
+            hold=hold,
+            hold_lapse_s=hold_lapse,
+        )
+        options.check()
+        return partial(job, options)
+
+    run_job("insights", load, SparkFlags(master, conf, spark_log), output)

@@ -1,0 +1,175 @@
+"""What the commands of `penstock pipeline` have in common: where the lake, the server and Spark are.
+
+A command is a module with one function of its name. Spark, and whatever imports it, is imported in `load`,
+which runs once it is known that Spark is installed:
+
+    def archive(
+        lake: Lake,
+        *,
+        address: Address = HERE,
+        user: User = None,
+        password_file: PasswordFile = None,
+        ca_file: CaFile = None,
+        batch_rows: Annotated[int, typer.Option(min=1, help="Rows of a batch.")] = 1_000_000,
+        master: Master = None,
+        conf: Confs = None,
+        spark_log: SparkLog = None,
+        output: OutputOption = Output.TEXT,
+    ) -> None:
+        '''Copy the log into a lake.'''
+        server = Server(address, user, password_file, ca_file)
+
+        def load() -> Job:
+            from penstock.pipeline.jobs.archive import ArchiveOptions, archive  # noqa: PLC0415 - Spark
+
+            return partial(archive, ArchiveOptions(lake=lake, server=server.options(), batch_rows=batch_rows))
+
+        run_job("archive", load, SparkFlags(master, conf, spark_log), output)
+
+and the job itself, in `penstock.pipeline.jobs.archive`:
+
+    def archive(
+        options: ArchiveOptions, *, spark: SparkSession, progress: Progress, stopping: threading.Event
+    ) -> Report: ...
+"""
+
+import ssl
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import typer
+
+from penstock.cli.connection import Output, OutputOption, User
+from penstock.cli.http import PasswordFile, first_line
+from penstock.cli.pipeline.running import run_job
+from penstock.errors import InvalidConfig
+
+__all__ = [
+    "HERE",
+    "Address",
+    "CaFile",
+    "Confs",
+    "Lake",
+    "Master",
+    "Output",
+    "OutputOption",
+    "PasswordFile",
+    "Server",
+    "SparkFlags",
+    "SparkLog",
+    "User",
+    "run_job",
+]
+
+HERE = "http://127.0.0.1:8080"
+
+Lake = Annotated[
+    str, typer.Option("--lake", metavar="FOLDER", help="The lake: a folder that all machines of Spark see.")
+]
+Address = Annotated[str, typer.Option("--address", metavar="URL", help="Where the server's HTTP port is.")]
+CaFile = Annotated[
+    Path | None,
+    typer.Option("--ca-file", metavar="FILE", help="With https: trust these certificates, not the system's."),
+]
+Master = Annotated[
+    str | None,
+    typer.Option(
+        "--master",
+        metavar="URL",
+        help="Where Spark runs, such as spark://host:7077. Default: local[*], or what spark-submit says.",
+        rich_help_panel="Spark",
+    ),
+]
+Confs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--conf",
+        metavar="NAME=VALUE",
+        help="A setting of Spark, such as spark.driver.memory=4g; may be repeated.",
+        rich_help_panel="Spark",
+    ),
+]
+SparkLog = Annotated[
+    Path | None,
+    typer.Option(
+        "--spark-log",
+        metavar="FILE",
+        help="Append Spark's own log to a file; --conf spark.log.level=INFO makes it talk more.",
+        rich_help_panel="Spark",
+    ),
+]
+
+
+class Server(NamedTuple):
+    """A server, and who asks it."""
+
+    address: str
+    user: str | None = None
+    password_file: Path | None = None
+    ca_file: Path | None = None
+
+    def options(self) -> dict[str, str]:
+        """The same as options of `format("penstock")`; asks for the password if there is someone to ask.
+
+        Raises:
+            typer.BadParameter: the flags do not go together.
+            InvalidConfig: a file cannot be read.
+        """
+        from penstock.client.address import Address  # noqa: PLC0415 - the client takes a while
+
+        if self.password_file is not None and self.user is None:
+            raise typer.BadParameter("--password-file needs --user")
+        try:
+            scheme = Address.parse(self.address).scheme
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from None
+        if self.ca_file is not None and scheme != "https":
+            raise typer.BadParameter("--ca-file needs an --address with https")
+        wanted = {
+            "address": self.address,
+            "user": self.user,
+            "password": self._password(),
+            "caFile": self._trusted(),
+        }
+        return {name: value for name, value in wanted.items() if value is not None}
+
+    def _password(self) -> str | None:
+        if self.password_file is not None:
+            return first_line(self.password_file)
+        if self.user is None or not sys.stdin.isatty():
+            return None
+        return str(typer.prompt("Password", hide_input=True, err=True))
+
+    def _trusted(self) -> str | None:
+        """The file of certificates with its whole path, as workers may run elsewhere on this machine."""
+        if self.ca_file is None:
+            return None
+        try:
+            ssl.create_default_context(cafile=str(self.ca_file))
+        except ssl.SSLError:
+            raise InvalidConfig(f"--ca-file {self.ca_file}: there are no certificates in it") from None
+        except OSError as error:
+            raise InvalidConfig(f"--ca-file {self.ca_file}: {error.strerror}") from None
+        return str(self.ca_file.resolve())
+
+
+class SparkFlags(NamedTuple):
+    """Where Spark runs, and how."""
+
+    master: str | None = None
+    confs: Sequence[str] | None = None
+    log: Path | None = None
+
+    def settings(self) -> dict[str, str]:
+        """The settings that were given by name.
+
+        Raises:
+            typer.BadParameter: one of them is not a name and a value.
+        """
+        pairs = [each.partition("=") for each in self.confs or ()]
+        for name, sign, _ in pairs:
+            if not sign or not name.startswith("spark."):
+                raise typer.BadParameter(f"--conf takes spark.NAME=VALUE, not {name + sign!r}")
+        return {name: value for name, _, value in pairs}

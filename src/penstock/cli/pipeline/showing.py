@@ -1,0 +1,102 @@
+"""What people see of a job: where it is while it runs, and its report when it is over.
+
+Progress goes to standard error: a line that changes on a terminal, a line now and then elsewhere, and nothing
+where JSON is asked for. The report goes to standard output.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.status import Status
+from rich.text import Text
+
+from penstock.cli.connection import Output
+from penstock.cli.tables import print_facts, print_rows, text_of
+
+if TYPE_CHECKING:
+    from penstock.pipeline.jobs import Progress, Report
+
+SHOWN_ROWS = 20
+"""How many rows of a table people are shown; JSON has them all."""
+LINE_EVERY_S = 10.0
+
+
+@contextmanager
+def progress_for(output: Output) -> Iterator["Progress"]:
+    """Where a job shows how far it is, as long as it runs."""
+    console = Console(stderr=True)
+    if output is Output.JSON:
+        from penstock.pipeline.jobs.running import Silence  # noqa: PLC0415 - not for the overview
+
+        yield Silence()
+    elif console.is_terminal:
+        with console.status("starting Spark") as status:
+            yield Live(status)
+    else:
+        lines = Lines()
+        yield lines
+        lines.finish()
+
+
+class Live:
+    """A line on a terminal that changes."""
+
+    def __init__(self, status: Status) -> None:
+        self._status = status
+
+    def show(self, text: str) -> None:
+        """Replace the line."""
+        self._status.update(Text(text_of(text)))
+
+    def note(self, text: str) -> None:
+        """Write a line above it."""
+        self._status.console.print(Text(text_of(text)))
+
+
+class Lines:
+    """Plain lines: the first, the last, and now and then one of those between."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._next_at = clock()
+        self._waiting: str | None = None
+
+    def show(self, text: str) -> None:
+        """Write a line, unless the last one was a moment ago."""
+        self._waiting = text_of(text)
+        if self._clock() >= self._next_at:
+            self.finish()
+            self._next_at = self._clock() + LINE_EVERY_S
+
+    def note(self, text: str) -> None:
+        """Write a line at once."""
+        typer.echo(text_of(text), err=True)
+
+    def finish(self) -> None:
+        """Write what waits."""
+        if self._waiting is not None:
+            typer.echo(self._waiting, err=True)
+            self._waiting = None
+
+
+def print_report(report: "Report", output: Output) -> None:
+    """Write a report: its facts, then its tables, of which people see the beginning."""
+    if output is Output.JSON:
+        sys.stdout.write(msgspec.json.encode(report).decode() + "\n")
+        return
+    facts = {"job": report.job, **report.facts, "took_s": report.took_s}
+    print_facts({**facts, "was_stopped": True} if report.was_stopped else facts, output)
+    for name, rows in report.tables.items():
+        if not rows:
+            continue
+        print(f"\n{name}:")
+        print_rows(islice(rows, SHOWN_ROWS), list(rows[0]), output, "")
+        if len(rows) > SHOWN_ROWS:
+            print(f"... and {len(rows) - SHOWN_ROWS:,} more; -o json has them all")

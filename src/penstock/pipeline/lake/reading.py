@@ -1,0 +1,152 @@
+"""Reads the live files of a table: all of them as a Spark frame, or one of them batch by batch.
+
+Files are written once and never changed, so whoever has a manifest reads what it says, whatever is committed
+meanwhile. Page checksums are verified on the way.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from penstock.pipeline.lake.errors import DamagedFile, InvalidLake
+from penstock.pipeline.lake.manifest import Manifest
+from penstock.pipeline.lake.table import Table
+
+OFFSET = "offset"
+BATCH_ROWS = 16_384
+
+_VERIFY = "parquet.page.verify-checksum.enabled"
+
+
+def read_table(
+    spark: SparkSession, manifest: Manifest | None, table: Table, columns: Sequence[str] | None = None
+) -> DataFrame:
+    """The rows of a table, with the columns of its partitions last.
+
+    Args:
+        manifest: what to read; None for the newest, whose files are still there.
+
+    Raises:
+        InvalidLake: nothing was ever written to this table.
+    """
+    if manifest is not None:
+        return _read(spark, manifest, table, columns)
+    while True:
+        manifest = table.manifest()
+        try:
+            return _read(spark, manifest, table, columns)
+        except AnalysisException:
+            if table.newest() == manifest.version:
+                raise
+            # files were deleted after a newer manifest had retired them
+
+
+def _read(spark: SparkSession, manifest: Manifest, table: Table, columns: Sequence[str] | None) -> DataFrame:
+    schema = schema_of(manifest, table)
+    paths = [str(table.absolute(file)) for file in manifest.files.values()]
+    if paths:
+        reader = spark.read.schema(schema).option("basePath", str(table.path)).option(_VERIFY, "true")
+        frame = reader.option("__globPaths__", "false").parquet(*paths)  # these are names, not patterns
+    else:
+        frame = spark.createDataFrame([], schema)
+    return frame if columns is None else frame.select(*columns)
+
+
+def schema_of(manifest: Manifest, table: Table) -> StructType:
+    """The columns of a table.
+
+    Raises:
+        InvalidLake: nothing was ever written to it.
+    """
+    if manifest.schema is None:
+        raise InvalidLake(f"{table.path}: there is no table here, or nothing was written to it yet")
+    return StructType.fromJson(json.loads(manifest.schema))
+
+
+def read_file(
+    path: str | Path,
+    columns: Sequence[str] | None = None,
+    first_offset: int | None = None,
+    last_offset: int | None = None,
+    *,
+    schema: pa.Schema | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of one data file, in its order; names are plain columns.
+
+    Args:
+        columns: only these, in this order.
+        first_offset: with `last_offset`: only rows from the one up to and including the other.
+        schema: instead of `columns`: exactly these. Columns that the file has not are null.
+
+    Raises:
+        DamagedFile: it cannot be read, or its checksums are wrong.
+        FileNotFoundError: it is gone; a newer manifest does not name it any more.
+    """
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True, memory_map=False) as file:
+            for batch in _rows_between(file, columns, first_offset, last_offset, schema):
+                yield batch if schema is None else _fit(batch, schema)
+    except FileNotFoundError:
+        raise
+    except (pa.ArrowException, OSError) as error:
+        raise DamagedFile(f"{path}: {' '.join(str(error).split())}") from None
+
+
+def _rows_between(
+    file: pq.ParquetFile,
+    columns: Sequence[str] | None,
+    first: int | None,
+    last: int | None,
+    schema: pa.Schema | None,
+) -> Iterator[pa.RecordBatch]:
+    there = file.schema_arrow.names
+    wanted = there if columns is None and schema is None else list(columns or schema.names)  # type: ignore[union-attr]
+    wanted = [name for name in wanted if name in there] if schema is not None else wanted
+    is_cut = first is not None or last is not None
+    asked = [*wanted, OFFSET] if is_cut and OFFSET not in wanted else wanted
+    groups = [group for group in range(file.num_row_groups) if _meets(file.metadata, group, first, last)]
+    for batch in file.iter_batches(BATCH_ROWS, row_groups=groups, columns=asked, use_threads=False):
+        rows = _cut(batch, first, last) if is_cut else batch
+        if rows.num_rows:
+            yield rows.select(wanted)
+
+
+def _meets(metadata: pq.FileMetaData, group: int, first: int | None, last: int | None) -> bool:
+    """Whether a row group may have offsets of this range."""
+    position = metadata.schema.names.index(OFFSET) if OFFSET in metadata.schema.names else None
+    if position is None:
+        return True
+    statistics = metadata.row_group(group).column(position).statistics
+    if statistics is None or not statistics.has_min_max:
+        return True
+    return (last is None or statistics.min <= last) and (first is None or statistics.max >= first)
+
+
+def _cut(batch: pa.RecordBatch, first: int | None, last: int | None) -> pa.RecordBatch:
+    offsets = batch.column(OFFSET)
+    ends = pc.min_max(offsets).as_py()
+    if (first is None or ends["min"] >= first) and (last is None or ends["max"] <= last):
+        return batch
+    mask = None if first is None else pc.greater_equal(offsets, first)
+    if last is not None:
+        below = pc.less_equal(offsets, last)
+        mask = below if mask is None else pc.and_(mask, below)
+    return batch.filter(mask)
+
+
+def _fit(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    there = set(batch.schema.names)
+    arrays = [
+        batch.column(field.name).cast(field.type)
+        if field.name in there
+        else pa.nulls(batch.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

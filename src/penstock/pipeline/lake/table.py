@@ -1,0 +1,314 @@
+"""A table on disk: its data files, and the versions of its manifest.
+
+A version is a file with the next number. It is written under another name, synced, and then linked to its
+number, which fails if somebody else was first: so there is one line of versions, each appears whole, and
+whoever lost decides again with what is so by now. Each version says what it changed; every fiftieth also has
+the whole, so that a reader needs at most fifty files. What a version adds has to be on the disk by then.
+
+Readers hold no lock. A file that a reader's manifest names stays until it has been retired for a while; see
+`cleaning.py`.
+"""
+
+import errno
+import os
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from secrets import token_hex
+from zlib import crc32
+
+import msgspec
+from msgspec import Struct
+
+from penstock.errors import Conflict
+from penstock.pipeline.lake.errors import InvalidLake
+from penstock.pipeline.lake.layout import INSIGHTS, MANIFEST, MESSAGES, lake_path
+from penstock.pipeline.lake.manifest import Change, DataFile, Manifest, apply
+
+FORMAT = 1
+"""Rises when an older Penstock could not read what a newer one writes."""
+WHOLE_EVERY = 50
+
+_SUFFIX = ".json"
+_DRAFT_S = 3600.0
+"""How old a draft has to be that nobody is going to link any more."""
+_NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+
+
+class Version(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What one file of the manifest says."""
+
+    format: int
+    version: int
+    id: str
+    at: int
+    change: Change
+    whole: Manifest | None = None
+
+
+class _Format(Struct):
+    format: int
+
+
+class Table:
+    """Data files below one folder, and which of them are live.
+
+    One object may be used by several threads, and a table by any number of objects, processes and machines.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = lake_path(path)
+        self._known = Manifest()
+
+    def __repr__(self) -> str:
+        return f"Table({str(self.path)!r})"
+
+    def __reduce__(self) -> tuple[type["Table"], tuple[Path]]:
+        return Table, (self.path,)  # what is known of it is read again where it arrives
+
+    def exists(self) -> bool:
+        """Whether anything was ever committed."""
+        return self.newest() > 0
+
+    def absolute(self, file: DataFile | str) -> Path:
+        """Where a data file is."""
+        return self.path / (file if isinstance(file, str) else file.path)
+
+    def newest(self) -> int:
+        """The number of the newest version; 0 if there is none."""
+        return max(self._numbers(), default=0)
+
+    def manifest(self) -> Manifest:
+        """The newest manifest: all or nothing of every change.
+
+        Raises:
+            InvalidLake: a version is missing, damaged, or from a newer Penstock.
+        """
+        while True:
+            newest, known = self.newest(), self._known
+            if newest == known.version:
+                return known
+            try:
+                manifest = self._read_up_to(newest, known)
+            except FileNotFoundError as error:
+                if self.newest() == newest:
+                    raise InvalidLake(f"{error.filename}: this version of the manifest is missing") from None
+                continue  # old versions were removed on the way, which needs newer ones
+            self._known = manifest
+            return manifest
+
+    def commit(self, change: Callable[[Manifest], Change | None]) -> Manifest:
+        """Make the next version.
+
+        Args:
+            change: says what to change in the newest manifest, or None for nothing. It is asked again if
+                somebody else was first, with what is so by then.
+
+        Raises:
+            Conflict: a file that is added has vanished, or was retired because it seemed to be left over.
+        """
+        while True:
+            manifest = self.manifest()
+            wanted = change(manifest)
+            if wanted is None:
+                return manifest
+            self._check_added(wanted.added)
+            at = max(time.time_ns() // 1000, manifest.at + 1)
+            after = apply(manifest, wanted, id=token_hex(8), at=at)
+            if self._publish(after, wanted):
+                self._known = after
+                return after
+
+    def prune(self, older_than_s: float) -> int:
+        """Delete versions that no reader needs, and drafts that were left behind; tells how many versions."""
+        numbers = sorted(self._numbers())
+        whole = max(numbers, default=0) // WHOLE_EVERY * WHOLE_EVERY
+        # The oldest first, and never the one before the whole: see `_is_in_line`.
+        unneeded = [number for number in numbers if number < whole - 1]
+        count = sum(_delete_old(self._path_of(number), older_than_s) for number in unneeded)
+        for draft in self._folder.glob(".*"):
+            _delete_old(draft, _DRAFT_S)
+        return count
+
+    @property
+    def _folder(self) -> Path:
+        return self.path / MANIFEST
+
+    def _path_of(self, version: int) -> Path:
+        return self._folder / f"{version:020d}{_SUFFIX}"
+
+    def _numbers(self) -> Iterable[int]:
+        try:
+            with os.scandir(self._folder) as entries:
+                found = [_number_of(entry.name) for entry in entries]
+        except FileNotFoundError:
+            return ()
+        return [number for number in found if number is not None]
+
+    def _read_up_to(self, newest: int, known: Manifest) -> Manifest:
+        whole = newest // WHOLE_EVERY * WHOLE_EVERY
+        manifest = known
+        if not whole <= known.version < newest:
+            manifest = self._whole(whole) if whole else Manifest()
+        for number in range(manifest.version + 1, newest + 1):
+            version = self._version(number)
+            manifest = apply(manifest, version.change, id=version.id, at=version.at)
+        return manifest
+
+    def _whole(self, number: int) -> Manifest:
+        manifest = self._version(number).whole
+        if manifest is None:
+            raise InvalidLake(f"{self._path_of(number)}: the whole manifest is missing in it")
+        return manifest
+
+    def _version(self, number: int) -> Version:
+        path = self._path_of(number)
+        body, _, check = path.read_bytes().partition(b"\n")
+        if check.strip() != _check(body):
+            raise InvalidLake(f"{path}: this version of the manifest is damaged")
+        try:
+            written_by = msgspec.json.decode(body, type=_Format)
+            if written_by.format > FORMAT:
+                raise InvalidLake(
+                    f"{path} has format {written_by.format}, from a newer Penstock; this one knows {FORMAT}"
+                )
+            return msgspec.json.decode(body, type=Version)
+        except msgspec.MsgspecError as error:
+            raise InvalidLake(f"{path}: this is no version of a manifest: {error}") from None
+
+    def _check_added(self, files: Iterable[DataFile]) -> None:
+        """Refuse what is not there: from here on the manifest answers for it."""
+        for file in files:
+            path = self.absolute(file)
+            try:
+                size = path.stat().st_size
+            except FileNotFoundError:
+                raise Conflict(f"{path} has vanished before it was committed") from None
+            if size != file.bytes:
+                raise Conflict(f"{path} has {size} bytes, and {file.bytes} were written")
+
+    def _publish(self, manifest: Manifest, change: Change) -> bool:
+        """Make a version appear under its number; False if somebody else was first."""
+        version = Version(
+            format=FORMAT,
+            version=manifest.version,
+            id=manifest.id,
+            at=manifest.at,
+            change=change,
+            whole=None if manifest.version % WHOLE_EVERY else manifest,
+        )
+        body = msgspec.json.encode(version)
+        make_folder(self._folder)
+        draft = self._folder / f".{token_hex(8)}"
+        path = self._path_of(manifest.version)
+        try:
+            with draft.open("xb") as file:
+                file.write(body + b"\n" + _check(body) + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+            if not _link(draft, path):
+                return False
+            if not self._is_in_line(manifest.version):
+                path.unlink(missing_ok=True)  # or the next who sleeps for as long would take it for a line
+                return False
+            sync_folder(self._folder)
+            return True
+        finally:
+            with suppress(FileNotFoundError):
+                draft.unlink()
+
+    def _is_in_line(self, number: int) -> bool:
+        """Whether a version that was just made follows another one.
+
+        Whoever slept for hours may find its number free because all versions around it were deleted. The one
+        before is deleted before it, so where that is still there, the number had never been used. The one
+        before the newest whole is not deleted: whoever has just made that whole still looks for it.
+        """
+        numbers = set(self._numbers())
+        if number > 1:
+            return number - 1 in numbers
+        return max(numbers) == 1 or 2 in numbers
+
+
+def lake_messages(lake: str | Path) -> Table:
+    """The table of a lake that holds the messages."""
+    return Table(lake_path(lake) / MESSAGES)
+
+
+def lake_insights(lake: str | Path, name: str) -> Table:
+    """A table of the insights of a lake."""
+    return Table(lake_path(lake) / INSIGHTS / name)
+
+
+def lake_table(lake: str | Path, name: str = MESSAGES) -> Table:
+    """A table that is there, by its folder in the lake: `messages`, `insights/topics`.
+
+    Raises:
+        InvalidLake: it is not there, or not a table of ours.
+    """
+    path = lake_path(lake)
+    table = Table(path / name)
+    if not table.path.is_relative_to(path) or ".." in Path(name).parts:
+        raise InvalidLake(f"{name!r} is no name of a table: it lies outside of the lake")
+    if (table.path / "_delta_log").exists():
+        raise InvalidLake(
+            f"{table.path} is a Delta table: use what Delta has for it (OPTIMIZE, DELETE, VACUUM)"
+        )
+    if not table.exists():
+        raise InvalidLake(f"{table.path}: there is no table here")
+    return table
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder, and those above it, so that it outlives a crash."""
+    if path.is_dir():
+        return
+    make_folder(path.parent)
+    with suppress(FileExistsError):
+        path.mkdir()
+    sync_folder(path.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """Make what was made or renamed in a folder last."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _link(draft: Path, path: Path) -> bool:
+    """Give a file its name if nobody has it."""
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        with suppress(FileNotFoundError):
+            return path.samefile(draft)  # on a network the answer to the first try may have been lost
+        return False
+    except OSError as error:
+        if error.errno in _NO_LINKS:
+            raise InvalidLake(
+                f"{path.parent}: this file system has no hard links, which a lake needs"
+            ) from None
+        raise
+    return True
+
+
+def _delete_old(path: Path, seconds: float) -> bool:
+    """Delete a file that was not touched for so long."""
+    with suppress(FileNotFoundError):
+        if path.stat().st_mtime < time.time() - seconds:
+            path.unlink()
+            return True
+    return False
+
+
+def _number_of(name: str) -> int | None:
+    digits = name.removesuffix(_SUFFIX)
+    return int(digits) if name.endswith(_SUFFIX) and digits.isdecimal() else None
+
+
+def _check(body: bytes) -> bytes:
+    return f"{crc32(body):08x}".encode()
