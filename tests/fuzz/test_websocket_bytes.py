@@ -31,7 +31,7 @@ def test_requests_get_an_answer(dice: Random, many: int) -> None:
     def parse(data: bytes) -> None:
         head, end, _ = data.partition(b"\r\n\r\n")
         request = read_request(head + end)
-        statuses.add(400 if request is None else answer(request, terms).status_code)
+        statuses.add(400 if request is None else answer(request, terms).response.status_code)
 
     tally = judge(parse, make, dice, many // 4, steps_per_unit=200)
     assert tally.refused == 0
