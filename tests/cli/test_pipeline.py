@@ -9,18 +9,21 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 import typer
+from rich.console import Console
+from rich.status import Status
 from typer.testing import CliRunner, Result
 
 from penstock.cli import COMMANDS, build
 from penstock.cli.pipeline import app as pipeline
 from penstock.cli.pipeline.options import Confs, Master, Output, OutputOption, Server, SparkFlags, run_job
-from penstock.cli.pipeline.showing import LINE_EVERY_S, SHOWN_ROWS, Lines
+from penstock.cli.pipeline.showing import LINE_EVERY_S, SHOWN_ROWS, Lines, Live
 from penstock.client import HttpClient
 from penstock.errors import InvalidConfig
 from penstock.pipeline.jobs import Progress, Report
@@ -69,7 +72,7 @@ def test_without_spark_a_job_says_how_to_get_it(job: str, tmp_path: Path) -> Non
     assert told.returncode == (2 if job == "audit" else 1)
     assert (told.stdout, told.stderr) == (
         "",
-        "error: the pipeline needs Spark: pip install 'penstock[spark]'\n",
+        f"error: the pipeline needs Spark: {sys.executable} -m pip install 'penstock[spark]'\n",
     )
 
 
@@ -120,7 +123,8 @@ def test_the_report_is_facts_and_the_beginning_of_each_table(asked: list[Any]) -
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
     assert lines[:3] == ["job: count", "rows: 3", "files.p50_bytes: 7"]
-    assert lines[4:8] == ["", "topics:", "topic\trows", "t/0\t0"]
+    assert lines[4].startswith("spark_start_s: ")
+    assert lines[5:9] == ["", "topics:", "topic\trows", "t/0\t0"]
     assert lines[-2:] == [f"t/{SHOWN_ROWS - 1}\t{SHOWN_ROWS - 1}", "... and 2 more; -o json has them all"]
     assert result.stderr == "starting Spark\nlook at\\nthis\nhalf way\n"
 
@@ -129,7 +133,7 @@ def test_json_is_one_object_with_everything_and_nothing_else_is_said(asked: list
     rows = [{"topic": "t"}] * (SHOWN_ROWS + 2)
     result = run(partial(report, {"rows": 3}, tables={"topics": rows}), "-o", "json")
     told = msgspec.json.decode(result.stdout)
-    assert (told.pop("took_s") >= 0, result.stderr) == (True, "")
+    assert (told.pop("took_s") >= 0, told.pop("spark_start_s") >= 0, result.stderr) == (True, True, "")
     assert told == {
         "job": "count",
         "facts": {"rows": 3},
@@ -186,11 +190,13 @@ def test_what_is_wrong_with_the_options_of_a_job_is_told_before_spark_starts(ask
 def test_a_job_that_needs_no_spark_starts_none(asked: list[Any]) -> None:
     app = build(["health"])
     job = partial(report, {"rows": 3})
-    app.command("count")(lambda: run_job("count", lambda: job, SparkFlags(), Output.TEXT, needs_spark=False))
+    app.command("count")(
+        lambda: run_job("count", lambda: job, SparkFlags(), Output.TEXT, needs_spark=lambda: False)
+    )
     result = CliRunner().invoke(app, ["count"])
     assert (result.exit_code, asked) == (0, [])
     assert "rows: 3" in result.stdout
-    assert "Spark" not in result.stderr
+    assert "spark" not in result.output.lower()
 
 
 def test_old_days_are_removed_without_spark(asked: list[Any], tmp_path: Path) -> None:
@@ -236,6 +242,41 @@ def test_lines_come_now_and_then_and_the_last_one_always(capsys: pytest.CaptureF
     lines.finish()
     lines.finish()
     assert capsys.readouterr().err.splitlines() == ["step 0", "step 3", "wait", "step 5"]
+
+
+def test_a_line_that_was_written_is_not_written_again(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = Lines(lambda: 0.0)
+    lines.show("1 batch")
+    lines.show("2 batches")
+    lines.show("1 batch")
+    lines.finish()
+    lines.show("2 batches")
+    lines.finish()
+    assert capsys.readouterr().err.splitlines() == ["1 batch", "2 batches"]
+
+
+def test_a_line_on_a_terminal_says_that_the_job_is_stopping() -> None:
+    status = Status("starting Spark", console=Console(file=StringIO()))
+    live = Live(status)
+    live.show("3 rows")
+    assert str(status.status) == "3 rows"
+    live.stop()
+    assert str(status.status) == "stopping..."
+    live.show("4 rows")
+    assert str(status.status) == "stopping: 4 rows"
+
+
+def test_sizes_of_files_are_one_line_for_people_and_figures_in_json(asked: list[Any]) -> None:
+    sizes = {"files": 3, "bytes": 18_900, "p50_bytes": 3_900, "max_bytes": 9_000}
+    facts = {"written": sizes, "lake_files": {"files": 0}}
+    lines = run(partial(report, facts)).stdout.splitlines()
+    assert lines[1:3] == ["written: 3 files (18.9 kB, p50 3.9 kB, max 9.0 kB)", "lake_files: 0 files"]
+    assert msgspec.json.decode(run(partial(report, facts), "-o", "json").stdout)["facts"] == facts
+
+
+def test_a_user_whose_password_nobody_can_be_asked_for_is_refused() -> None:
+    with pytest.raises(typer.BadParameter, match="--user needs --password-file"):
+        Server("http://host", "ann").options()
 
 
 def test_a_server_is_told_as_options_of_the_source(tmp_path: Path) -> None:

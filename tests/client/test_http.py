@@ -251,7 +251,7 @@ def test_a_new_connection_that_breaks_is_not_tried_again() -> None:
     with (
         scripted(lambda caller: caller.take()) as address,
         HttpClient(address) as client,
-        pytest.raises(ConnectionLost, match="without an answer"),
+        pytest.raises(ConnectionLost, match="without an answer; is this its HTTP port"),
     ):
         client.metrics()
 

@@ -9,10 +9,11 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkRuntimeError
 
 from penstock.errors import InvalidConfig
 from penstock.pipeline import session as sessions
@@ -88,6 +89,25 @@ def test_a_job_does_not_outlive_the_spark_submit_that_started_it(monkeypatch: py
         monkeypatch.setattr(os, "getppid", lambda: 1)  # nobody's child any more
         assert stopping.wait(30)
     assert not jvm.is_alive
+
+
+@pytest.mark.parametrize("is_heard", [True, False])
+def test_what_spark_prints_is_seen_in_a_session_of_ones_own_and_not_in_a_job(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], is_heard: bool
+) -> None:
+    def launch(conf: object, options: dict[str, Any]) -> None:
+        program = "import sys; print('rows'); print('Error: no memory', file=sys.stderr)"
+        subprocess.run([sys.executable, "-c", program], check=True, **options)
+        raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
+
+    for name in ("JAVA_HOME", "PYSPARK_PYTHON"):  # set by the start, and taken back after the test
+        monkeypatch.setenv(name, os.environ.get(name, ""))
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    monkeypatch.setattr(sessions, "running_session", lambda: None)
+    monkeypatch.setattr("penstock.pipeline.jvm.launch_gateway", launch)
+    with pytest.raises(InvalidConfig, match="Spark does not start: Error: no memory"):
+        start_session() if is_heard else session("job").__enter__()
+    assert capfd.readouterr() == ("rows\n" if is_heard else "", "")
 
 
 ALONE = """

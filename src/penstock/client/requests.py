@@ -185,7 +185,9 @@ class Requests:
         except TimeoutError:
             raise AnswerOverdue(f"no answer from {self.address} within {self.timeout:g} s") from None
         except RemoteDisconnected:
-            raise ConnectionLost(f"{self.address} closed the connection without an answer") from None
+            raise ConnectionLost(
+                f"{self.address} closed the connection without an answer; is this its HTTP port?"
+            ) from None
         except HTTPException as error:
             raise ConnectionRefused(f"what {self.address} answers is not HTTP: {_words(error)}") from None
         except OSError as error:

@@ -85,11 +85,12 @@ def is_submitted() -> bool:
     return GATEWAY_PORT in os.environ
 
 
-def start_jvm(confs: Mapping[str, str], log: Path | None = None) -> Jvm:
+def start_jvm(confs: Mapping[str, str], log: Path | None = None, *, is_heard: bool = False) -> Jvm:
     """Start a JVM with these settings of Spark, or find the one of `spark-submit`.
 
     Args:
         log: a file for what it prints; default: nowhere.
+        is_heard: what it prints as its output, such as the rows of the format `console`, is output of ours.
 
     Raises:
         InvalidConfig: it does not start, or there is no Java, or the file cannot be written.
@@ -101,7 +102,8 @@ def start_jvm(confs: Mapping[str, str], log: Path | None = None) -> Jvm:
     words = _LastWords() if log is None else _open(log)
     try:
         # A session of its own: a Ctrl-C is for us and not for Spark's workers, whose tasks would fail.
-        return Jvm(_launch(conf, {"stdout": words, "stderr": subprocess.STDOUT, "start_new_session": True}))
+        output = None if is_heard else words
+        return Jvm(_launch(conf, {"stdout": output, "stderr": words, "start_new_session": True}))
     except PySparkRuntimeError:
         why = words.complaint() if isinstance(words, _LastWords) else f"see {log}"
         raise InvalidConfig(f"Spark does not start: {why}") from None

@@ -41,6 +41,8 @@ def start_session(
 ) -> SparkSession:
     """A Spark session for the pipeline; the one that runs, if one does.
 
+    What Spark prints as its output, such as the rows of the format `console`, is seen; its log is not.
+
     Args:
         master: where Spark runs; default: what `spark-submit` says, else all cores of this machine.
         confs: settings of Spark, which win over ours.
@@ -48,14 +50,14 @@ def start_session(
     Raises:
         InvalidConfig: Spark does not start like this.
     """
-    return running_session() or _start(app_name, master, confs or {}, None)[0]
+    return running_session() or _start(app_name, master, confs or {}, None, is_heard=True)[0]
 
 
 @contextmanager
 def session(
     app_name: str, master: str | None = None, confs: Confs | None = None, *, log: Path | None = None
 ) -> Iterator[SparkSession]:
-    """The same for the length of a block; a session that ran before is left running.
+    """The same for the length of a block, and without a sound; a session that ran before is left running.
 
     Args:
         log: a file that Spark's own log is appended to; default: nobody sees it.
@@ -86,7 +88,9 @@ def running_session() -> SparkSession | None:
     return None if context is None else SparkSession.builder.getOrCreate()
 
 
-def _start(app_name: str, master: str | None, confs: Confs, log: Path | None) -> tuple[SparkSession, Jvm]:
+def _start(
+    app_name: str, master: str | None, confs: Confs, log: Path | None, *, is_heard: bool = False
+) -> tuple[SparkSession, Jvm]:
     if is_submitted() and log is not None:
         raise InvalidConfig("--spark-log: here spark-submit decides where Spark's log goes")
     # Without it workers take any python3, which need not have Penstock.
@@ -96,7 +100,7 @@ def _start(app_name: str, master: str | None, confs: Confs, log: Path | None) ->
     if master is not None:
         check_master(master)
     given = {**confs, "spark.app.name": app_name} | ({} if master is None else {"spark.master": master})
-    jvm = start_jvm(given, log)
+    jvm = start_jvm(given, log, is_heard=is_heard)
     try:
         conf = SparkConf(_jvm=jvm.gateway.jvm).setAll(list(given.items()))
         return _open(conf, jvm), jvm

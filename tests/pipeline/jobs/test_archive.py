@@ -17,6 +17,8 @@ from penstock.client import ConnectionLost, Gap
 from penstock.errors import PenstockError
 from penstock.pipeline.jobs.archive import ArchiveOptions, archive, job, parquet
 from penstock.pipeline.jobs.archive.delta import DeltaWriter, with_partitions
+from penstock.pipeline.jobs.archive.looking import look_first
+from penstock.pipeline.jobs.archive.tally import Tally
 from penstock.pipeline.jobs.archive.writers import Written
 from penstock.pipeline.jobs.report import Report
 from penstock.pipeline.jobs.running import run
@@ -164,7 +166,7 @@ def test_a_new_lake_begins_where_it_is_told_to(archiver: Archiver) -> None:
 )
 def test_a_lake_keeps_its_settings(archiver: Archiver, other: dict[str, Any]) -> None:
     archiver.run(filters=("a/#",), buckets=2)
-    with pytest.raises(InvalidLake, match="this lake has"):
+    with pytest.raises(InvalidLake, match=r"was made for a/#; archive .*b/# into another|has 2 buckets"):
         archiver.run(**other)
     archiver.run(filters=("a/#",), buckets=2)
 
@@ -446,7 +448,7 @@ def test_a_server_that_comes_back_is_waited_for(archiver: Archiver, monkeypatch:
     monkeypatch.setattr(LiveLog, "portion", portion)
     archiver.run()
     assert archiver.rows() == archiver.log()
-    assert "waiting for the server: gone for a moment" in archiver.progress.lines
+    assert f"waiting for {archiver.server.address}: gone for a moment" in archiver.progress.lines
 
 
 def test_an_archive_can_be_stopped_while_the_server_is_away(archiver: Archiver) -> None:
@@ -460,7 +462,7 @@ def test_an_archive_can_be_stopped_while_the_server_is_away(archiver: Archiver) 
 
     archiver.progress.show = stop  # type: ignore[method-assign]
     assert archiver.run(follow=True).facts["lag_rows"] is None
-    assert "waiting for the server" in archiver.progress.lines[-1]
+    assert archiver.progress.lines[-1] == "waiting for http://127.0.0.1:9: Connection refused"
 
 
 def test_a_server_that_is_away_ends_an_archive_that_does_not_follow(archiver: Archiver) -> None:
@@ -505,6 +507,49 @@ def test_the_command_says_what_is_wrong_before_spark_starts(flags: list[str], wo
     result = CliRunner().invoke(build(["pipeline"]), ["pipeline", "archive", *flags])
     assert result.exit_code == 1
     assert result.output.startswith(words)
+
+
+def test_a_lake_that_will_not_do_is_told_before_spark_starts(archiver: Archiver, tmp_path: Path) -> None:
+    def told(lake: Path, *flags: str, address: str = archiver.server.address) -> str:
+        words = ["pipeline", "archive", "--lake", str(lake), "--address", address, *flags]
+        result = CliRunner().invoke(build(["pipeline", "health"]), words)
+        assert result.exit_code == 1
+        return result.output
+
+    archiver.run()
+    assert told(archiver.lake, "--filter", "garden/#") == (
+        "error: this lake was made for all topics; archive garden/# into another one\n"
+    )
+    (tmp_path / "file").touch()
+    lake = tmp_path / "file" / "lake"
+    assert told(lake, "--follow") == f"error: the lake {lake} cannot be made: Not a directory\n"
+
+
+def test_who_follows_waits_for_a_server_and_others_hear_at_once(tmp_path: Path) -> None:
+    server = {"address": "http://127.0.0.1:9"}
+    with pytest.raises(PenstockError, match="no connection"):
+        look_first(ArchiveOptions(lake=str(tmp_path / "lake"), server=server))
+    assert not (tmp_path / "lake").exists()
+    look_first(ArchiveOptions(lake=str(tmp_path / "lake"), server=server, follow=True))
+    assert (tmp_path / "lake").is_dir()
+
+
+def test_another_log_is_refused_before_spark_starts(lake_server: LogServer, archiver: Archiver) -> None:
+    archiver.run()
+    options = ArchiveOptions(lake=str(archiver.lake), server={"address": lake_server.address})
+    with pytest.raises(InvalidLake, match="another log needs another lake"):
+        look_first(options)
+
+
+@pytest.mark.parametrize(
+    ("rows", "line"),
+    [(0, "1 batch, 0 rows; 1 row behind"), (1, "1 batch, 1 row; 1 row behind")],
+)
+def test_what_is_one_is_told_as_one(rows: int, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    tally = Tally()
+    tally.count(Written(rows=rows), [])
+    monkeypatch.setattr(Tally, "_rate", lambda self: 0.2)
+    assert tally.line(1) == line
 
 
 def test_a_table_of_delta_is_left_alone(archiver: Archiver) -> None:

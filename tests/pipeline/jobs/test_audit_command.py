@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from penstock.cli.pipeline import app
 from tests.pipeline.jobs.auditing import Place, cursor, lake_with
+from tests.pipeline.servers import LogServer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,15 +52,27 @@ def test_it_ends_with_0_when_all_is_well_and_with_1_when_something_is_found(
     assert run_audit(*elsewhere)[0] == 0
 
 
-def test_it_ends_with_2_when_there_is_no_answer(spark: "SparkSession", tmp_path: Path) -> None:
+def test_it_ends_with_2_when_there_is_no_answer_before_spark_starts(tmp_path: Path) -> None:
     code, said = run_audit("--lake", str(tmp_path / "nowhere"))
-    assert (code, said.count("\n")) == (2, 1 + said.count("Spark\n")), said
-    assert "there is no lake here" in said
+    assert (code, said) == (2, f"error: {tmp_path / 'nowhere'}: there is no lake here\n")
+
+    lake_with(tmp_path / "whole", [WHOLE], cursor_offset=20)
+    code, said = run_audit("--lake", str(tmp_path / "whole"), "--address", "http://127.0.0.1:9")
+    assert (code, said) == (2, "error: no connection to http://127.0.0.1:9: Connection refused\n")
 
     (tmp_path / "delta" / "messages" / "_delta_log").mkdir(parents=True)
     code, said = run_audit("--lake", str(tmp_path / "delta"))
-    assert code == 2
+    assert (code, "Spark" in said) == (2, False)
     assert "is a Delta table" in said
+
+
+def test_the_log_of_another_server_is_refused_before_spark_starts(
+    log_server: LogServer, tmp_path: Path
+) -> None:
+    lake_with(tmp_path / "whole", [WHOLE], cursor_offset=20)
+    code, said = run_audit("--lake", str(tmp_path / "whole"), "--address", log_server.address)
+    assert code == 2
+    assert said.startswith("error: this lake is of the log ")
 
 
 @pytest.mark.parametrize(

@@ -164,8 +164,11 @@ def test_a_round_that_is_cut_short_is_dropped(table: Table, monkeypatch: pytest.
 
 
 def test_a_lake_that_is_not_there_is_told(tmp_path: Path) -> None:
-    with pytest.raises(InvalidLake, match="no table here"):
+    with pytest.raises(InvalidLake, match=f"^{tmp_path}: there is no lake here$"):
         CompactOptions(lake=str(tmp_path)).check()
+    lake_insights(tmp_path, "hot").commit(lambda manifest: Change(by="test", schema="{}"))
+    with pytest.raises(InvalidLake, match=r"insights/hto: there is no table here; there are hot$"):
+        CompactOptions(lake=str(tmp_path), table="insights/hto").check()
     with pytest.raises(InvalidLake, match="outside of the lake"):
         CompactOptions(lake=str(tmp_path / "lake"), table="../other").check()
     (tmp_path / "messages" / "_delta_log").mkdir(parents=True)

@@ -8,6 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 from penstock.cli.pipeline import app
+from penstock.pipeline.jobs.replay.options import ReplayOptions
+from penstock.pipeline.jobs.replay.state import State
+from penstock.pipeline.source.offsets import position_of
 from tests.pipeline.servers import LogServer
 
 if TYPE_CHECKING:
@@ -56,8 +59,34 @@ def test_a_replay_tells_what_it_has_done(
         assert len(client.messages(f"{name}/out/{name}/in", last=10).messages) == 5
 
 
-def test_a_server_that_is_not_there_is_one_line(spark: "SparkSession", tmp_path: Path) -> None:
+def test_a_replay_that_is_finished_needs_no_spark(
+    log_server: LogServer, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*args: object, **more: object) -> None:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr("penstock.pipeline.session.session", refuse)
+    file, filters = tmp_path / "state", (f"{name}/in",)
+    options = ReplayOptions(server={"address": log_server.address}, filters=filters, state=file)
+    with log_server.client() as client:
+        position = client.position()
+    what = {**options.what, "target": f"log {position.log_id}"}
+    State.begin(file, what, position_of(position.cursor), [])
+    flags = ["--address", log_server.address, "--filter", f"{name}/in", "--state", str(file)]
+    result = CliRunner().invoke(app, ["replay", *flags])
+    assert result.exit_code == 0, result.output
+    assert "is_finished: true" in result.stdout
+    assert result.stderr == "this replay is finished: --again publishes everything once more\n"
+
+
+def test_a_lake_that_is_not_there_is_told_before_spark_starts(tmp_path: Path) -> None:
+    lake = tmp_path / "nowhere"
+    result = CliRunner().invoke(app, ["replay", "--lake", str(lake)])
+    assert (result.exit_code, result.output) == (1, f"error: {lake}: there is no lake here\n")
+
+
+def test_a_server_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     flags = ["--address", "http://127.0.0.1:9", "--state", str(tmp_path / "state")]
     result = CliRunner().invoke(app, ["replay", *flags])
     assert result.exit_code == 1
-    assert result.stderr.splitlines()[-1].startswith("error: no connection to http://127.0.0.1:9")
+    assert result.stderr == "error: no connection to http://127.0.0.1:9: Connection refused\n"

@@ -81,11 +81,13 @@ def test_what_a_job_raises_itself_is_left_as_it_is() -> None:
 def test_the_first_signal_asks_to_stop_and_the_second_interrupts(number: signal.Signals) -> None:
     before = signal.getsignal(number)
     stopping = threading.Event()
-    with stopped_by_signals(stopping):
+    told: list[bool] = []
+    with stopped_by_signals(stopping, lambda: told.append(stopping.is_set())):
         os.kill(os.getpid(), number)
         assert stopping.wait(5)
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(number)
+    assert told == [True]
     assert signal.getsignal(number) is before
 
 

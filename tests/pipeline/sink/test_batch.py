@@ -77,5 +77,5 @@ def test_what_cannot_be_written_is_refused_before_anything_is_computed(
         bad.write.format("penstock").mode("append").option("address", log_server.address).save()
     with pytest.raises(Exception, match="cannot be overwritten"):
         bad.drop("number").write.format("penstock").mode("overwrite").save()
-    with pytest.raises(Exception, match="no option 'tpoic'"):
+    with pytest.raises(Exception, match="no option tpoic for writing: did you mean topic"):
         bad.drop("number").write.format("penstock").mode("append").option("tpoic", name).save()

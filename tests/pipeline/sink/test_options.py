@@ -35,7 +35,8 @@ def test_what_is_not_said_is_as_for_readers() -> None:
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        ({"filter": "#"}, "no option 'filter' for writing; there are address, user"),
+        ({"filter": "#"}, "no option filter for writing: The options are address, user"),
+        ({"adress": "http://host"}, "no option adress for writing: did you mean address?"),
         ({"path": "/lake"}, "no path"),
         ({"address": "ftp://host"}, "option address: .* is no address"),
         ({"timeout": "0"}, "option timeout"),

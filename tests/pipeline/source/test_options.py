@@ -92,6 +92,13 @@ def test_places_that_are_none_are_refused(text: str) -> None:
     assert refusal({"endingOffsets": text}).startswith("endingOffsets: ")
 
 
+@pytest.mark.parametrize("text", ["yesterday", "2026-13-31", CURSOR[:-2]])
+def test_a_place_that_is_none_is_told_what_to_write(text: str) -> None:
+    told = "a cursor, or a time with its zone such as 2026-01-31T12:00:00Z, not "
+    assert refusal({"startingOffsets": text}) == f"startingOffsets: write earliest, latest, {told}{text!r}"
+    assert refusal({"endingOffsets": text}) == f"endingOffsets: write latest, {told}{text!r}"
+
+
 def test_a_time_without_its_zone_is_told_what_it_lacks() -> None:
     assert "needs its time zone" in refusal({"startingOffsets": "2026-01-31T12:00:00"})
 

@@ -107,6 +107,28 @@ def test_a_payload_that_does_not_fit_says_why(kind: DataType, payload: bytes) ->
     assert reasons[0].startswith("does not fit: ")
 
 
+@pytest.mark.parametrize(
+    ("kind", "payload", "reason"),
+    [
+        (
+            StructType().add("level", "double"),
+            b'{"level": "1"}',
+            "a number or null, got a text - at `$.level`",
+        ),
+        (ByteType(), b"128", "a whole number <= 127"),
+        (BooleanType(), b"[]", "true or false, got a list"),
+        (TimestampType(), b"{}", "a time, got an object"),
+    ],
+)
+def test_the_reason_is_told_in_the_words_of_json(kind: DataType, payload: bytes, reason: str) -> None:
+    assert parse(kind, payload)[1] == [f"does not fit: Expected {reason}"]
+
+
+def test_a_field_with_the_name_of_a_type_keeps_it() -> None:
+    kind = StructType().add("int", "integer", nullable=False)
+    assert parse(kind, b"{}")[1] == ["does not fit: Object missing required field `int`"]
+
+
 @pytest.mark.parametrize("payload", [b"", b"{", b"hello", b"\xff\xfe", b'{"n": 1}{', b'{"unit": "\xff"}'])
 def test_a_payload_that_is_no_json_says_so(payload: bytes) -> None:
     values, reasons = parse(READING, payload)

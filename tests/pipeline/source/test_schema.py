@@ -20,7 +20,7 @@ from penstock.pipeline.source.options import read_options
 from penstock.pipeline.source.schema import check_schema, declared_schema, log_schema
 
 
-def declared(**given: str) -> StructType | str:
+def declared(**given: str) -> StructType:
     return declared_schema(read_options(given, is_stream=False))
 
 
@@ -48,24 +48,29 @@ def test_a_json_schema_adds_the_value_and_why_there_is_none() -> None:
 
 def test_a_json_schema_may_be_one_type() -> None:
     schema = declared(columns="topic", jsonSchema='"double"')
-    assert isinstance(schema, StructType)
     assert schema["value"].dataType == DoubleType()
 
 
+def test_a_json_schema_may_be_written_as_in_sql() -> None:
+    schema = declared(columns="topic", jsonSchema="n INT")
+    value = StructType().add("n", "integer")
+    assert schema == StructType().add("topic", "string").add("value", value).add("dead_letter", "string")
+
+
 @pytest.mark.parametrize(
-    ("text", "value"),
+    ("text", "name"),
     [
-        ("n int, s string", "STRUCT<n int, s string>"),
-        ("n: int", "STRUCT<n: int>"),
-        ("n decimal(10, 2)", "STRUCT<n decimal(10, 2)>"),
-        ("double", "double"),
-        ("decimal(10, 2)", "decimal(10, 2)"),
-        ("array<struct<n: int>>", "array<struct<n: int>>"),
+        ("level DOBLE", "DOBLE"),
+        ("level VARCHAR(3)", "VARCHAR(3)"),
+        ('"varchar(3)"', "VARCHAR(3)"),
+        ("variant", "VARIANT"),
+        ('"variant"', "VARIANT"),
     ],
 )
-def test_what_is_written_as_in_sql_is_left_to_spark(text: str, value: str) -> None:
-    expected = f"`topic` string, value {value}, dead_letter STRING"
-    assert declared(columns="topic", jsonSchema=text) == expected
+def test_a_type_that_payloads_cannot_have_is_refused_by_its_name(text: str, name: str) -> None:
+    with pytest.raises(InvalidOption) as caught:
+        declared(jsonSchema=text)
+    assert str(caught.value).startswith(f"jsonSchema: there is no type {name} for payloads; there are STRING")
 
 
 @pytest.mark.parametrize("text", ["{", '{"type": "no"}', '"no"', '{"a": 1}'])

@@ -159,7 +159,7 @@ def test_the_lake_and_the_log_are_one_table_in_spark(
     ("given", "words"),
     [
         ({"filter": "a/#/b"}, "filter: # stands only in the last level"),
-        ({"jsonSchema": "a INTERVAL DAY TO SECOND"}, "JSON has nothing to read interval"),
+        ({"jsonSchema": "a INTERVAL DAY TO SECOND"}, "there is no type INTERVAL for payloads"),
         ({"address": "http://127.0.0.1:1", "retryFor": "0"}, "no connection to http://127.0.0.1:1"),
     ],
 )

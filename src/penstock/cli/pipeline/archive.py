@@ -100,6 +100,7 @@ def archive(
     def load() -> "Job":
         from penstock.pipeline.jobs.archive import ArchiveOptions  # noqa: PLC0415 - Spark
         from penstock.pipeline.jobs.archive import archive as job  # noqa: PLC0415
+        from penstock.pipeline.jobs.archive.looking import look_first  # noqa: PLC0415
 
         options = ArchiveOptions(
             lake=lake,
@@ -116,9 +117,7 @@ def archive(
             hold=hold,
             hold_lapse_s=hold_lapse,
         )
-        options.check()
-        if not follow:  # who follows waits for the server; others want to know at once
-            options.connection().client().position()
+        look_first(options)
         return partial(job, options)
 
     run_job("archive", load, SparkFlags(master, conf, spark_log), output)

@@ -84,6 +84,7 @@ def audit(
             captured=captured,
             is_strict=strict,
         )
+        auditing.look_first(options)
         return partial(auditing.audit, options)
 
     run_job("audit", load, SparkFlags(master, conf, spark_log), output, NOT_DONE)

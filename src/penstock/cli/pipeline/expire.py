@@ -55,4 +55,4 @@ def expire(
         return partial(job, options)
 
     # It moves names in a manifest. Spark's flags are there all the same, as they are for all jobs.
-    run_job("expire", load, SparkFlags(master, conf, spark_log), output, needs_spark=False)
+    run_job("expire", load, SparkFlags(master, conf, spark_log), output, needs_spark=lambda: False)

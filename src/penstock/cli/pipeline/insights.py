@@ -118,7 +118,7 @@ def insights(
             hold=hold,
             hold_lapse_s=hold_lapse,
         )
-        options.check()
+        options.look_first()
         return partial(job, options)
 
     run_job("insights", load, SparkFlags(master, conf, spark_log), output)

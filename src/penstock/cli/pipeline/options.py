@@ -114,7 +114,7 @@ class Server(NamedTuple):
         """The same as options of `format("penstock")`; asks for the password if there is someone to ask.
 
         Raises:
-            typer.BadParameter: the flags do not go together.
+            typer.BadParameter: the flags do not go together, or there is no password.
             InvalidConfig: a file cannot be read.
         """
         from penstock.client.address import Address  # noqa: PLC0415 - the client takes a while
@@ -138,8 +138,12 @@ class Server(NamedTuple):
     def _password(self) -> str | None:
         if self.password_file is not None:
             return first_line(self.password_file)
-        if self.user is None or not sys.stdin.isatty():
+        if self.user is None:
             return None
+        if not sys.stdin.isatty():
+            raise typer.BadParameter(
+                "--user needs --password-file where nobody can be asked for the password"
+            )
         return str(typer.prompt("Password", hide_input=True, err=True))
 
     def _trusted(self) -> str | None:

@@ -89,9 +89,11 @@ def replay(
     the same options, it goes on where it was stopped or killed, and publishes nothing twice.
     """
     server = Server(address, user, password_file, ca_file)
+    is_spark_needed = True
 
     def load() -> "Job":
         from penstock.pipeline.jobs.replay import ReplayOptions, replay  # noqa: PLC0415 - needs Spark
+        from penstock.pipeline.jobs.replay.job import has_work  # noqa: PLC0415
 
         options = ReplayOptions(
             server=server.options(),
@@ -107,10 +109,12 @@ def replay(
             state=state,
             again=again,
         )
-        options.check()
+        nonlocal is_spark_needed
+        is_spark_needed = has_work(options)
         return partial(replay, options)
 
-    run_job("replay", load, SparkFlags(master, conf, spark_log), output)
+    flags = SparkFlags(master, conf, spark_log)
+    run_job("replay", load, flags, output, needs_spark=lambda: is_spark_needed)
 
 
 def _place(flag: str, text: str) -> "Place":

@@ -1,8 +1,10 @@
 """Runs a job for a command: Spark is started and stopped, a failure becomes one line."""
 
 import logging
+import shlex
 import sys
 import threading
+import time
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 import typer
 
 from penstock.cli.connection import Output, forget_stdout
-from penstock.cli.pipeline.showing import print_report, progress_for
+from penstock.cli.pipeline.showing import Live, print_report, progress_for
 from penstock.errors import InvalidConfig, PenstockError
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ def run_job(
     output: Output,
     failure: int = 1,
     *,
-    needs_spark: bool = True,
+    needs_spark: Callable[[], bool] = lambda: True,
 ) -> None:
     """Run a job to its end or until it is told to stop, and print its report.
 
@@ -43,7 +45,8 @@ def run_job(
         name: of the command, which Spark shows as the application `penstock <name>`.
         load: makes the job, before Spark starts: what it finds wrong is told at once.
         failure: the exit code when the job could not be done.
-        needs_spark: whether Spark is started; a job that works without it is not given any.
+        needs_spark: asked when the job is made, whether Spark is started; a job that works without it is
+            not given any.
     """
     try:
         report = _report_of(name, load, flags, output, needs_spark)
@@ -74,11 +77,18 @@ def require_extra() -> None:
         InvalidConfig: it is not.
     """
     if any(find_spec(package) is None for package in PACKAGES):
-        raise InvalidConfig("the pipeline needs Spark: pip install 'penstock[spark]'")
+        # With this very Python: another pip, first on the PATH, would install it where nobody looks.
+        raise InvalidConfig(
+            f"the pipeline needs Spark: {shlex.quote(sys.executable)} -m pip install 'penstock[spark]'"
+        )
 
 
 def _report_of(
-    name: str, load: "Callable[[], Job]", flags: "SparkFlags", output: Output, needs_spark: bool
+    name: str,
+    load: "Callable[[], Job]",
+    flags: "SparkFlags",
+    output: Output,
+    needs_spark: Callable[[], bool],
 ) -> "Report":
     require_extra()
     settings = flags.settings()
@@ -88,15 +98,21 @@ def _report_of(
 
     hush(flags.log)
     stopping = threading.Event()
-    with progress_for(output) as progress, stopped_by_signals(stopping):
-        if not needs_spark:
-            return run(job, cast("SparkSession", None), progress, stopping)
-        progress.show("starting Spark")
-        with (
-            session(f"penstock {name}", flags.master, settings, log=flags.log) as spark,
-            stopped_by_signals(stopping),  # again, because PySpark has taken SIGINT for itself
-        ):
-            return run(job, spark, progress, stopping)
+    with progress_for(output) as progress:
+        on_stop = progress.stop if isinstance(progress, Live) else None
+        with stopped_by_signals(stopping, on_stop):
+            if not needs_spark():
+                return run(job, cast("SparkSession", None), progress, stopping)
+            progress.show("starting Spark")
+            began = time.monotonic()
+            with (
+                session(f"penstock {name}", flags.master, settings, log=flags.log) as spark,
+                stopped_by_signals(stopping, on_stop),  # again: PySpark has taken SIGINT for itself
+            ):
+                start_s = round(time.monotonic() - began, 3)
+                report = run(job, spark, progress, stopping)
+            report.spark_start_s = start_s
+            return report
 
 
 def hush(log: Path | None) -> None:

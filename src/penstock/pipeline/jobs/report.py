@@ -23,4 +23,11 @@ class Report(Struct, kw_only=True):
     was_stopped: bool = False
     """It ended because it was told to, not because there was nothing left to do."""
     took_s: float = 0.0
-    """Set when the job is over."""
+    """Set when the job is over; without the start of Spark."""
+    spark_start_s: float | None = None
+    """How long Spark took to start; None if the job did without."""
+
+
+def counted(number: int, one: str, many: str | None = None) -> str:
+    """So many of something, in words for people."""
+    return f"{number:,} {one if number == 1 else many or f'{one}s'}"

@@ -3,7 +3,7 @@
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Protocol
@@ -71,10 +71,15 @@ def run(
 
 
 @contextmanager
-def stopped_by_signals(stopping: threading.Event) -> Iterator[None]:
+def stopped_by_signals(
+    stopping: threading.Event, on_stop: Callable[[], None] | None = None
+) -> Iterator[None]:
     """Let SIGINT and SIGTERM set an event; a second one raises KeyboardInterrupt.
 
     Only the main thread hears signals; in any other this does nothing.
+
+    Args:
+        on_stop: called at the first one, in the midst of whatever goes on: it may not write anything.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -84,6 +89,8 @@ def stopped_by_signals(stopping: threading.Event) -> Iterator[None]:
         if stopping.is_set():
             raise KeyboardInterrupt
         stopping.set()
+        if on_stop is not None:
+            on_stop()
 
     before = {each: signal.signal(each, on_signal) for each in SIGNALS}
     try:

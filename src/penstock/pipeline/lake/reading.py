@@ -15,9 +15,9 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from penstock.pipeline.lake.errors import DamagedFile, InvalidLake
+from penstock.pipeline.lake.errors import DamagedFile
 from penstock.pipeline.lake.manifest import Manifest
-from penstock.pipeline.lake.table import Table
+from penstock.pipeline.lake.table import Table, no_table
 
 OFFSET = "offset"
 BATCH_ROWS = 16_384
@@ -66,7 +66,7 @@ def schema_of(manifest: Manifest, table: Table) -> StructType:
         InvalidLake: nothing was ever written to it.
     """
     if manifest.schema is None:
-        raise InvalidLake(f"{table.path}: there is no table here, or nothing was written to it yet")
+        raise no_table(table)
     return StructType.fromJson(json.loads(manifest.schema))
 
 

@@ -142,7 +142,7 @@ class Table:
         try:
             with os.scandir(self._folder) as entries:
                 found = [_number_of(entry.name) for entry in entries]
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return ()
         return [number for number in found if number is not None]
 
@@ -256,8 +256,31 @@ def lake_table(lake: str | Path, name: str = MESSAGES) -> Table:
             f"{table.path} is a Delta table: use what Delta has for it (OPTIMIZE, DELETE, VACUUM)"
         )
     if not table.exists():
-        raise InvalidLake(f"{table.path}: there is no table here")
+        is_lake = name != MESSAGES and path.is_dir()
+        raise no_table(table) if is_lake else InvalidLake(f"{path}: there is no lake here")
     return table
+
+
+def no_table(table: Table) -> InvalidLake:
+    """What is said of a table that is not there: which ones are, beside it."""
+    beside = sorted(each.parent.name for each in table.path.parent.glob(f"[!_]*/{MANIFEST}"))
+    there = f"; there are {', '.join(beside)}" if beside else ""
+    return InvalidLake(f"{table.path}: there is no table here{there}")
+
+
+def make_lake(lake: str | Path) -> None:
+    """Make the folder of a lake, if it is not there.
+
+    Raises:
+        InvalidLake: it cannot be made, or nothing can be written to it.
+    """
+    path = lake_path(lake)
+    try:
+        make_folder(path)
+    except OSError as error:
+        raise InvalidLake(f"the lake {path} cannot be made: {error.strerror}") from None
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise InvalidLake(f"the lake {path} cannot be written to: {os.strerror(errno.EACCES)}")
 
 
 def make_folder(path: Path) -> None:

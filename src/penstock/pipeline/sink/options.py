@@ -8,6 +8,7 @@ from msgspec import Struct
 from penstock.client.address import Address
 from penstock.pipeline.source.connection import Connection
 from penstock.pipeline.source.errors import InvalidOption
+from penstock.pipeline.source.options import check_names
 
 HERE = "http://127.0.0.1:8080"
 
@@ -38,12 +39,7 @@ class SinkOptions(Struct, frozen=True, kw_only=True):
             raise InvalidOption(
                 "topics have no path: save() and start() take none; the column topic says where rows go"
             )
-        known = {name.lower(): name for name in NAMES}
-        unknown = sorted(given.keys() - known.keys() - _OF_SPARK)
-        if unknown:
-            raise InvalidOption(
-                f"there is no option {unknown[0]!r} for writing; there are {', '.join(NAMES)}"
-            )
+        check_names(sorted(given.keys() - _OF_SPARK), NAMES, " for writing")
         connection = Connection(
             address=_address(given.get("address", HERE)),
             user=given.get("user"),

@@ -6,6 +6,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from penstock.pipeline.source.errors import plainly
 from penstock.pipeline.source.options import LATEST, ReadOptions
 from penstock.pipeline.source.planning import Planner
 from penstock.pipeline.source.reading import read_part
@@ -18,6 +19,7 @@ class BatchReader(DataSourceReader):
         self._options = options
         self._schema = schema
 
+    @plainly
     def partitions(self) -> Sequence[InputPartition]:
         """The parts of everything that is asked for."""
         options, planner = self._options, Planner(self._options)

@@ -4,7 +4,7 @@ import json
 import os
 import re
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from difflib import get_close_matches
 from typing import Any
@@ -54,6 +54,7 @@ _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _SIZE = re.compile(r"(\d+)\s*([kmgt]?)i?b?", re.IGNORECASE)
 _ANY_LENGTH = TopicLimits(max_bytes=65535, max_levels=65535)  # the server has its own opinion
 _MOST_PARTS = 10_000
+_ALIKE = 0.75  # with less, filter would be like caFile
 
 
 class ReadOptions(Struct, frozen=True, kw_only=True):
@@ -90,8 +91,8 @@ def read_options(given: Mapping[str, str], *, is_stream: bool) -> ReadOptions:
         connection=_connection(said),
         filters=said.get("filter", _filters, ()),
         columns=said.get("columns", _columns, LOG_COLUMNS),
-        starting=said.get("startingOffsets", _place, EARLIEST),
-        ending=said.get("endingOffsets", _place, LATEST),
+        starting=said.get("startingOffsets", _beginning, EARLIEST),
+        ending=said.get("endingOffsets", _end, LATEST),
         max_rows=said.get("maxRowsPerTrigger", _count, None),
         max_bytes=said.get("maxBytesPerTrigger", _size, None),
         parallelism=said.get("parallelism", _count, os.cpu_count() or 1),
@@ -123,6 +124,22 @@ def _check_together(said: "_Said", options: ReadOptions) -> None:
         raise InvalidOption(f"parallelism is {_MOST_PARTS} at most")
 
 
+def check_names(given: Iterable[str], names: Sequence[str], purpose: str = "") -> None:
+    """Refuse an option that nobody would look at.
+
+    Raises:
+        InvalidOption: there is one; the text says how it may have been meant.
+    """
+    known = {name.lower(): name for name in names}
+    for name in given:
+        if name not in known:
+            close = get_close_matches(name, known, 1, _ALIKE)
+            meant = f"did you mean {known[close[0]]}? " if close else ""
+            raise InvalidOption(
+                f"there is no option {name}{purpose}: {meant}The options are {', '.join(names)}"
+            )
+
+
 class _Said:
     """The options as they were given, under the names that they have here."""
 
@@ -136,12 +153,7 @@ class _Said:
         """Refuse what nobody would look at."""
         if "path" in self._given:
             raise InvalidOption("there is no path to load: topics are chosen with the option filter")
-        known = {name.lower(): name for name in NAMES}
-        for name in self._given:
-            if name not in known:
-                close = get_close_matches(name, known, 1)
-                meant = f"did you mean {known[close[0]]}? " if close else ""
-                raise InvalidOption(f"there is no option {name}: {meant}The options are {', '.join(NAMES)}")
+        check_names(self._given, NAMES)
 
     def get(self, name: str, parse: Callable[[str], Any], default: Any) -> Any:
         """The value of an option.
@@ -153,7 +165,7 @@ class _Said:
             return default
         try:
             return parse(self._given[name.lower()].strip())
-        except (ValueError, InvalidCursor, InvalidFilter) as error:
+        except (ValueError, InvalidFilter) as error:
             raise InvalidOption(f"{name}: {error}") from None
 
 
@@ -218,16 +230,29 @@ def _listed(text: str) -> list[str]:
     return list(parts)
 
 
-def _place(text: str) -> Place:
+def _beginning(text: str) -> Place:
+    return _place(text, f"{EARLIEST}, {LATEST}")
+
+
+def _end(text: str) -> Place:
+    return _place(text, LATEST)
+
+
+def _place(text: str, words: str) -> Place:
     if text.lower() in (EARLIEST, LATEST):
         return text.lower()
-    if text[:1].isdigit():  # no cursor begins like that
+    try:
+        if not text[:1].isdigit():  # no cursor begins like that
+            Cursor.decode(text)
+            return text
         when = datetime.fromisoformat(text)
-        if when.tzinfo is None:
-            raise ValueError(f"{text!r} needs its time zone, such as 2026-01-31T12:00:00Z")
-        return when
-    Cursor.decode(text)
-    return text
+    except (ValueError, InvalidCursor):
+        raise ValueError(
+            f"write {words}, a cursor, or a time with its zone such as 2026-01-31T12:00:00Z, not {text!r}"
+        ) from None
+    if when.tzinfo is None:
+        raise ValueError(f"{text!r} needs its time zone, such as 2026-01-31T12:00:00Z")
+    return when
 
 
 def _count(text: str) -> int:

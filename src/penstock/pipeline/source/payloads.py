@@ -4,6 +4,7 @@ Types are strict: a number in quotes is no number. A field that is missing is nu
 NULL; fields that the schema does not name are left out. Times are ISO 8601 texts, bytes are base64 texts.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from datetime import date, datetime
 from decimal import Decimal
@@ -49,6 +50,28 @@ _PLAIN: dict[type[DataType], Any] = {
     TimestampNTZType: Annotated[datetime, Meta(tz=False)],
     BinaryType: bytes,
 }
+
+TYPES = (
+    "STRING, BOOLEAN, TINYINT, SMALLINT, INT, BIGINT, FLOAT, DOUBLE, DECIMAL, DATE, TIMESTAMP, "
+    "TIMESTAMP_NTZ, BINARY, ARRAY, MAP and STRUCT"
+)
+"""What payloads can be read as."""
+
+_SAID = re.compile(r"(?<=Expected )`([a-z| ]+)`|(?<=got )`([a-z]+)`")
+"""Where msgspec names a type."""
+_WORDS = {
+    "array": "a list",
+    "bool": "true or false",
+    "bytes": "a text in base64",
+    "date": "a date",
+    "datetime": "a time",
+    "decimal": "a number",
+    "float": "a number",
+    "int": "a whole number",
+    "object": "an object",
+    "str": "a text",
+}
+"""How it is called by those who know no Python."""
 
 _UNFIT = (pa.ArrowException, ValueError, TypeError, OverflowError)
 """What Arrow says of a value that its type cannot hold."""
@@ -111,7 +134,12 @@ def json_type(kind: DataType) -> Any:
     try:
         return _PLAIN[type(kind)]
     except KeyError:
-        raise InvalidOption(f"jsonSchema: JSON has nothing to read {_name(kind)} from") from None
+        raise no_such_type(_name(kind)) from None
+
+
+def no_such_type(name: str) -> InvalidOption:
+    """What to say of a type that payloads cannot have."""
+    return InvalidOption(f"jsonSchema: there is no type {name.upper()} for payloads; there are {TYPES}")
 
 
 def _field(kind: DataType, is_nullable: bool) -> Any:
@@ -130,5 +158,10 @@ def _name(kind: DataType) -> str:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, msgspec.ValidationError):
-        return f"does not fit: {error}"
+        return f"does not fit: {_SAID.sub(_plainly, str(error))}"
     return f"not JSON: {error}"
+
+
+def _plainly(said: re.Match[str]) -> str:
+    """A type in words: `float | null` is "a number or null"."""
+    return " or ".join(_WORDS.get(name, name) for name in (said[1] or said[2]).split(" | "))

@@ -1,7 +1,6 @@
 """The columns of the log as Spark has them, and those that a read declares."""
 
 import json
-import re
 
 from pyspark.errors import PySparkException
 from pyspark.sql.types import (
@@ -19,8 +18,10 @@ from pyspark.sql.types import (
 )
 
 from penstock.core.ports import LOG_COLUMNS
+from penstock.pipeline.source.ddl import parse_ddl
 from penstock.pipeline.source.errors import InvalidOption
 from penstock.pipeline.source.options import ReadOptions
+from penstock.pipeline.source.payloads import json_type
 
 OFFSET, EPOCH, TOPIC = "offset", "epoch", "topic"
 PUBLISHED_AT, PAYLOAD = "published_at", "payload"
@@ -41,29 +42,24 @@ _TYPES: dict[str, DataType] = {
 }
 """What is no text."""
 
-_INSIDE = re.compile(r"\([^()]*\)|<.*>", re.DOTALL)
-"""What a type has in brackets."""
-
 
 def log_schema(columns: tuple[str, ...] = LOG_COLUMNS) -> StructType:
     """Some columns of the log; each may be null."""
     return StructType([StructField(name, _TYPES.get(name, StringType())) for name in columns])
 
 
-def declared_schema(options: ReadOptions) -> StructType | str:
-    """The columns of a read; as text if Spark itself has to read a part of it.
+def declared_schema(options: ReadOptions) -> StructType:
+    """The columns of a read.
 
     Raises:
-        InvalidOption: what `jsonSchema` says is JSON, and no schema.
+        InvalidOption: what `jsonSchema` says is no schema, or none that payloads can have.
     """
     columns, text = log_schema(options.columns), options.json_schema
     if text is None:
         return columns
-    if text.startswith(("{", '"')):
-        return columns.add(VALUE, _type_in(text)).add(DEAD_LETTER, StringType())
-    value = text if _is_type(text) else f"STRUCT<{text}>"
-    named = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in columns)
-    return f"{named}, {VALUE} {value}, {DEAD_LETTER} STRING"
+    value = _type_in(text) if text.startswith(("{", '"')) else parse_ddl(text)
+    json_type(value)  # now and not in a task: a type may be one of Spark's, and none of JSON's
+    return columns.add(VALUE, value).add(DEAD_LETTER, StringType())
 
 
 def check_schema(schema: StructType, options: ReadOptions) -> None:
@@ -89,8 +85,3 @@ def _type_in(text: str) -> DataType:
         return _parse_datatype_json_value(json.loads(text))
     except (ValueError, KeyError, TypeError, AttributeError, PySparkException) as error:
         raise InvalidOption(f"jsonSchema: this is no schema as Spark writes it: {error}") from None
-
-
-def _is_type(text: str) -> bool:
-    """Whether this is one type, such as `double` or `array<int>`, and not columns with their types."""
-    return not re.search(r"[\s,:]", _INSIDE.sub("", text).strip())

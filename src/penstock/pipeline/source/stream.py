@@ -19,7 +19,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from penstock.pipeline.source.errors import InvalidOption
+from penstock.pipeline.source.errors import InvalidOption, plainly
 from penstock.pipeline.source.hold import StreamHold
 from penstock.pipeline.source.live import Portion
 from penstock.pipeline.source.offsets import cursor_in, offset_of, position_of
@@ -59,6 +59,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # What Spark asks, in its order
 
+    @plainly
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - the names are Spark's
         """Where a query that has no checkpoint begins."""
         cursor = self._planner.cursor(self._options.starting)
@@ -73,10 +74,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxBytes(self._options.max_bytes)
         return ReadAllAvailable()
 
+    @plainly
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Fix where this run ends."""
         self._target = self._planner.cursor(self._options.ending)
 
+    @plainly
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Where the next micro-batch ends; where it begins, if there is nothing for it."""
         if self._options.ending != LATEST and self._target is None:
@@ -99,6 +102,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planned = after, portion.until, portion
         return offset_of(portion.until)
 
+    @plainly
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """Where the log ends, and how many rows there are behind the micro-batch that was planned last."""
         if self._reached is None:
@@ -106,6 +110,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         head, lag = self._planner.lag(self._reached) if self._has_more else (self._reached, 0)
         return {**offset_of(head), LAG: lag}
 
+    @plainly
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The parts of a micro-batch; after a restart, of one that was planned before."""
         after, until = cursor_in(start), cursor_in(end)
@@ -123,6 +128,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The rows of one part."""
         return read_part(partition, self._options, self._schema)
 
+    @plainly
     def commit(self, end: dict[str, Any]) -> None:
         """What lies before this is done with, and need not stay in the log."""
         if self._hold is not None:

@@ -1,13 +1,18 @@
 """`penstock pipeline insights`: what it says when it is over, and when it cannot begin."""
 
 import json
+import threading
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from typer.testing import CliRunner
 
 from penstock.cli.pipeline import app
+from penstock.pipeline.jobs.insights import InsightsOptions, insights
+from penstock.pipeline.jobs.running import Silence, run
+from penstock.pipeline.lake import lake_insights, read_table
 from tests.pipeline.servers import LogServer
 
 if TYPE_CHECKING:
@@ -23,6 +28,8 @@ if TYPE_CHECKING:
         (["--address", "ftp://host"], "no address"),
         (["--address", ""], "address"),
         (["--lateness", "-1"], "lateness"),
+        (["--address", "http://127.0.0.1:9"], "error: no connection to http://127.0.0.1:9"),
+        (["--user", "ann"], "--user needs --password-file"),
         (["--password-file", "x"], "--password-file needs --user"),
     ],
 )
@@ -36,6 +43,20 @@ def test_flags_that_make_no_sense_are_refused_before_spark_starts(
     assert not (tmp_path / "lake").exists()
 
 
+def test_who_never_reached_the_server_does_not_report_a_success(tmp_path: Path) -> None:
+    class Stopping(Silence):
+        def show(self, text: str) -> None:
+            stopping.set()
+
+    stopping = threading.Event()
+    server = {"address": "http://127.0.0.1:9"}
+    options = InsightsOptions(lake=str(tmp_path / "lake"), server=server, follow=True)
+    no_spark: Any = None
+    report = run(partial(insights, options), no_spark, Stopping(), stopping)
+    assert report.was_stopped
+    assert report.facts["server_away"] == "no connection to http://127.0.0.1:9: Connection refused"
+
+
 def test_it_tells_what_it_has_seen(spark: "SparkSession", lake_server: LogServer, tmp_path: Path) -> None:
     lake_server.publish_numbers(["a", "b"], 5)
     flags = ["--address", lake_server.address, "--lake", str(tmp_path / "lake"), "--filter", "a"]
@@ -43,6 +64,8 @@ def test_it_tells_what_it_has_seen(spark: "SparkSession", lake_server: LogServer
     assert result.exit_code == 0, result.output
     report = json.loads(result.output)
     facts = report["facts"]
+    assert "server_away" not in facts
+    assert read_table(spark, None, lake_insights(tmp_path / "lake", "drops")).count() == 0
     assert (report["job"], facts["messages"], facts["rows"], facts["late_messages"]) == ("insights", 3, 0, 0)
     assert [table["table"] for table in report["tables"]["tables"]] == [
         "topics",

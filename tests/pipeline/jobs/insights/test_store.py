@@ -12,6 +12,8 @@ from penstock.pipeline.jobs.insights.state import Settings, State, take
 from penstock.pipeline.jobs.insights.store import Batch, Store
 from penstock.pipeline.jobs.insights.tables import TABLES, schema_of
 from penstock.pipeline.lake import InvalidLake, Table, read_file
+from penstock.pipeline.lake import schema_of as columns_of
+from penstock.pipeline.lake.table import lake_table
 from tests.pipeline.jobs.insights.checking import BUCKETS, HOT_TOPICS, check_tables
 from tests.pipeline.jobs.insights.samples import BEGIN, Sample, busy_minutes, cells_of
 
@@ -54,6 +56,17 @@ def test_batches_that_are_done_by_one_process_after_the_other_add_up(tmp_path: P
     check_tables(tables_of(tmp_path), samples, BEGIN + timedelta(seconds=220))
     state = Store(str(tmp_path)).state()
     assert (state.messages, state.late) == (len(samples), 0)
+
+
+def test_tables_without_rows_are_there_with_their_columns(tmp_path: Path) -> None:
+    Store(str(tmp_path)).make()
+    Store(str(tmp_path)).make()
+    for name, table in Store(str(tmp_path)).tables.items():
+        manifest = table.manifest()
+        assert (manifest.version, manifest.rows) == (1, 0)
+        assert columns_of(manifest, table).fieldNames() == schema_of(name).names
+    with pytest.raises(InvalidLake, match=r"there are balance, clients, drops, hot, prefixes, topics$"):
+        lake_table(tmp_path, "insights/drop")
 
 
 def test_a_state_comes_back_as_it_was(tmp_path: Path) -> None:

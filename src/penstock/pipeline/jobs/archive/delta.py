@@ -29,9 +29,8 @@ class DeltaWriter:
     """Writes batches with `format("delta")`."""
 
     def __init__(self, options: ArchiveOptions, spark: SparkSession, stopping: threading.Event) -> None:
-        lake = lake_path(options.lake)
-        self.table = Table(lake / STATE)
-        self._path = lake / MESSAGES
+        self.table = state_table(options.lake)
+        self._path = lake_path(options.lake) / MESSAGES
         self._options = options
         self._spark = spark
         self._stopping = stopping
@@ -73,6 +72,11 @@ class DeltaWriter:
 
     def drop(self, written: Written) -> None:
         """What Delta has committed stays; whoever writes the same batch next is skipped."""
+
+
+def state_table(lake: str) -> Table:
+    """The table without files whose manifest says how far the archive is."""
+    return Table(lake_path(lake) / STATE)
 
 
 def with_partitions(frame: DataFrame, buckets: int) -> DataFrame:

@@ -14,6 +14,7 @@ from penstock.pipeline.jobs.archive.options import BUCKETS, ArchiveOptions
 from penstock.pipeline.jobs.archive.parquet import SCHEMA, ParquetWriter
 from penstock.pipeline.jobs.archive.tally import Tally
 from penstock.pipeline.jobs.archive.writers import BatchWriter, Written
+from penstock.pipeline.jobs.asking import waiting_for
 from penstock.pipeline.jobs.report import Report
 from penstock.pipeline.jobs.running import Progress
 from penstock.pipeline.lake import Change, InvalidLake, Manifest
@@ -102,7 +103,7 @@ class _Archive:
         self._away_since = now if self._away_since is None else self._away_since
         if not is_passing(error) or now - self._away_since >= self._retry_for_s:
             raise error
-        self._progress.show(f"waiting for the server: {error}")
+        self._progress.show(waiting_for(self._connection, error))
         return AWAY_PAUSE_S
 
     def _begin(self) -> None:
@@ -116,7 +117,7 @@ class _Archive:
         manifest = table.manifest()
         options.check_fit(manifest)
         self._log = LiveLog(self._connection, manifest.filters, self._parallelism)
-        self._check_log(manifest)
+        options.check_log(manifest, self._log.position(LATEST).log_id)
         self._losses.declare(manifest)  # whoever committed it may have died before
         if options.hold:
             self._hold = StreamHold(
@@ -190,14 +191,6 @@ class _Archive:
             cursor=cursor,
             log_id=position_of(cursor).log_id,
         )
-
-    def _check_log(self, manifest: Manifest) -> None:
-        there = self._log.position(LATEST).log_id
-        if there != manifest.log_id:
-            raise InvalidLake(
-                f"this lake has the log {manifest.log_id}, and the server at {self._connection.address} has "
-                f"the log {there}: another log needs another lake"
-            )
 
     def _next(self, manifest: Manifest) -> Portion:
         """The next batch: one that was begun before, or the next rows of the log."""

@@ -90,10 +90,22 @@ class ArchiveOptions(Struct, frozen=True, kw_only=True):
             InvalidLake: it has other topics or buckets.
         """
         if self.filters and set(self.filters) != set(manifest.filters):
-            there = ", ".join(manifest.filters) or "all"
-            raise InvalidLake(f"this lake has the topics {there}; other ones need another lake")
+            there, wanted = ", ".join(manifest.filters) or "all topics", ", ".join(self.filters)
+            raise InvalidLake(f"this lake was made for {there}; archive {wanted} into another one")
         if self.buckets is not None and self.buckets != manifest.buckets:
             raise InvalidLake(f"this lake has {manifest.buckets} buckets, for ever")
+
+    def check_log(self, manifest: Manifest, log_id: str) -> None:
+        """Refuse to put two logs into one lake.
+
+        Raises:
+            InvalidLake: the server has another log.
+        """
+        if log_id != manifest.log_id:
+            raise InvalidLake(
+                f"this lake has the log {manifest.log_id}, and the server at {self.connection().address} has "
+                f"the log {log_id}: another log needs another lake"
+            )
 
     def read_options(self, after: str, until: str, filters: tuple[str, ...], missing: str) -> dict[str, str]:
         """Options of `format("penstock")` for the rows of one batch."""

@@ -18,7 +18,7 @@ from pyspark.sql.types import DateType, IntegerType
 
 from penstock.client import Gap
 from penstock.pipeline.jobs.archive.writers import Written
-from penstock.pipeline.lake import Change, DataFile, InvalidLake, Manifest, drop_files, lake_messages
+from penstock.pipeline.lake import Change, DataFile, InvalidLake, Manifest, Table, drop_files, lake_messages
 from penstock.pipeline.lake.layout import BUCKET, DATE
 from penstock.pipeline.lake.manifest import Epoch, join_epochs
 from penstock.pipeline.lake.splitting import by_date_and_bucket
@@ -48,8 +48,7 @@ class ParquetWriter:
 
     def prepare(self) -> None:
         """Refuse a folder that belongs to Delta."""
-        if (self.table.path / "_delta_log").exists():
-            raise InvalidLake(f"{self.table.path} is a Delta table: archive to it with --format delta")
+        refuse_delta(self.table)
 
     def announce(self, manifest: Manifest, portion: Portion) -> Change | None:
         """Files that nobody commits are nobody's: nothing has to be announced."""
@@ -76,6 +75,16 @@ class ParquetWriter:
     def drop(self, written: Written) -> None:
         """Delete the files."""
         drop_files(self.table, written.files)
+
+
+def refuse_delta(table: Table) -> None:
+    """Leave a folder alone that belongs to Delta.
+
+    Raises:
+        InvalidLake: it does.
+    """
+    if (table.path / "_delta_log").exists():
+        raise InvalidLake(f"{table.path} is a Delta table: archive to it with --format delta")
 
 
 class PartTask(Struct, frozen=True, kw_only=True):

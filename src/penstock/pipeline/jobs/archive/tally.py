@@ -6,6 +6,7 @@ from typing import Any
 
 from penstock.client import Gap
 from penstock.pipeline.jobs.archive.writers import Written
+from penstock.pipeline.jobs.report import counted
 from penstock.pipeline.lake import DataFile
 from penstock.pipeline.lake.sizes import file_sizes
 
@@ -28,8 +29,9 @@ class Tally:
 
     def line(self, lag_rows: int) -> str:
         """Where the run is, for people."""
-        done = f"{self._batches} batches, {self._rows:,} rows, {self._rate():,.0f} rows/s"
-        return f"{done}; {lag_rows:,} rows behind"
+        rate = round(self._rate())
+        done = f"{counted(self._batches, 'batch', 'batches')}, {counted(self._rows, 'row')}"
+        return f"{done}{f', {rate:,} rows/s' if rate else ''}; {counted(lag_rows, 'row')} behind"
 
     def facts(self) -> dict[str, Any]:
         """The figures of the run."""

@@ -12,6 +12,7 @@ from pyspark import StorageLevel
 from pyspark.sql import SparkSession
 
 from penstock.errors import Conflict, PenstockError
+from penstock.pipeline.jobs.asking import ask_first, await_server
 from penstock.pipeline.jobs.audit.accounting import excess_of
 from penstock.pipeline.jobs.audit.bounds import find_stretch
 from penstock.pipeline.jobs.audit.evidence import DAMAGED, READ, RUN, Evidence
@@ -19,7 +20,7 @@ from penstock.pipeline.jobs.audit.files import Looking
 from penstock.pipeline.jobs.audit.findings import Finding
 from penstock.pipeline.jobs.audit.gathering import cores_of, gather, prove
 from penstock.pipeline.jobs.audit.known import explaining_with
-from penstock.pipeline.jobs.audit.log_side import LOG, LogPart, LogSide, plan_parts
+from penstock.pipeline.jobs.audit.log_side import LOG, LogPart, LogSide, check_log, plan_parts
 from penstock.pipeline.jobs.audit.options import AuditOptions
 from penstock.pipeline.jobs.audit.runs import Stretch
 from penstock.pipeline.jobs.audit.tally import Tallies, add_up
@@ -27,6 +28,7 @@ from penstock.pipeline.jobs.audit.telling import Outcome
 from penstock.pipeline.jobs.report import Report
 from penstock.pipeline.jobs.running import Progress
 from penstock.pipeline.lake import InvalidLake, Manifest, Table, lake_messages
+from penstock.pipeline.lake.table import lake_table
 from penstock.pipeline.lake.tasks import Interrupted, interrupting
 from penstock.pipeline.source.connection import Connection
 from penstock.pipeline.source.offsets import position_of
@@ -52,13 +54,13 @@ def audit(
         Conflict: files vanished on the way.
         Stopped: it was told to stop.
     """
-    table = lake_messages(options.lake)
-    if (table.path / "_delta_log").exists():
-        raise InvalidLake(f"{table.path} is a Delta table: audit proves lakes of Parquet files")
-    if not table.exists():
-        raise InvalidLake(f"{table.path}: there is no lake here")
+    table = _table_of(options)
     manifest = table.manifest()
     stretch = find_stretch(table.path, manifest, options.start, options.end)
+    if options.connection is not None and await_server(
+        options.connection, manifest.filters, progress, stopping
+    ):
+        raise Stopped(_STOPPED)
     log, parts = _plan_log(options.connection, manifest, stretch, cores_of(spark))
     looking = Looking(folder=str(table.path), stretch=stretch, buckets=max(manifest.buckets, 1))
     progress.show(f"reading {len(manifest.files):,} files" + (", and the log" if parts else ""))
@@ -93,6 +95,28 @@ def audit(
         counted=counted,
         excess=list(excess_of(counted.claims, explaining.absences)),
     ).report(is_strict=options.is_strict)
+
+
+def look_first(options: AuditOptions) -> None:
+    """Find out what is wrong with the lake or the server, as far as that needs no Spark.
+
+    Raises:
+        InvalidLake: there is none.
+        PenstockError: the server is not there, or has another log.
+    """
+    manifest = _table_of(options).manifest()
+    if options.connection is None:
+        return
+    found = ask_first(options.connection, manifest.filters)
+    if found is not None and manifest.log_id is not None:
+        check_log(manifest.log_id, found.log_id)
+
+
+def _table_of(options: AuditOptions) -> Table:
+    table = lake_messages(options.lake)
+    if (table.path / "_delta_log").exists():
+        raise InvalidLake(f"{table.path} is a Delta table: audit proves lakes of Parquet files")
+    return lake_table(options.lake)
 
 
 def _plan_log(

@@ -57,6 +57,16 @@ class LogSide(Struct, frozen=True, kw_only=True):
         ]
 
 
+def check_log(log_id: str, there: str) -> None:
+    """Refuse to compare a lake with a log that it is not made of.
+
+    Raises:
+        InvalidRequest: the server has another log.
+    """
+    if there != log_id:
+        raise InvalidRequest(f"this lake is of the log {log_id}, and the server has {there}")
+
+
 def plan_parts(
     connection: Connection, log_id: str, cursor: str, filters: tuple[str, ...], stretch: Stretch, parts: int
 ) -> list[LogPart]:
@@ -69,8 +79,7 @@ def plan_parts(
         InvalidRequest: the server has another log.
     """
     earliest = connection.insist(lambda client: client.position("earliest", filters=filters))
-    if earliest.log_id != log_id:
-        raise InvalidRequest(f"this lake is of the log {log_id}, and the server has {earliest.log_id}")
+    check_log(log_id, earliest.log_id)
     after = max(stretch.after, earliest.offset)
     near = position_of(cursor)
     until = min(stretch.until, near.offset)

@@ -2,24 +2,30 @@
 
 import logging
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
+from msgspec import structs
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from penstock.errors import PenstockError
+from penstock.pipeline.jobs.asking import await_server, waiting_for
 from penstock.pipeline.jobs.insights.options import InsightsOptions
 from penstock.pipeline.jobs.insights.publishing import publish
 from penstock.pipeline.jobs.insights.state import State, take
 from penstock.pipeline.jobs.insights.store import BY, Batch, Store
 from penstock.pipeline.jobs.insights.windows import collect_cells
-from penstock.pipeline.jobs.report import Report, Row
+from penstock.pipeline.jobs.report import Report, Row, counted
 from penstock.pipeline.jobs.running import Progress
 from penstock.pipeline.lake.table import make_folder
 
 _LOOK_EVERY_S = 1
+_ASK_EVERY_S = 5.0
+"""How often a server is asked whether it is there; and how long it may take to say so."""
 
 
 def insights(
@@ -49,6 +55,13 @@ class _Insights:
         self._progress = progress
         self._stopping = stopping
         self._connection = options.connection()
+        # A client of its own, as batches publish with the other one at the same time.
+        self._asking = structs.replace(
+            self._connection, timeout_s=min(_ASK_EVERY_S, self._connection.timeout_s)
+        )
+        self._away: PenstockError | None = None
+        """Why the server could not be asked the last time."""
+        self._next_look = 0.0
         self._settings = options.settings()
         self._store = Store(options.lake)
         self._state: State | None = None
@@ -60,6 +73,11 @@ class _Insights:
 
     def run(self, spark: SparkSession) -> None:
         """Read to the end, or until the job is to stop."""
+        self._away = await_server(self._asking, self._options.all_filters, self._progress, self._stopping)
+        if self._away is not None:
+            self._progress.note(f"nothing was read: {self._away}")
+            return
+        self._store.make()
         make_folder(self._options.checkpoint)
         query = self._start(spark)
         self._query = str(query.id)
@@ -70,11 +88,27 @@ class _Insights:
                     if self._stopping.is_set():
                         self._end(query)
                         return
+                    self._look_at_server()
         except PySparkException:
             if self._failure is not None and not isinstance(self._failure, _Stopped):
                 raise self._failure from None  # as it was before Spark wrapped it
             if not self._stopping.is_set():
                 raise
+
+    def _look_at_server(self) -> None:
+        """Say so if the server is away: the query waits for it in silence."""
+        if time.monotonic() < self._next_look:
+            return
+        was_away = self._away
+        try:
+            self._asking.client().position(filters=self._options.all_filters)
+            self._away = None
+        except PenstockError as error:  # the query finds out by itself whether it passes
+            self._away = error
+            self._progress.show(waiting_for(self._asking, error))
+        if was_away is not None and self._away is None and self._state is not None:
+            self._show(self._state)
+        self._next_look = time.monotonic() + _ASK_EVERY_S
 
     def _start(self, spark: SparkSession) -> StreamingQuery:
         messages = spark.readStream.format("penstock").options(**self._options.read_options()).load()
@@ -126,7 +160,8 @@ class _Insights:
         until = _time_of(state.settled_us)
         late = f"; {self._late:,} messages were late" if self._late else ""
         self._progress.show(
-            f"{self._batches} batches, {self._messages:,} messages, windows up to {until or 'none'}{late}"
+            f"{counted(self._batches, 'batch', 'batches')}, {counted(self._messages, 'message')}, "
+            f"windows up to {until or 'none'}{late}"
         )
 
     def report(self) -> Report:
@@ -134,6 +169,7 @@ class _Insights:
         state = self._store.state()
         facts: Row = {
             "lake": self._options.lake,
+            **({} if self._away is None else {"server_away": str(self._away)}),
             "batches": self._batches,
             "messages": self._messages,
             "late_messages": self._late,

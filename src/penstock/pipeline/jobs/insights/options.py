@@ -7,9 +7,11 @@ from zlib import crc32
 
 from msgspec import Struct
 
+from penstock.pipeline.jobs.asking import ask_first
 from penstock.pipeline.jobs.insights.state import Settings
 from penstock.pipeline.jobs.insights.windows import COLUMNS, DROPS_TOPIC
 from penstock.pipeline.lake import lake_messages, lake_path, missing_folder
+from penstock.pipeline.lake.table import make_lake
 from penstock.pipeline.source.connection import Connection
 from penstock.pipeline.source.options import read_options
 
@@ -71,9 +73,8 @@ class InsightsOptions(Struct, frozen=True, kw_only=True):
 
     def read_options(self) -> dict[str, str]:
         """Options of `format("penstock")` for the messages."""
-        filters = [*self.filters, DROPS_TOPIC] if self.drops else list(self.filters)
         read = {
-            "filter": json.dumps(filters),
+            "filter": json.dumps(self.all_filters),
             "columns": ",".join(COLUMNS),
             "maxRowsPerTrigger": str(self.batch_rows),
             "maxBytesPerTrigger": str(self.batch_bytes),
@@ -85,6 +86,22 @@ class InsightsOptions(Struct, frozen=True, kw_only=True):
         if self.keep_going:
             read |= {"failOnDataLoss": "false", "missing": str(missing_folder(self.lake))}
         return {**self._server(), **read}
+
+    @property
+    def all_filters(self) -> list[str]:
+        """The topics that are read: those that are asked for, and the one that tells of drops."""
+        return [*self.filters, DROPS_TOPIC] if self.drops else list(self.filters)
+
+    def look_first(self) -> None:
+        """Check everything that needs no Spark, and make the folder of the lake.
+
+        Raises:
+            ValueError: a number is out of range.
+            PenstockError: the lake cannot be written, or the server is not there and not waited for.
+        """
+        self.check()
+        ask_first(self.connection(), self.all_filters, is_patient=self.follow)
+        make_lake(self.lake)
 
     def _server(self) -> dict[str, str]:
         return {**({"retryFor": str(FOLLOW_RETRY_S)} if self.follow else {}), **self.server}

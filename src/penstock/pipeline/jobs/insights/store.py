@@ -6,6 +6,7 @@ already is left alone. The state is a table too, with one row for each of its pa
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 import pyarrow as pa
 from msgspec import Struct
@@ -80,6 +81,13 @@ class Store:
 
     # A batch
 
+    def make(self) -> None:
+        """Let all tables be there, with their columns, before they have rows: some may never get any."""
+        for name, table in self.tables.items():
+            if table.manifest().schema is None:
+                schema = from_arrow_schema(schema_of(name)).json()
+                table.commit(partial(_first, schema))
+
     def commit(self, batch: Batch, step: Step) -> None:
         """Let the tables have the new rows, and remember the state."""
         for name, rows in step.tables.items():
@@ -109,6 +117,10 @@ class Store:
                     clean(table, BY)
         if len(self._kept.manifest().retired) >= MANY_FILES:
             clean(self._kept, BY, grace_s=0)  # nobody else reads them
+
+
+def _first(schema: str, manifest: Manifest) -> Change | None:
+    return Change(by=BY, schema=schema) if manifest.schema is None else None
 
 
 def _commit(

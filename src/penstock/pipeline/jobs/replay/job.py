@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from penstock.client import HttpRefused
 from penstock.errors import Conflict, NoLog, NotAuthorized, UnknownStage
+from penstock.pipeline.jobs.asking import ask_first
 from penstock.pipeline.jobs.replay.loading import Ahead, Loading, Stages
 from penstock.pipeline.jobs.replay.options import ReplayOptions, time_text
 from penstock.pipeline.jobs.replay.pacing import Pace
@@ -23,9 +24,11 @@ from penstock.pipeline.jobs.replay.slices import loads
 from penstock.pipeline.jobs.replay.state import State
 from penstock.pipeline.jobs.report import Report
 from penstock.pipeline.jobs.running import Progress
+from penstock.pipeline.lake.table import lake_table
 from penstock.pipeline.lake.tasks import Interrupted, interrupting
 from penstock.pipeline.sink.options import SinkOptions
 from penstock.pipeline.sink.staging import clear, commit, names_under
+from penstock.pipeline.source.connection import Connection
 
 _LOOK_EVERY_S = 0.1
 _GONE = (UnknownStage.code, Conflict.code)
@@ -53,6 +56,46 @@ def replay(
     return work.report(state)
 
 
+def has_work(options: ReplayOptions) -> bool:
+    """Whether anything is left to publish; asks the server and looks at the lake, and needs no Spark.
+
+    Raises:
+        PenstockError: there is no lake or no server, or it is clear by now that it cannot be done.
+    """
+    options.check()
+    if options.lake is not None:
+        lake_table(options.lake)
+    connection = SinkOptions.parse(options.server).connection
+    _ask(connection)
+    state = None if options.again else State.load(options.state_file, _what(options, connection))
+    if state is not None and state.is_finished:
+        return False
+    if not options.lake_only:
+        ask_first(connection, options.filters)
+    return True
+
+
+def _ask(connection: Connection) -> None:
+    """Who is not there now is not waited for, nor who may not."""
+    list(connection.client().stages("-"))
+
+
+def _what(options: ReplayOptions, connection: Connection) -> dict[str, str]:
+    """What tells this replay from others."""
+    return {**options.what, "target": _target(options, connection)}
+
+
+def _target(options: ReplayOptions, connection: Connection) -> str:
+    """Which server gets the messages: by its log, or by its address if it tells of none."""
+    try:
+        found = connection.insist(lambda client: client.position(filters=options.filters))
+    except HttpRefused as error:
+        if error.code not in (NoLog.code, NotAuthorized.code):
+            raise
+        return connection.address
+    return f"log {found.log_id}"
+
+
 class _Replay:
     """One life of a replay."""
 
@@ -71,8 +114,8 @@ class _Replay:
 
     def begin(self) -> State | None:
         """What was done before, or a new plan; None if it is to stop before there is one."""
-        list(self._connection.client().stages("-"))  # who is not there now is not waited for, nor who may not
-        options, what = self._options, {**self._options.what, "target": self._target()}
+        _ask(self._connection)
+        options, what = self._options, _what(self._options, self._connection)
         state = None if options.again else State.load(options.state_file, what)
         if state is None:
             self._progress.show("counting messages")
@@ -93,17 +136,6 @@ class _Replay:
             self._progress.note(f"{state.rows_done:,} messages were published before: going on behind them")
             clear(self._connection, names_under(state.plan.id))  # what a life that was killed has left
         return state
-
-    def _target(self) -> str:
-        """Which server gets the messages: by its log, or by its address if it tells of none."""
-        filters = self._options.filters
-        try:
-            found = self._connection.insist(lambda client: client.position(filters=filters))
-        except HttpRefused as error:
-            if error.code not in (NoLog.code, NotAuthorized.code):
-                raise
-            return self._connection.address
-        return f"log {found.log_id}"
 
     def publish(self, state: State) -> None:
         """Publish what is left, until it is told to stop."""

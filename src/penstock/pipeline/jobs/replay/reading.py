@@ -8,7 +8,7 @@ from penstock.core.ports import Position
 from penstock.pipeline.jobs.replay.messages import COLUMNS
 from penstock.pipeline.jobs.replay.options import LATEST, ReplayOptions, place_text
 from penstock.pipeline.jobs.replay.slices import SLICE_BYTES, Slice, cut
-from penstock.pipeline.lake import InvalidLake, lake_messages
+from penstock.pipeline.lake import InvalidLake, lake_messages, lake_path
 from penstock.pipeline.source.connection import Connection
 from penstock.pipeline.source.offsets import cursor_at, position_of
 
@@ -46,7 +46,7 @@ class Messages:
         assert options.lake is not None
         cursor = lake_messages(options.lake).manifest().cursor
         if cursor is None:
-            raise InvalidLake(f"{options.lake}: there is no lake here, or nothing in it yet")
+            raise InvalidLake(f"{lake_path(options.lake)}: there is no lake here")
         return position_of(cursor)
 
     def plan(self) -> list[Slice]:
