@@ -7,10 +7,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.pipeline.options import (
+    BATCH_BYTES,
+    BATCH_ROWS,
     HERE,
+    HOLD_LAPSE_S,
+    INTERVAL_S,
     Address,
+    BatchBytes,
+    BatchRows,
     CaFile,
     Confs,
+    Follow,
+    HoldLapse,
+    Interval,
     Lake,
     Master,
     Output,
@@ -62,14 +71,10 @@ def archive(
             help="Where a new lake begins: earliest, latest, a cursor, or a time (2026-01-31T12:00:00Z).",
         ),
     ] = None,
-    batch_rows: Annotated[int, typer.Option(min=1, help="Rows of a batch, at most.")] = 2_000_000,
-    batch_bytes: Annotated[
-        int, typer.Option(min=1, help="Bytes of a batch as the log stores them, about.")
-    ] = 256 << 20,
-    follow: Annotated[bool, typer.Option("--follow", help="Go on until told to stop.")] = False,
-    interval: Annotated[
-        float, typer.Option(min=0.1, help="With --follow: seconds between looks at the log.")
-    ] = 10.0,
+    batch_rows: BatchRows = BATCH_ROWS,
+    batch_bytes: BatchBytes = BATCH_BYTES,
+    follow: Follow = False,
+    interval: Interval = INTERVAL_S,
     format: Annotated[
         Format, typer.Option(help="parquet, or delta where Spark has Delta's jars.")
     ] = Format.PARQUET,
@@ -83,9 +88,7 @@ def archive(
     hold: Annotated[
         bool, typer.Option("--hold/--no-hold", help="Keep the log from removing what is not archived.")
     ] = True,
-    hold_lapse: Annotated[
-        float, typer.Option(min=1, help="Seconds after which a hold ends that no archive renews.")
-    ] = 259_200.0,
+    hold_lapse: HoldLapse = HOLD_LAPSE_S,
     master: Master = None,
     conf: Confs = None,
     spark_log: SparkLog = None,

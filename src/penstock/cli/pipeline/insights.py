@@ -6,10 +6,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.pipeline.options import (
+    BATCH_BYTES,
+    BATCH_ROWS,
     HERE,
+    HOLD_LAPSE_S,
+    INTERVAL_S,
     Address,
+    BatchBytes,
+    BatchRows,
     CaFile,
     Confs,
+    Follow,
+    HoldLapse,
+    Interval,
     Lake,
     Master,
     Output,
@@ -54,10 +63,8 @@ def insights(
             help="Where the first run begins: earliest, latest, a cursor, or a time (2026-01-31T12:00:00Z).",
         ),
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", help="Go on until told to stop.")] = False,
-    interval: Annotated[
-        float, typer.Option(min=0.1, help="With --follow: seconds between looks at the log.")
-    ] = 10.0,
+    follow: Follow = False,
+    interval: Interval = INTERVAL_S,
     lateness: Annotated[
         float, typer.Option(min=0, help="Seconds that a window waits for messages that come late.")
     ] = 10.0,
@@ -68,10 +75,8 @@ def insights(
     publish: Annotated[
         bool, typer.Option("--publish", help="Publish insights, too; to $penstock/insights/...")
     ] = False,
-    batch_rows: Annotated[int, typer.Option(min=1, help="Rows of a batch, at most.")] = 2_000_000,
-    batch_bytes: Annotated[
-        int, typer.Option(min=1, help="Bytes of a batch as the log stores them, about.")
-    ] = 256 << 20,
+    batch_rows: BatchRows = BATCH_ROWS,
+    batch_bytes: BatchBytes = BATCH_BYTES,
     keep_going: Annotated[
         bool,
         typer.Option(
@@ -82,9 +87,7 @@ def insights(
     hold: Annotated[
         bool, typer.Option("--hold/--no-hold", help="Keep the log from removing what was not seen.")
     ] = True,
-    hold_lapse: Annotated[
-        float, typer.Option(min=1, help="Seconds after which a hold ends that no run renews.")
-    ] = 259_200.0,
+    hold_lapse: HoldLapse = HOLD_LAPSE_S,
     master: Master = None,
     conf: Confs = None,
     spark_log: SparkLog = None,

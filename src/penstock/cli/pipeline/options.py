@@ -47,10 +47,19 @@ from penstock.cli.pipeline.running import run_job
 from penstock.errors import InvalidConfig
 
 __all__ = [
+    "BATCH_BYTES",
+    "BATCH_ROWS",
     "HERE",
+    "HOLD_LAPSE_S",
+    "INTERVAL_S",
     "Address",
+    "BatchBytes",
+    "BatchRows",
     "CaFile",
     "Confs",
+    "Follow",
+    "HoldLapse",
+    "Interval",
     "Lake",
     "Master",
     "Output",
@@ -64,11 +73,26 @@ __all__ = [
 ]
 
 HERE = "http://127.0.0.1:8080"
+BATCH_ROWS = 2_000_000
+BATCH_BYTES = 256 << 20
+INTERVAL_S = 10.0
+HOLD_LAPSE_S = 259_200.0
 
 Lake = Annotated[
     str, typer.Option("--lake", metavar="FOLDER", help="The lake: a folder that all machines of Spark see.")
 ]
 Address = Annotated[str, typer.Option("--address", metavar="URL", help="Where the server's HTTP port is.")]
+BatchRows = Annotated[int, typer.Option("--batch-rows", min=1, help="Rows of a batch, at most.")]
+BatchBytes = Annotated[
+    int, typer.Option("--batch-bytes", min=1, help="Bytes of a batch as the log stores them, about.")
+]
+Follow = Annotated[bool, typer.Option("--follow", help="Go on until told to stop.")]
+Interval = Annotated[
+    float, typer.Option("--interval", min=0.1, help="With --follow: seconds between looks at the log.")
+]
+HoldLapse = Annotated[
+    float, typer.Option("--hold-lapse", min=1, help="Seconds after which a hold ends that no run renews.")
+]
 CaFile = Annotated[
     Path | None,
     typer.Option("--ca-file", metavar="FILE", help="With https: trust these certificates, not the system's."),
