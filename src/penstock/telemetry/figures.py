@@ -12,11 +12,11 @@ from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
 
+from penstock.core.archive import Archive
 from penstock.core.audience import Audience
 from penstock.core.broker import Broker
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.ledger import LOSSES
-from penstock.core.ports import Archive
 from penstock.core.registry import Loss, Topic
 from penstock.model import Reason
 from penstock.telemetry.labels import DELIVERED, PUBLISHED, Labels, Sums

@@ -18,7 +18,7 @@ import pytest
 from argon2 import PasswordHasher
 from msgspec.structs import replace
 
-from penstock.core.ports import ArrowSpan
+from penstock.core.archive import ArrowSpan
 from penstock.core.settings import AccessSettings
 from penstock.doors.web import bulk
 from penstock.errors import QuotaExceeded, StorageUnavailable

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from penstock.core.archive import LOG_COLUMNS
 from penstock.core.cursor import Cursor
-from penstock.core.ports import LOG_COLUMNS, Position
+from penstock.core.ports import Position
 from penstock.pipeline.source import InvalidOption
 from penstock.pipeline.source.options import NAMES, ReadOptions, read_options
 

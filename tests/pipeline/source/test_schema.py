@@ -14,7 +14,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from penstock.core.ports import LOG_COLUMNS
+from penstock.core.archive import LOG_COLUMNS
 from penstock.pipeline.source import InvalidOption, PenstockSource
 from penstock.pipeline.source.options import read_options
 from penstock.pipeline.source.schema import check_schema, declared_schema, log_schema

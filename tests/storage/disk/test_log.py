@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 from structlog.testing import capture_logs
 
-from penstock.core.ports import LOG_COLUMNS, Gap
+from penstock.core.archive import LOG_COLUMNS
+from penstock.core.ports import Gap
 from penstock.core.records import BEHIND, BehindRecord
 from penstock.core.settings import LogSettings
 from penstock.errors import InvalidConfig, StorageUnavailable

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.core.ports import Portion
+from penstock.core.archive import Portion
 from penstock.storage.disk.index import Piece
 from penstock.storage.disk.portions import Bounds, split
 

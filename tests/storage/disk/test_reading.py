@@ -14,7 +14,8 @@ import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
-from penstock.core.ports import LOG_COLUMNS, ArrowSpan, Gap, Lost, Span, Wanted
+from penstock.core.archive import LOG_COLUMNS, ArrowSpan
+from penstock.core.ports import Gap, Lost, Span, Wanted
 from penstock.model import Properties, Reason, Run, is_public
 from penstock.storage.disk.batches import encode_end
 from penstock.storage.disk.columns import SCHEMA, decode_batch, encode_batch, to_runs

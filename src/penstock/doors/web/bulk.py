@@ -15,7 +15,8 @@ from msgspec import Struct, json
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from penstock.core.ports import Archive, ArrowSpan, Gap, Wanted
+from penstock.core.archive import Archive, ArrowSpan
+from penstock.core.ports import Gap, Wanted
 from penstock.core.statement import Statement
 from penstock.doors.http.application import PATIENCE_KEY
 from penstock.doors.web.places import Places, Stretch

@@ -10,7 +10,7 @@ from penstock.core.clock import Clock
 from penstock.model import Run
 
 if TYPE_CHECKING:
-    from penstock.core.ports import Archive
+    from penstock.core.archive import Archive
     from penstock.core.staging import Staging
     from penstock.doors.http.settings import HttpSettings
     from penstock.telemetry.figures import Figures

@@ -9,8 +9,8 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Request, Response
 from msgspec import Meta, Struct
 
+from penstock.core.archive import Hold
 from penstock.core.identity import Identity
-from penstock.core.ports import Hold
 from penstock.doors.web.answers import describe, json_answer
 from penstock.doors.web.bodies import BODY_REFUSALS, read_json, takes_json
 from penstock.doors.web.context import Web

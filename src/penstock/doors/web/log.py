@@ -6,8 +6,9 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 from msgspec import Struct
 
+from penstock.core.archive import LOG_COLUMNS, Archive, Portions
 from penstock.core.identity import Identity
-from penstock.core.ports import LOG_COLUMNS, Archive, Gap, Portions, Wanted
+from penstock.core.ports import Gap, Wanted
 from penstock.core.topics import ALL_LEVELS, check_filter, matches, split_share
 from penstock.doors.web.answers import describe, json_answer
 from penstock.doors.web.bulk import BulkAnswer, BulkRead, Seats, Wish

@@ -2,9 +2,10 @@
 
 from msgspec import Struct
 
+from penstock.core.archive import Archive
 from penstock.core.broker import Broker
 from penstock.core.cursor import Cursor
-from penstock.core.ports import Archive, Gap
+from penstock.core.ports import Gap
 from penstock.doors.web.reading import EARLIEST, LATEST
 from penstock.doors.web.times import microseconds
 from penstock.errors import InvalidCursor, InvalidRequest

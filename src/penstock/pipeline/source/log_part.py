@@ -7,7 +7,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from penstock.client import Gap, HttpClient, LogRange
-from penstock.core.ports import LOG_COLUMNS
+from penstock.core.archive import LOG_COLUMNS
 from penstock.errors import PenstockError
 from penstock.pipeline.source.connection import BUSY_FOR_S, Connection, Patience
 from penstock.pipeline.source.missing import Losses

@@ -12,8 +12,8 @@ from typing import Any
 from msgspec import Struct
 
 from penstock.client.address import Address
+from penstock.core.archive import LOG_COLUMNS
 from penstock.core.cursor import Cursor
-from penstock.core.ports import LOG_COLUMNS
 from penstock.core.settings import TopicLimits
 from penstock.core.topics import check_filter, split_share
 from penstock.errors import InvalidCursor, InvalidFilter

@@ -17,7 +17,7 @@ from pyspark.sql.types import (
     _parse_datatype_json_value,
 )
 
-from penstock.core.ports import LOG_COLUMNS
+from penstock.core.archive import LOG_COLUMNS
 from penstock.pipeline.source.ddl import parse_ddl
 from penstock.pipeline.source.errors import InvalidOption
 from penstock.pipeline.source.options import ReadOptions

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from penstock.core.ports import LOG_COLUMNS
+from penstock.core.archive import LOG_COLUMNS
 from penstock.pipeline.source.payloads import Payloads
 from penstock.pipeline.source.schema import DEAD_LETTER, OFFSET, PAYLOAD, VALUE, log_schema
 

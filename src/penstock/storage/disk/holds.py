@@ -14,8 +14,9 @@ from threading import RLock
 from msgspec import Struct
 from msgspec.structs import replace
 
+from penstock.core.archive import Hold
 from penstock.core.clock import Clock
-from penstock.core.ports import Hold, StateStore
+from penstock.core.ports import StateStore
 from penstock.core.settings import LogSettings
 from penstock.errors import InvalidCursor, InvalidHold, NotAuthorized, QuotaExceeded, UnknownHold
 from penstock.storage.disk.index import Index

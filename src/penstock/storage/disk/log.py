@@ -14,8 +14,9 @@ from typing import TypeVar
 import structlog
 from msgspec import Struct
 
+from penstock.core.archive import ArrowSpan, Portions
 from penstock.core.clock import Clock
-from penstock.core.ports import ArrowSpan, Gap, Lost, Portions, Settled, Span, Ticket, Wanted
+from penstock.core.ports import Gap, Lost, Settled, Span, Ticket, Wanted
 from penstock.core.records import TABLES
 from penstock.core.settings import LogSettings
 from penstock.errors import StorageUnavailable

@@ -5,7 +5,7 @@ from sys import maxsize
 
 from msgspec import Struct
 
-from penstock.core.ports import Portion
+from penstock.core.archive import Portion
 from penstock.storage.disk.index import Piece
 
 

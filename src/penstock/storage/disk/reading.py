@@ -14,7 +14,8 @@ from typing import TypeVar
 
 from msgspec import MsgspecError
 
-from penstock.core.ports import ArrowSpan, Lost, Portions, Span, Wanted
+from penstock.core.archive import ArrowSpan, Portions
+from penstock.core.ports import Lost, Span, Wanted
 from penstock.core.sources import weight_of
 from penstock.model import Run, is_public
 from penstock.storage.disk.contents import Asked, Contents, NotReadable, Recent, Rows, Taken, extents_of

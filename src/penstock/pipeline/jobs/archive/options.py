@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from penstock.core.ports import LOG_COLUMNS
+from penstock.core.archive import LOG_COLUMNS
 from penstock.pipeline.lake import InvalidLake, Manifest, lake_path
 from penstock.pipeline.lake.layout import MAX_BUCKETS
 from penstock.pipeline.source.connection import Connection
