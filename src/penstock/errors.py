@@ -117,6 +117,12 @@ class Conflict(PenstockError):
     code = "conflict"
 
 
+class WaitTimeout(PenstockError):
+    """Nobody came, or nothing, within the time that the caller was willing to wait; nothing was published."""
+
+    code = "wait-timeout"
+
+
 class NoLog(PenstockError):
     """This server keeps no log that could be read; one with a data directory does."""
 

@@ -36,21 +36,23 @@ class Accepting:
         self._receipts = node.receipts
         self._max_payload_bytes = node.settings.max_payload_bytes
 
-    def publish_once(self, run: Run, sender: Session) -> Receipt:
+    def publish_once(self, run: Run, sender: Session, *, is_forced: bool = False) -> Receipt:
         """Publish a message, unless its sender's user published one with its id to its topic lately.
 
-        Then its receipt is that of the first, whose commit may be under way.
+        Then its receipt is that of the first, whose commit may be under way. What is forced goes into a
+        durable log whether the settings name its topic or not.
 
         Raises:
             PenstockError: it may not be published, is too large, or cannot be stored now.
         """
-        topic = self._check(run, sender)
+        topic = self.check(run, sender)
         key = self._receipts.key_of(run, sender.identity.user)
         if key is not None:
             earlier = self._receipts.find(key)
             if earlier is not None:
                 return earlier
-        receipt = self._receipt_of(run, topic, self._publishing.publish_all((run,), sender, raise_it))
+        ticket = self._publishing.publish_all((run,), sender, raise_it, is_forced=is_forced)
+        receipt = self.receipt_of(run, topic, ticket, is_forced=is_forced)
         if key is not None:
             self._receipts.add(key, receipt)
         return receipt
@@ -76,7 +78,7 @@ class Accepting:
         for run, topic, key in zip(runs, topics, keys, strict=True):
             earlier = None if key is None else known[key]
             if earlier is None:
-                receipt = self._receipt_of(run, topic, ticket)
+                receipt = self.receipt_of(run, topic, ticket)
                 if key is not None:
                     known[key] = replace(receipt, is_duplicate=True)
                     self._receipts.add(key, receipt)
@@ -92,7 +94,7 @@ class Accepting:
         errors: dict[int, PenstockError] = {}
         for index, run in enumerate(runs):
             try:
-                topics.append(self._check(run, sender))
+                topics.append(self.check(run, sender))
                 keys.append(self._receipts.key_of(run, sender.identity.user))
             except PenstockError as error:
                 errors[index] = error
@@ -100,7 +102,7 @@ class Accepting:
             raise Refused(errors)
         return topics, keys
 
-    def _check(self, run: Run, sender: Session) -> Topic:
+    def check(self, run: Run, sender: Session) -> Topic:
         """Refuse a message that `publish_all` would not take, or should not; answer its topic."""
         topic = sender.topics.get(run.topic)
         if topic is None:
@@ -112,10 +114,13 @@ class Accepting:
             raise StorageUnavailable(str(self._log.failure))
         return topic
 
-    def _receipt_of(self, run: Run, topic: Topic, ticket: Ticket | None) -> Receipt:
+    def receipt_of(
+        self, run: Run, topic: Topic, ticket: Ticket | None, *, is_forced: bool = False
+    ) -> Receipt:
         """Where a message stands that has just been published."""
         log, audience = self._log, topic.audience
-        is_stored = log.is_durable and log.failure is None and _is_to_be_stored(run, topic)
+        is_wanted = is_forced or _is_to_be_stored(run, topic)
+        is_stored = log.is_durable and log.failure is None and is_wanted
         return Receipt(
             run.topic,
             run.sequence,

@@ -120,6 +120,8 @@ class Attendance:
         else:
             session.is_flowing = not session.is_paused
             self._node.delivery.serve_groups(session)
+            if session.joins is not None:
+                session.joins.go_on()
 
     def disconnect(
         self, session: Session, sink: Sink, *, is_graceful: bool, expiry: float | None = None

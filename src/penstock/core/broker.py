@@ -12,6 +12,8 @@ from penstock.core.accepting import Accepting, Refused
 from penstock.core.access import Access
 from penstock.core.attendance import Arrival, Attendance
 from penstock.core.clock import Clock, Scheduler
+from penstock.core.declared import Declared
+from penstock.core.joining import Joining
 from penstock.core.node import Node
 from penstock.core.ports import Log, StateStore
 from penstock.core.publishing import Published, Publishing
@@ -21,6 +23,7 @@ from penstock.core.rights import Rights
 from penstock.core.sessions import Ending
 from penstock.core.settings import CoreSettings
 from penstock.core.staging import Staging
+from penstock.core.streams.engine import Streams
 from penstock.core.subscribing import Subscribing
 from penstock.core.topics import matches
 from penstock.errors import PenstockError
@@ -48,7 +51,50 @@ class Broker:
         self.settings = settings
         self.access = access
         self._node = node = Node(settings, access, log, state, clock, scheduler)
-        # What a door may look at:
+        self._show(node)
+        # What a door may ask for:
+        self._publishing = publishing = Publishing(node)
+        self.publish = publishing.publish
+        self.publish_all = publishing.publish_all
+        self.publish_server = publishing.publish_server
+        accepting = Accepting(node, publishing)
+        self.publish_once = accepting.publish_once
+        self.publish_each = accepting.publish_each
+        self.when_free, self.when_let_go = node.callers.when_free, node.callers.when_let_go
+        self.when_settled = publishing.when_settled
+        self.when_stored = publishing.when_stored
+        self.when_remembered = publishing.when_remembered
+        self.staging = Staging(node, publishing)
+        self.streams = Streams(node, publishing, accepting)
+        subscribing = Subscribing(node)
+        self.subscribe = subscribing.subscribe
+        self.unsubscribe = subscribing.unsubscribe
+        self.is_filter = subscribing.is_filter
+        self.join = Joining(node, subscribing).join
+        self._declared = declared = Declared(node, publishing, subscribing)
+        self.has_topic = declared.has
+        self.declare_topic = declared.declare
+        self.delete_topic = declared.delete
+        self.on_topic_deleted = declared.on_deleted
+        self.when_declared = declared.when_stored
+        self._attendance = attendance = Attendance(node, publishing, subscribing)
+        self._rights = Rights(node, publishing, subscribing, attendance)
+        self.connect = attendance.connect
+        self.check_will = attendance.check_will
+        self.resume = attendance.resume
+        self.disconnect = attendance.disconnect
+        self.pause = attendance.pause
+        self.unpause = attendance.unpause
+        self.acknowledge = attendance.acknowledge
+        self.refuse = attendance.refuse
+        self.receive = attendance.receive
+        self.take_in = attendance.take_in
+        self.let_go = attendance.let_go
+        self.note_given_up = attendance.note_given_up
+        self._restore()
+
+    def _show(self, node: Node) -> None:
+        """Let doors look at what they may look at."""
         self.counters = node.counters
         self.ledger = node.ledger
         self.tallies = node.tallies
@@ -64,47 +110,21 @@ class Broker:
         self.lagging = node.lagging
         self.tick = node.tick
         self.log = node.log
-        # What a door may ask for:
-        self._publishing = publishing = Publishing(node)
-        self.publish = publishing.publish
-        self.publish_all = publishing.publish_all
-        self.publish_server = publishing.publish_server
-        accepting = Accepting(node, publishing)
-        self.publish_once = accepting.publish_once
-        self.publish_each = accepting.publish_each
-        self.when_free, self.when_let_go = node.callers.when_free, node.callers.when_let_go
-        self.when_settled = publishing.when_settled
-        self.when_stored = publishing.when_stored
-        self.when_remembered = publishing.when_remembered
-        self.staging = Staging(node, publishing)
-        subscribing = Subscribing(node)
-        self.subscribe = subscribing.subscribe
-        self.unsubscribe = subscribing.unsubscribe
-        self.is_filter = subscribing.is_filter
-        self._attendance = attendance = Attendance(node, publishing, subscribing)
-        self.forget_rights = Rights(node, publishing, subscribing, attendance).reconsider
-        self.connect = attendance.connect
-        self.check_will = attendance.check_will
-        self.resume = attendance.resume
-        self.disconnect = attendance.disconnect
-        self.pause = attendance.pause
-        self.unpause = attendance.unpause
-        self.acknowledge = attendance.acknowledge
-        self.refuse = attendance.refuse
-        self.receive = attendance.receive
-        self.take_in = attendance.take_in
-        self.let_go = attendance.let_go
-        self.note_given_up = attendance.note_given_up
-        self._restore()
 
     def _restore(self) -> None:
         """Bring back what outlived the last broker on these stores."""
         self.ledger.is_watched = self._keeps_drops  # what is found to be lost is news, too
         if self._node.recording.is_on:
             Restoring(self._node, self._attendance).restore()
+            self._declared.restore()
             self.receipts.restore()
             self.staging.restore()
             self.forget_rights()  # the rules may be others than when these sessions were saved
+
+    def forget_rights(self) -> None:
+        """The rules have changed: decide anew who may stay, and who may publish and read what."""
+        self._rights.reconsider()
+        self.streams.reconsider()
 
     def reap(self) -> None:
         """Once a second: sessions, wills, retained values and waiting messages whose time has come."""
@@ -114,6 +134,7 @@ class Broker:
             self._node.recording.forget_value(topic.name)
         self.receipts.reap(now)
         self.staging.reap()
+        self.streams.reap()
         if self.topics.is_nearly_full:
             self._forget_topics()
         self.lagging.reap(now)
@@ -140,6 +161,7 @@ class Broker:
     def stop(self) -> None:
         """Take nothing new, and flush; what waits for slow subscribers goes on leaving."""
         self._publishing.is_stopping = True
+        self.streams.drain()
         self._publishing.forget_topics(self.sessions.values())  # every publish is decided anew, and refused
         self.staging.stop()
         self.tick.close()
@@ -172,5 +194,6 @@ class Broker:
                 session.left_at = self._node.clock.wall_us()
                 self._node.recording.save(session)
                 sink.close(Ending.SHUTTING_DOWN)
+        self.streams.close()
         if self._keeps_drops:
             self._tell_drops()  # with the last commit

@@ -121,6 +121,10 @@ class Callers:
         """Everyone who is remembered."""
         return self._known.values()
 
+    def is_free(self, session: Session) -> bool:
+        """Whether a caller may publish now: it is not held back, and no other request of it waits."""
+        return not _sink_of(session).is_busy
+
     def when_free(self, session: Session, callback: Callable[[], None]) -> None:
         """Call back when it is a caller's turn to publish: at once, unless it is held back or others wait."""
         sink = _sink_of(session)

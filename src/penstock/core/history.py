@@ -33,6 +33,7 @@ class History:
         self.log = log
         self.clock = clock
         self.head = 0  # the offset of the newest message
+        self.start = log.last_offset  # rings know nothing of what is not behind this
 
     def cursor(self, offset: int | None = None) -> Cursor:
         """The cursor of an offset; without one, of now."""
@@ -69,7 +70,7 @@ class History:
 
     async def last(self, name: str, count: int) -> tuple[Run, ...]:
         """The last messages of one topic that are still there, oldest first."""
-        newest, reach = self._newest(name), count
+        newest, reach = self.newest(name), count
         while True:
             chunk = await self._read_topic(name, newest - reach + 1, ALL, ALL)
             if chunk.statement.served >= count or reach >= newest or _is_all_there_is(chunk):
@@ -99,13 +100,13 @@ class History:
         """
         return await self._read_topic(name, first, last, limit_bytes)
 
-    def _newest(self, name: str) -> int:
+    def newest(self, name: str) -> int:
         """The last sequence that was given to a topic."""
         topic = self.topics.get(name)
         return self.log.last_sequence(name) if topic is None else topic.sequence
 
     async def _read_topic(self, name: str, first: int, last: int, limit_bytes: int) -> Chunk:
-        first, newest = max(first, 1), self._newest(name)
+        first, newest = max(first, 1), self.newest(name)
         if first > min(last, newest):
             return Chunk((), Statement(self.cursor(), self.cursor(), 0))
         replay = await self._begin(name, first, newest)
@@ -147,7 +148,7 @@ class History:
         end = self._end_of(epoch)
         if end == ALL:
             return sequence
-        sequence = min(sequence, self._newest(name))
+        sequence = min(sequence, self.newest(name))
         here = await self._read_topic(name, sequence, sequence, ALL)
         if here.runs and here.runs[0].offset <= end:
             return sequence

@@ -91,7 +91,7 @@ class Lagging:
                 break
             entries, steps = self._next_entries(session, steps, now)
             if entries:
-                sent, is_blocked = self._send(session, entries, now)
+                sent, is_blocked = self.send(session, entries, now)
                 budget -= sent
                 if is_blocked:
                     break
@@ -105,6 +105,8 @@ class Lagging:
         self._watch(session)
         if session.is_flowing and session.groups:
             self.on_caught_up(session)
+        if session.is_flowing and session.joins is not None:
+            session.joins.go_on()
 
     def _watch(self, session: Session) -> None:
         """See whether a session lags behind now."""
@@ -134,7 +136,7 @@ class Lagging:
             return take_from(session.backlog, CHUNK_BYTES, steps, now)
         return [], steps
 
-    def _send(self, session: Session, entries: list[Entry], now: float) -> tuple[int, bool]:
+    def send(self, session: Session, entries: Sequence[Entry], now: float) -> tuple[int, bool]:
         """Send entries in order; answer the bytes sent and whether the window stopped it."""
         parts: list[bytes] = []
         rest: list[Entry] = []
@@ -198,6 +200,8 @@ class Lagging:
         """A session lost its connection. Answers the groups whose other members may now get something."""
         session.is_coming = session.is_flowing = session.is_paused = session.is_fetching = False
         session.parts.clear()
+        if session.joins is not None:
+            session.joins.stop()
         for group in session.groups or ():
             group.depart(session)
         self._ready.pop(session, None)

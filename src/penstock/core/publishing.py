@@ -11,6 +11,7 @@ from penstock.core.node import Node
 from penstock.core.ports import Settled, Ticket
 from penstock.core.registry import Topic
 from penstock.core.sessions import Session
+from penstock.core.streams.stream import Stream
 from penstock.core.topics import check_topic, is_reserved
 from penstock.errors import NotAuthorized, PenstockError, ShuttingDown, StorageUnavailable
 from penstock.model import Door, Reason, Run, bare_shape
@@ -44,6 +45,8 @@ class Publishing:
         self._counters = node.counters
         self._server = Session(Identity(None, ""), Door.SERVER)
         self.is_stopping = False
+        # The topic of a stream got a run:
+        self.on_streamed: Callable[[Stream, Run], None] = lambda stream, run: None
 
     def publish(self, run: Run, sender: Session) -> Published:
         """Record a run and queue it for everyone who asked; never waits.
@@ -55,12 +58,18 @@ class Publishing:
         return Published(run, sender.topics[run.topic].audience, ticket)
 
     def publish_all(
-        self, runs: Sequence[Run], sender: Session, refuse: Callable[[Run, PenstockError], None]
+        self,
+        runs: Sequence[Run],
+        sender: Session,
+        refuse: Callable[[Run, PenstockError], None],
+        *,
+        is_forced: bool = False,
     ) -> Ticket | None:
         """Publish runs in order; answer the ticket that covers them all, if the log keeps one of them.
 
         This is the path of every message, so it looks up once what all runs share and stamps each run
         where it stands. A run that may not be published is handed to `refuse`, and the rest goes on.
+        What is forced goes into a durable log whether the settings name its topic or not.
         """
         tick, history, router, log = self._tick, self._history, self._router, self._log
         if not tick.is_open:
@@ -94,7 +103,7 @@ class Publishing:
                     self._publish_special(run, topic)
                     if traits.batch_size:
                         last = None  # it is gathered, not joined to what leaves with this turn
-                if traits.is_kept or (is_durable and shape.qos and audience.wants_storing):
+                if traits.is_kept or (is_durable and shape.qos and (is_forced or audience.wants_storing)):
                     append(run)
                     is_kept = True
                 elif is_durable and shape.retain:
@@ -107,6 +116,8 @@ class Publishing:
                     last.runs.append(run)  # the same stretch goes on
                 elif audience is not NOBODY:
                     last = tick.add(topic, run)
+                if topic.stream is not None:
+                    self.on_streamed(topic.stream, run)
         finally:
             self._advance(offset - 1, sender)
         return self._unstored.watch() if is_kept else None
@@ -192,6 +203,11 @@ class Publishing:
         """Look topics up again, and decide again who may use them."""
         for session in (*sessions, *self._node.callers.sessions(), self._server):
             session.topics.clear()
+
+    def forget_topic(self, name: str, sessions: Iterable[Session]) -> None:
+        """The same for one topic."""
+        for session in (*sessions, *self._node.callers.sessions(), self._server):
+            session.topics.pop(name, None)
 
     def _retain(self, topic: Topic, run: Run) -> None:
         retained, node = self._node.retained, self._node

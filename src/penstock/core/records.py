@@ -23,6 +23,7 @@ CHUNKS = "staged_chunks"
 DECIDED = "stage_commits"
 PROGRESS = "stage_progress"
 RELEASED = "stage_keys"
+DECLARED = "declared"
 
 
 class SubscriptionRecord(Struct, frozen=True, array_like=True):
@@ -179,6 +180,13 @@ class ReceiptRecord(Struct, frozen=True, array_like=True):
     user: str | None = None
 
 
+class DeclaredRecord(Struct, frozen=True, array_like=True):
+    """A topic that was made on purpose, or deleted, by its name."""
+
+    deleted_at: int | None = None
+    """The last sequence it had when it was deleted; None while it is there."""
+
+
 TABLES: dict[str, type[Struct]] = {
     SESSIONS: SessionRecord,
     RETAINED: RetainedRecord,
@@ -193,5 +201,6 @@ TABLES: dict[str, type[Struct]] = {
     PROGRESS: ProgressRecord,
     RELEASED: ReleasedRecord,
     RECEIPTS: ReceiptRecord,
+    DECLARED: DeclaredRecord,
 }
 """What each table of the state store holds."""

@@ -5,7 +5,7 @@ is never given twice.
 """
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
 
@@ -17,6 +17,9 @@ from penstock.core.topics import matches
 from penstock.core.value import Value
 from penstock.errors import QuotaExceeded
 from penstock.model import NEVER, Policy, Reason, Run
+
+if TYPE_CHECKING:
+    from penstock.core.streams.stream import Stream
 
 T = TypeVar("T")
 STALE = -1
@@ -43,6 +46,14 @@ class Traits(Struct, frozen=True):
         return bool(self.ring_messages and self.ring_bytes)
 
 
+class Gone(Struct, frozen=True, gc=False):
+    """How far a topic had come when it was deleted."""
+
+    sequence: int
+    offset: int = 0
+    """Of its last message, if that had been in memory."""
+
+
 class Topic:
     """One topic of the topic space."""
 
@@ -57,6 +68,7 @@ class Topic:
         "ring",
         "sequence",
         "start",
+        "stream",
         "traits",
         "version",
     )
@@ -70,6 +82,7 @@ class Topic:
         self.audience: Audience = NOBODY
         self.version = STALE  # of the router, when `audience` was found
         self.gone_offset = 0  # of a value that stood for the ring until it expired
+        self.stream: Stream | None = None  # what receivers compete for
         # Since the server started, for `tallies.py`:
         self.start = 0  # the sequence at that time
         self.delivered = 0  # messages, once for each session that got them
@@ -94,10 +107,18 @@ class Topic:
         return [self.retained.run(self.name)] if is_kept and self.retained is not None else []
 
     @property
+    def last_offset(self) -> int:
+        """Of its last message that is, or was, in memory; 0 if there was none."""
+        if self.ring is not None:
+            return max(self.ring.last_offset, self.ring.forgotten_offset)
+        return self.gone_offset if self.retained is None else self.retained.offset
+
+    @property
     def is_unused(self) -> bool:
-        """Nothing is left of it: no value, nothing in its ring, nobody who listens."""
+        """Nothing is left of it: no value, nothing in its ring, no stream, nobody who listens."""
         has_history = self.ring is not None and self.ring.messages > 0
-        return self.retained is None and self.audience is NOBODY and not has_history
+        is_alone = self.audience is NOBODY and self.stream is None
+        return self.retained is None and is_alone and not has_history
 
 
 class Registry(dict[str, Topic]):
@@ -111,6 +132,9 @@ class Registry(dict[str, Topic]):
         self._traits: dict[tuple[int, ...], Traits] = {}
         self._floor = 0  # no forgotten topic had a higher sequence
         self.on_forgotten: Callable[[Topic], None] = lambda topic: None
+        self.on_deleted: Callable[[Topic], None] = lambda topic: None
+        self.declared: set[str] = set()  # those that somebody made on purpose: they stay, used or not
+        self.gone: dict[str, Gone] = {}  # those that somebody deleted and nobody has used since, oldest first
 
     @property
     def rings(self) -> Rings:
@@ -133,14 +157,30 @@ class Registry(dict[str, Topic]):
         A topic that comes back later goes on above every sequence that was forgotten, so that a sequence
         is not given twice.
         """
-        unused = [topic for topic in self.values() if topic.is_unused]
+        unused = [topic for topic in self.values() if topic.is_unused and topic.name not in self.declared]
         for topic in unused:
             self._floor = max(self._floor, topic.sequence)
-            if topic.ring is not None:
-                topic.ring.close()
-            del self[topic.name]
-            self.on_forgotten(topic)
+            self._remove(topic)
         return len(unused)
+
+    def _remove(self, topic: Topic) -> None:
+        if topic.ring is not None:
+            topic.ring.close()
+        del self[topic.name]
+        self.on_forgotten(topic)
+
+    def delete(self, topic: Topic) -> Gone:
+        """Forget a topic, used or not; if it comes back it goes on behind the sequence that it had."""
+        gone = self.gone[topic.name] = Gone(topic.sequence, topic.last_offset)
+        self._remove(topic)
+        self.on_deleted(topic)
+        return gone
+
+    def forget_gone(self) -> str:
+        """Remember the topic that was deleted first no longer by itself; answer which it was."""
+        name = next(iter(self.gone))
+        self._floor = max(self._floor, self.gone.pop(name).sequence)
+        return name
 
     def make(self, name: str) -> Topic:
         """The topic of this name, made if it is new."""
@@ -156,7 +196,16 @@ class Registry(dict[str, Topic]):
         topic = Topic(name, self._find_traits(name))
         topic.begin_after(max(self._floor, self._last_sequence(name)))  # the log may not be able to say
         self[name] = topic
+        if (gone := self.gone.pop(name, None)) is not None:
+            self._begin_again(topic, gone)
         return topic
+
+    def _begin_again(self, topic: Topic, gone: Gone) -> None:
+        """A topic that was deleted is back: readers from before learn that its messages are not there."""
+        topic.begin_after(gone.sequence)
+        topic.gone_offset = gone.offset
+        if gone.offset and topic.traits.has_ring:
+            self.make_ring(topic, before=0)
 
     def begin_ring(self, topic: Topic, run: Run) -> None:
         """Keep a message of a topic that has no ring.

@@ -7,6 +7,7 @@ knows the last sequence that it served or said to be missing, so that a hole is 
 from asyncio import sleep
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from operator import attrgetter
 from typing import Protocol
 
 from penstock.core.clock import Clock
@@ -25,12 +26,16 @@ from penstock.core.sources import (
     weight_of,
 )
 from penstock.core.statement import Chunk, Missing, Statement
-from penstock.core.topics import matches
+from penstock.core.topics import is_wildcard, matches
 from penstock.model import NEVER, Reason, Run
 
+_offset_of = attrgetter("offset")
 TOPICS_A_SLICE = 500
 RINGS_A_SLICE = 100
 MATCHES_KEPT = 65_536
+NEAR_TOPICS = 500
+NEAR_MESSAGES = 2_000
+"""What rings may hold for a reader who does not want to wait; with more it is better to read the log."""
 
 
 class Past(Protocol):
@@ -40,6 +45,7 @@ class Past(Protocol):
     log: Log
     clock: Clock
     head: int
+    start: int
 
     def cursor(self, offset: int | None = None) -> Cursor: ...
 
@@ -66,6 +72,7 @@ class Replay:
         """
         self._past = past
         self._after = after
+        self._names = None if any(map(is_wildcard, filters)) else tuple(filters)
         self._is_wanted = lru_cache(MATCHES_KEPT)(
             lambda topic: any(matches(filter, topic) for filter in filters)
         )
@@ -82,6 +89,12 @@ class Replay:
         self._newest: Topic | None = None  # of the topics that were looked at
         self._unlooked: list[Topic] = []
         self._followed: dict[str, Topic] = {}  # those whose rings are read
+        self._kept: dict[str, Topic] | None = {}  # those that the log keeps; None if they are too many
+
+    @property
+    def after(self) -> int:
+        """Everything up to this offset was served, or said to be missing."""
+        return self._after
 
     # Which topics
 
@@ -90,14 +103,22 @@ class Replay:
         if not self._unlooked:
             self._unlooked = self._find_new()
         for topic in self._unlooked[-TOPICS_A_SLICE:]:
-            if not topic.traits.is_kept and self._is_wanted(topic.name):
+            if not self._is_wanted(topic.name):
+                continue
+            if not topic.traits.is_kept:
                 self._follow(topic)
+            elif self._kept is not None:
+                self._kept[topic.name] = topic
+                if len(self._kept) > NEAR_TOPICS:
+                    self._kept = None
         del self._unlooked[-TOPICS_A_SLICE:]
         return bool(self._unlooked)
 
     def _find_new(self) -> list[Topic]:
-        """The topics that were made since the last look, newest first."""
+        """The topics that were made since the last look, newest first; single ones are looked up."""
         found: list[Topic] = []
+        if self._names is not None:
+            return [topic for topic in map(self._past.topics.get, self._names) if topic is not None]
         for topic in reversed(self._past.topics.values()):
             if topic is self._newest:
                 break
@@ -123,6 +144,36 @@ class Replay:
         await self._fill_rings()
         await self._log.fill(limit_bytes)
         return self._gather(limit_bytes)
+
+    def read_now(self, limit_bytes: int) -> Chunk | None:
+        """The next chunk, if that needs neither the disk nor a long look; otherwise None."""
+        if self.look() or (self._rings.is_swept and len(self._rings.news()) > RINGS_A_SLICE):
+            return None
+        if not (self._log.fill_now() or self._take_near()):
+            return None
+        return self._gather(limit_bytes)
+
+    def _take_near(self) -> bool:
+        """Let rings stand for the log, if they still have everything that it has after our place."""
+        past, after = self._past, self._log.until
+        if self._kept is None or len(self._followed) > NEAR_TOPICS or after < past.start:
+            return False
+        rings = (*self._kept.values(), *self._followed.values())  # single messages of any topic may be logged
+        if any(gone_offset(topic) > after for topic in rings) or not self._is_known_since(after):
+            return False
+        topics = [topic for topic in self._kept.values() if topic.last_offset > after]
+        if sum(topic.ring.messages if topic.ring is not None else 1 for topic in topics) > NEAR_MESSAGES:
+            return False
+        runs = [run for topic in topics for run in topic.runs if last_of(run) > after]
+        self._log.take_tail(sorted(runs, key=_offset_of), past.head)
+        return True
+
+    def _is_known_since(self, after: int) -> bool:
+        """Whether no topic was forgotten or deleted of which the log may have something after an offset."""
+        topics = self._past.topics
+        if topics.forgotten_sequence or len(topics.gone) > NEAR_TOPICS:
+            return False
+        return not any(gone.offset > after and self._is_wanted(name) for name, gone in topics.gone.items())
 
     async def _fill_rings(self) -> None:
         """Look at rings that have something new, slice by slice; the last few are left to `_gather`."""
@@ -171,7 +222,7 @@ class Replay:
         if is_at_head and self._is_doubtful:
             missing += self._find_lost(until)
             self._is_doubtful = False
-        alive, expired = _sift(runs, past.clock.monotonic())
+        alive, expired = sift(runs, past.clock.monotonic())
         served = sum(run.count for run in alive)
         statement = Statement(
             past.cursor(asked), past.cursor(until), served, (*missing, *expired), is_at_head, tuple(gaps)
@@ -222,7 +273,7 @@ class Replay:
                 self._served[name] = (last, head)
 
 
-def _sift(runs: Iterable[Run], now: float) -> tuple[list[Run], list[Missing]]:
+def sift(runs: Iterable[Run], now: float) -> tuple[list[Run], list[Missing]]:
     """Split what is still alive from what has expired."""
     alive: list[Run] = []
     missing: list[Missing] = []

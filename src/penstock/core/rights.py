@@ -57,6 +57,8 @@ class Rights:
         for filter in list(session.subscriptions):
             if not self._node.access.may_subscribe(session.identity, split_share(filter)[1]):
                 self._subscribing.unsubscribe(session, filter, is_forced=True)
+        if session.joins is not None:
+            session.joins.keep_if(partial(self._node.access.may_subscribe, session.identity))
         if withdrawn and session.sink is not None:
             self._node.lagging.wake(session)  # perhaps nothing waits any more
 

@@ -6,6 +6,7 @@ full, nothing waiting that would be overtaken.
 """
 
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -19,6 +20,9 @@ from penstock.core.ports import Form, Sink, Ticket
 from penstock.core.registry import Topic
 from penstock.core.shared import SharedGroup
 from penstock.model import NEVER, Door, Policy, Properties
+
+if TYPE_CHECKING:
+    from penstock.core.joins import Joins
 
 FOREVER = float("inf")
 TOPICS_REMEMBERED = 1_024
@@ -104,6 +108,7 @@ class Session:
         "is_paused",
         "is_promised",
         "is_recorded",
+        "joins",
         "left_at",
         "moves",
         "outbox",
@@ -155,6 +160,7 @@ class Session:
         self.is_flowing = False
         self.is_fetching = False  # what it is owed is being read
         self.gate = 0  # the first delivery that waits for its commit, and holds back what is behind it
+        self.joins: Joins | None = None  # filters whose past is being sent before they are live
         self.held_by: set[Session] | None = None  # slow subscribers that make it wait under `block`
         # Of the tick:
         self.parts: list[bytes] = []

@@ -140,6 +140,29 @@ class StageSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Most keys that are remembered; when there are more, the oldest go."""
 
 
+class StreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What streams keep for those who receive, and how long either side may wait."""
+
+    default_size: Count = 100
+    """Messages that a stream keeps when the send that makes it does not say how many."""
+    max_size: Count = 100_000
+    """Most messages that a send may ask a stream to keep."""
+    stream_bytes: Count = 8 * MIB
+    """Most bytes that one stream keeps."""
+    total_bytes: Count = 512 * MIB
+    """Most bytes that all streams keep together."""
+    max_streams: Count = 1_000_000
+    """Most streams at the same time."""
+    max_waiting: Count = 100_000
+    """Most sends and receives that wait at the same time."""
+    idle_s: Annotated[float, Meta(gt=0)] = 300.0
+    """How long an empty stream that nobody waits at is remembered, and with it its size."""
+    default_timeout_s: Seconds = 30.0
+    """How long a receive waits that does not say how long."""
+    max_timeout_s: Seconds = 300.0
+    """Longest wait of a send or a receive; who asks for more waits so long."""
+
+
 class SlowSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Who is called slow, and how long that is remembered."""
 
@@ -195,6 +218,7 @@ class CoreSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     message_ids: MessageIdSettings = MessageIdSettings()
     stage: StageSettings = StageSettings()
     slow: SlowSettings = SlowSettings()
+    streams: StreamSettings = StreamSettings()
     topics: tuple[TopicRule, ...] = ()
     """Rules for the topics that match a filter; the first that sets a value wins."""
     default_ttl_ms: Milliseconds = 0

@@ -165,14 +165,22 @@ class LogSource:
 
         Without a pause between this and what follows, nothing that was published is overlooked.
         """
-        if self._runs:
+        if self.fill_now():
             return
         committed = self._log.last_offset
         self._take_span(await self._log.read(self.until, limit_bytes, self._wanted))
         if self.until >= self._log.last_offset:
-            self._take_tail(self._log.uncommitted(self.until), self._head())
+            self.take_tail(self._log.uncommitted(self.until), self._head())
         elif self.until >= committed:
             await self._catch_up(limit_bytes)
+
+    def fill_now(self) -> bool:
+        """Read on without a wait; False if something is committed that has to be read first."""
+        if not self._runs:
+            if self.until < self._log.last_offset:
+                return False
+            self.take_tail(self._log.uncommitted(self.until), self._head())
+        return True
 
     async def _catch_up(self, limit_bytes: int) -> None:
         """Read what was committed meanwhile, and keep in sight what is being published while we do.
@@ -194,7 +202,7 @@ class LogSource:
         finally:
             reading.cancel()
         if self.until >= committed:
-            self._take_tail(tail, seen)
+            self.take_tail(tail, seen)
 
     def _take_span(self, span: Span) -> None:
         for gap in span.gaps:
@@ -203,7 +211,8 @@ class LogSource:
         self._runs += (beyond(run, self.until) for run in span.runs)
         self.until = max(self.until, span.until)
 
-    def _take_tail(self, runs: Iterable[Run], head: int) -> None:
+    def take_tail(self, runs: Iterable[Run], head: int) -> None:
+        """Take what is at hand of everything up to the head."""
         known: dict[str, bool] = {}
         for run in runs:
             if last_of(run) <= self.until:

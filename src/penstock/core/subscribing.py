@@ -1,5 +1,7 @@
 """Filters come and go: groups are joined and left, and retained values are sent to who is new."""
 
+from collections.abc import Sequence
+
 from penstock.core.backlog import Backlog
 from penstock.core.node import Node
 from penstock.core.ports import Form
@@ -35,15 +37,11 @@ class Subscribing:
         Raises:
             PenstockError: the filter is invalid, forbidden or one too many; nothing changed.
         """
-        check_filter(filter, self._node.settings.topic)
+        self.check(session, (filter,))
         share, inner = split_share(filter)
-        if not self._node.access.may_subscribe(session.identity, inner):
-            raise NotAuthorized(f"not allowed to subscribe to {inner}")
         old = session.subscriptions.get(filter)
-        if old is None and len(session.subscriptions) >= self._node.settings.sessions.max_subscriptions:
-            raise QuotaExceeded(f"{len(session.subscriptions)} subscriptions already")
-        if session.moves is not None and self._node.log.failure is not None:
-            raise StorageUnavailable(str(self._node.log.failure))
+        if session.joins is not None:
+            session.joins.leave(filter)
         self._node.tick.settle()
         is_new = old is None or not old.options.qos  # at QoS 0 nothing is owed
         since = self._node.history.head if old is None or is_new else old.since
@@ -66,6 +64,25 @@ class Subscribing:
             if session.sink is not None:
                 self._node.delivery.serve_group(group)
 
+    def check(self, session: Session, filters: Sequence[str]) -> None:
+        """Refuse filters that a session may not have.
+
+        Raises:
+            PenstockError: one of them is invalid, forbidden or one too many.
+        """
+        joins = session.joins or ()
+        has, new = len(session.subscriptions) + len(joins), 0
+        for filter in filters:
+            check_filter(filter, self._node.settings.topic)
+            _, inner = split_share(filter)
+            if not self._node.access.may_subscribe(session.identity, inner):
+                raise NotAuthorized(f"not allowed to subscribe to {inner}")
+            new += filter not in session.subscriptions and filter not in joins
+        if new and has + new > self._node.settings.sessions.max_subscriptions:
+            raise QuotaExceeded(f"{has} subscriptions already")
+        if session.moves is not None and self._node.log.failure is not None:
+            raise StorageUnavailable(str(self._node.log.failure))
+
     def unsubscribe(self, session: Session, filter: str, *, is_forced: bool = False) -> bool:
         """Remove a filter from a session; False if it had none such.
 
@@ -74,7 +91,7 @@ class Subscribing:
         """
         old = session.subscriptions.get(filter)
         if old is None:
-            return False
+            return session.joins is not None and session.joins.leave(filter)
         self.leave(session, filter, keeps=not is_forced)
         if split_share(filter)[0] is None:
             self._node.recording.note_former(session, old, self._node.history.head)

@@ -19,6 +19,7 @@ from penstock.telemetry.families import counter, counters, gauge, gauges, histog
 from penstock.telemetry.figures import Figures
 from penstock.telemetry.labels import DELIVERED, PUBLISHED
 from penstock.telemetry.reading import Reading, read
+from penstock.telemetry.streams import stream_families
 
 __all__ = ["OPENMETRICS_TYPE", "TEXT_TYPE", "render_openmetrics", "render_text"]
 
@@ -62,6 +63,7 @@ def families(reading: Reading) -> Iterator[Metric]:
     yield from _clients(reading)
     yield from _errors(reading)
     yield from _queues(reading)
+    yield from stream_families(reading.figures.broker)
     yield from _contents(reading)
     yield from _log(reading)
     yield from _server(reading)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from msgspec import Struct, msgpack
 from msgspec.structs import replace
 
-from penstock.core.ports import Lost, Settled, Span, Ticket, Wanted
+from penstock.core.ports import Gap, Lost, Settled, Span, Ticket, Wanted
 from penstock.core.records import TABLES
 from penstock.errors import StorageUnavailable
 from penstock.model import NEVER, Reason, Run, bare_shape
@@ -218,7 +218,8 @@ class DiskLog:
     async def read(self, after: int, limit_bytes: int, wanted: Wanted | None = None) -> Span:
         runs = [run for run in self._disk.content.runs if run.offset + run.count - 1 > after]
         found = self._revive(run for run in runs if wanted is None or wanted(run.topic))
-        return Span(tuple(found), self.last_offset)
+        gaps = (Gap(after + 1, self.first_offset - 1, Reason.RETENTION),)
+        return Span(tuple(found), self.last_offset, gaps if after + 1 < self.first_offset else ())
 
     async def find_sequence(self, topic: str, sequence: int) -> int | None:
         runs = (run for run in self._disk.content.runs if run.topic == topic)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from penstock import errors
-from penstock.doors.http.problems import STATUSES, answer_to, headers_of, problem_of, status_of
+from penstock.doors.http.problems import STATUSES, answer_for, answer_to, headers_of, problem_of, status_of
 from penstock.errors import PenstockError
 
 
@@ -38,6 +38,7 @@ def test_what_may_be_tried_again_says_when_and_nothing_else_does() -> None:
         (errors.Conflict, 409),
         (errors.TooLarge, 413),
         (errors.UnsupportedMedia, 415),
+        (errors.WaitTimeout, 424),
         (errors.QuotaExceeded, 429),
         (errors.PenstockError, 500),
         (errors.StorageUnavailable, 503),
@@ -69,3 +70,22 @@ def test_the_form_depends_on_the_path(path: str, is_problem: bool) -> None:
     assert status == 400
     assert (content_type == "application/problem+json") is is_problem
     assert is_problem or json.loads(body) == {"detail": "no"}
+
+
+@pytest.mark.parametrize(
+    ("path", "key"),
+    [
+        ("/api/v1/streams", "error"),
+        ("/api/v1/streams/send", "error"),
+        ("/api/v1/streams/nothing/here", "error"),
+        ("/streams/receive", "error"),
+        ("/streamsandmore", "detail"),
+    ],
+)
+def test_callers_of_streams_are_told_in_one_key(path: str, key: str) -> None:
+    for answer in (answer_to(errors.InvalidTopic("no"), path), answer_for(400, "no", "x", path)):
+        assert answer == (400, b'{"%b":"no"}' % key.encode(), "application/json")
+
+
+def test_a_path_that_only_begins_like_streams_has_problems() -> None:
+    assert answer_to(errors.InvalidTopic("no"), "/api/v1/streams2")[2] == "application/problem+json"

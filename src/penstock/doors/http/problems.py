@@ -1,7 +1,7 @@
 """Errors in HTTP's words: the one table from a code to a status, and the body that tells the code.
 
-Under `/api/v1` an error is a problem document (RFC 9457); elsewhere it is `{"detail": ...}`, as the callers
-of those paths have always known it.
+Under `/api/v1` an error is a problem document (RFC 9457); elsewhere it is `{"detail": ...}`, and for streams
+`{"error": ...}`, as the callers of those paths have always known it.
 """
 
 from http import HTTPStatus
@@ -32,10 +32,12 @@ from penstock.errors import (
     UnknownStage,
     UnknownTopic,
     UnsupportedMedia,
+    WaitTimeout,
     WireError,
 )
 
 API = "/api/v1"
+STREAMS = ("/api/v1/streams", "/streams")
 JSON = "application/json"
 PROBLEM = "application/problem+json"
 CHALLENGE = 'Basic realm="penstock", charset="UTF-8"'
@@ -60,6 +62,7 @@ STATUSES: dict[str, HTTPStatus] = {
     Conflict.code: HTTPStatus.CONFLICT,
     TooLarge.code: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     UnsupportedMedia.code: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+    WaitTimeout.code: HTTPStatus.FAILED_DEPENDENCY,
     QuotaExceeded.code: HTTPStatus.TOO_MANY_REQUESTS,
     StorageUnavailable.code: HTTPStatus.SERVICE_UNAVAILABLE,
     ShuttingDown.code: HTTPStatus.SERVICE_UNAVAILABLE,
@@ -111,14 +114,23 @@ def headers_of(error: PenstockError) -> list[tuple[str, str]]:
 
 def is_api(path: str) -> bool:
     """Whether errors of this path are problem documents."""
-    return path.startswith(API) and path[len(API) :][:1] in ("", "/")
+    return _is_below(path, API) and not is_of_streams(path)
+
+
+def is_of_streams(path: str) -> bool:
+    """Whether those who call this path know errors as streams have them."""
+    return any(_is_below(path, prefix) for prefix in STREAMS)
+
+
+def _is_below(path: str, prefix: str) -> bool:
+    return path.startswith(prefix) and path[len(prefix) :][:1] in ("", "/")
 
 
 def answer_to(error: PenstockError, path: str) -> tuple[int, bytes, str]:
     """Status, body and content type of an error, in the form that the callers of a path know."""
     if is_api(path):
         return status_of(error), json.encode(problem_of(error)), PROBLEM
-    return status_of(error), json.encode({"detail": str(error) or type(error).__name__}), JSON
+    return status_of(error), _bare(str(error) or type(error).__name__, path), JSON
 
 
 def answer_for(status: int, detail: str, code: str, path: str) -> tuple[int, bytes, str]:
@@ -128,4 +140,9 @@ def answer_for(status: int, detail: str, code: str, path: str) -> tuple[int, byt
         if status in RETRYABLE:
             document["retryable"] = True
         return status, json.encode(document), PROBLEM
-    return status, json.encode({"detail": detail}), JSON
+    return status, _bare(detail, path), JSON
+
+
+def _bare(text: str, path: str) -> bytes:
+    """All that the callers of other systems' paths are told beside the status."""
+    return json.encode({"error" if is_of_streams(path) else "detail": text})

@@ -57,6 +57,7 @@ NOT_OF_THIS_DOOR = frozenset(
         "unknown-client",
         "unknown-stage",
         "conflict",
+        "wait-timeout",
         "no-log",
         "invalid-config",
         "malformed",

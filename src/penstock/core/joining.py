@@ -1,0 +1,269 @@
+"""The past of filters first, then what is live, in one order: nothing twice, nothing left out.
+
+A join reads from its start to the head, chunk by chunk, and sends each chunk when its session keeps up. In
+the turn in which a chunk ends at the head its filters are subscribed to, so that the seam is one offset. Then
+one statement says what was served and what is missing, right behind the last message of the past and before
+the first live one. Other filters of the session go on meanwhile: what they match as well comes by them too,
+and earlier than by the join.
+"""
+
+from asyncio import Task, get_running_loop
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from penstock.core.account import Account
+from penstock.core.joins import Joins
+from penstock.core.lagging import CHUNK_BYTES, TURN_BYTES
+from penstock.core.node import Node
+from penstock.core.outbox import Entry
+from penstock.core.ports import Form
+from penstock.core.replay import Replay, sift
+from penstock.core.sessions import Options, Session
+from penstock.core.starts import After, Last, Start, begin, search
+from penstock.core.statement import Chunk, Statement
+from penstock.core.subscribing import Subscribing
+from penstock.core.topics import matches, split_share
+from penstock.errors import InvalidRequest, PenstockError, StorageUnavailable
+from penstock.model import Policy, Run
+
+__all__ = ["After", "Join", "Joining", "Last", "Start", "Wish"]
+
+LEAST_BYTES = 4_096
+"""What a chunk is taken to cost at least, so that a turn has not too many of them."""
+
+OnComplete: TypeAlias = Callable[[Statement], None]
+OnFailed: TypeAlias = Callable[[PenstockError], None]
+
+
+def _nothing() -> None:
+    pass
+
+
+class Wish(Struct, frozen=True):
+    """What is to be subscribed to, and from where on."""
+
+    filters: tuple[str, ...]
+    options: Options
+    form: Form
+    policy: Policy
+    start: Start
+
+
+class Joining:
+    """Lets sessions catch up with filters."""
+
+    def __init__(self, node: Node, subscribing: Subscribing) -> None:
+        self._node = node
+        self._subscribing = subscribing
+
+    def join(
+        self,
+        session: Session,
+        filters: str | Sequence[str],
+        options: Options,
+        form: Form,
+        *,
+        policy: Policy,
+        start: Start | None,
+        on_complete: OnComplete,
+        on_failed: OnFailed,
+        on_begin: Callable[[], None] = _nothing,
+    ) -> "Join | None":
+        """Add filters to a session, or replace those it has, with their past from a start on.
+
+        Several filters are read together, in one order, each message once. Without a start they are live at
+        once, and there is no statement. Where nothing has to be read from disk and the session keeps up, all
+        is done before this returns. Retained values are part of the past, and are not sent by themselves.
+
+        Args:
+            on_begin: called when nothing is wrong with the wish, before the first message.
+            on_complete: called when the filters are live, before the first live message.
+            on_failed: called if it comes to nothing later; the session then has none of the filters.
+
+        Raises:
+            PenstockError: a filter is invalid, forbidden or one too many, or the start is none.
+        """
+        wanted = (filters,) if isinstance(filters, str) else tuple(dict.fromkeys(filters))
+        if not wanted:
+            raise InvalidRequest("name at least one filter")
+        self._subscribing.check(session, wanted)
+        if start is None:
+            for filter in wanted:
+                self._subscribing.subscribe(session, filter, options, form, policy=policy, retained=False)
+            on_begin()
+            return None
+        if any(split_share(filter)[0] is not None for filter in wanted):
+            raise InvalidRequest("a shared filter has no past: each of its messages went to one of its group")
+        replay = begin(self._node.history, wanted, start)
+        for filter in wanted:
+            self._subscribing.unsubscribe(session, filter)
+        wish = Wish(wanted, options, form, policy, start)
+        join = Join(self._node, self._subscribing, session, wish, replay, on_complete, on_failed)
+        session.joins = session.joins or Joins(self._node.scheduler)
+        session.joins.add(join)
+        on_begin()
+        join.go_on()
+        return join
+
+
+class Join:
+    """Filters of one session on their way to the head."""
+
+    def __init__(
+        self,
+        node: Node,
+        subscribing: Subscribing,
+        session: Session,
+        wish: Wish,
+        replay: Replay | None,
+        on_complete: OnComplete,
+        on_failed: OnFailed,
+    ) -> None:
+        self._node = node
+        self._subscribing = subscribing
+        self._session = session
+        self._wish = wish
+        self._on_complete = on_complete
+        self._on_failed = on_failed
+        self._replay: Replay | None = None  # while it is not known where the start is
+        self._account: Account | None = None
+        self._chunk: Chunk | None = None  # read, and not sent yet
+        self._reading: Task[None] | None = None
+        self._asked = node.history.head  # what comes after this is live, or would be
+        self._is_busy = False
+        self.filters = wish.filters  # those to be subscribed to at the head
+        self.is_over = False
+        if replay is not None:
+            self._set_out(replay)
+
+    def leave(self, filter: str) -> None:
+        """The session wants a filter no more, or in another way."""
+        self.filters = tuple(each for each in self.filters if each != filter)
+        if not self.filters:
+            self.stop()
+
+    def stop(self) -> None:
+        """The session has gone, or wants none of the filters; once they are live this does nothing."""
+        if self.is_over:
+            return
+        self.is_over = True
+        self._chunk = None
+        if self._reading is not None:
+            self._reading.cancel()
+        joins = self._session.joins
+        if joins is not None:
+            joins.remove(self)
+            if not joins:
+                self._session.joins = None
+
+    def fail(self, error: PenstockError) -> None:
+        """End before the head, and say why."""
+        self.stop()
+        self._on_failed(error)
+
+    # On the way
+
+    def go_on(self) -> None:
+        """Read and send, until the session is busy, something has to be read from disk, or all is done."""
+        if self._is_busy or self._reading is not None:
+            return
+        self._is_busy = True
+        try:
+            budget = TURN_BYTES
+            while budget > 0 and self._has_chunk():
+                budget -= self._send_chunk()
+        finally:
+            self._is_busy = False
+        if budget <= 0 and not self.is_over:
+            self._node.scheduler.call_soon(self.go_on)  # others have their turn first
+
+    def _has_chunk(self) -> bool:
+        """Whether there is a chunk and somebody to take it; if it has to be read, that is begun."""
+        if self.is_over or not self._session.is_flowing:
+            return False  # when the session flows again it tells us
+        if self._chunk is None and self._replay is not None:
+            self._chunk = self._replay.read_now(CHUNK_BYTES)
+        if self._chunk is None:
+            self._begin_reading()
+            return False
+        # What is live by another filter comes first; and nothing may be published between here and the seam.
+        self._node.tick.settle()
+        return not self.is_over and self._session.is_flowing
+
+    def _send_chunk(self) -> int:
+        """Send what was read, and end if that was all; answer about how many bytes were sent."""
+        chunk, self._chunk = self._chunk, None
+        assert chunk is not None and self._replay is not None and self._account is not None
+        session, now = self._session, self._node.clock.monotonic()
+        alive, expired = sift(chunk.runs, now)  # it may have waited a while
+        entries: list[Entry] = [(run, self._wish.form) for run in alive if self._is_wanted(run)]
+        served = sum(run.count for run, _ in entries)
+        said = replace(chunk.statement, served=served, missing=(*chunk.statement.missing, *expired))
+        self._account.add(said, self._replay.after)
+        sent, is_blocked = self._node.lagging.send(session, entries, now) if entries else (0, False)
+        if is_blocked:
+            session.is_flowing = False  # the rest waits in its outbox
+        is_sent = not (is_blocked or session.gate or self.is_over)
+        if is_sent and self._replay.after == self._node.history.head:
+            self._arrive(self._account)
+        return max(sent, LEAST_BYTES)
+
+    def _is_wanted(self, run: Run) -> bool:
+        """Whether a message is sent: some do not want their own, or have left a filter meanwhile."""
+        session, wish = self._session, self._wish
+        if wish.form.no_local and run.client_id == session.client_id and run.shape.door is session.door:
+            return False
+        is_whole = len(self.filters) == len(wish.filters)
+        return is_whole or any(matches(filter, run.topic) for filter in self.filters)
+
+    def _arrive(self, account: Account) -> None:
+        """Everything up to the head is sent: from here on the filters are live."""
+        filters = self.filters
+        self.stop()
+        wish, head = self._wish, self._node.history.cursor()
+        try:
+            for filter in filters:
+                self._subscribing.subscribe(
+                    self._session, filter, wish.options, wish.form, policy=wish.policy, retained=False
+                )
+        except PenstockError as error:
+            for filter in filters:
+                self._subscribing.unsubscribe(self._session, filter)
+            self._on_failed(error)
+        else:
+            self._on_complete(account.statement(head))
+
+    # Reading
+
+    def _set_out(self, replay: Replay) -> None:
+        self._replay = replay
+        self._account = Account(self._node.history.cursor(replay.after), replay.after)
+
+    def _begin_reading(self) -> None:
+        joins = self._session.joins
+        assert joins is not None
+        if joins.may_read(self):
+            self._reading = get_running_loop().create_task(self._read())
+
+    async def _read(self) -> None:
+        """Read what comes next; if it ends at the head, it is sent in the same turn."""
+        try:
+            if self._replay is None:
+                assert isinstance(self._wish.start, Last)
+                self._set_out(
+                    await search(self._node.history, self._wish.filters, self._wish.start.count, self._asked)
+                )
+            elif self._chunk is None:
+                self._chunk = await self._replay.read(CHUNK_BYTES)
+        except PenstockError as error:
+            self._reading = None
+            self.fail(error)
+        except Exception as error:  # of the disk: what it is tells the operator, and the reader may try again
+            self._reading = None
+            self.fail(StorageUnavailable(f"the log cannot be read now: {error}"))
+        else:
+            self._reading = None
+            self.go_on()

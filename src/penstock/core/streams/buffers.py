@@ -1,0 +1,127 @@
+"""What all streams keep together: how much that may be, and what has to go when it is too much.
+
+A stream lets go of its oldest message for a new one. Whatever goes without having been received is in the
+ledger; the ring and the log of its topic may still have it.
+"""
+
+from collections.abc import Callable
+
+from penstock.core.ledger import Ledger
+from penstock.core.settings import StreamSettings
+from penstock.core.streams.stream import GROUP, Stream, weight_of
+from penstock.model import NEVER, Policy, Reason, Run
+
+LOOKED_AT = 20_000
+"""How many messages are looked at in one reap, about."""
+
+
+class StreamBuffers:
+    """Puts messages into streams and takes them out, within the limits."""
+
+    def __init__(self, settings: StreamSettings, ledger: Ledger) -> None:
+        self._settings = settings
+        self._ledger = ledger
+        self._expiring: dict[Stream, None] = {}  # those that have messages which may expire
+        self.messages = 0
+        self.bytes = 0
+        self.dropped = 0
+        self.is_starved = False  # somebody had to wait for what other streams take
+
+    def put(self, stream: Stream, run: Run) -> None:
+        """Add a message, whether there is room or not; `trim` follows."""
+        stream.put(run)
+        self.messages += 1
+        self.bytes += weight_of(run)
+        if run.expires_at != NEVER:
+            self._expiring[stream] = None
+
+    def put_back(self, stream: Stream, run: Run) -> None:
+        """Whoever was to get a message has gone: it is the first again."""
+        stream.put_first(run)
+        self.messages += 1
+        self.bytes += weight_of(run)
+
+    def take(self, stream: Stream, now: float) -> Run | None:
+        """The oldest message that has not expired."""
+        while stream.count:
+            run = self._take(stream)
+            if not NEVER < run.expires_at <= now:
+                return run
+            self._ledger.add(run, GROUP, Reason.EXPIRED)
+        return None
+
+    def _take(self, stream: Stream) -> Run:
+        run = stream.take()
+        self.messages -= 1
+        self.bytes -= weight_of(run)
+        return run
+
+    def has_room(self, stream: Stream, weight: int) -> bool:
+        """A message fits in without another one leaving."""
+        settings = self._settings
+        if stream.count >= self._size_of(stream) or stream.bytes + weight > settings.stream_bytes:
+            return False
+        if self.bytes + weight > settings.total_bytes:
+            self.is_starved = True
+            return False
+        return True
+
+    def could_have_room(self, stream: Stream | None, weight: int) -> bool:
+        """A message would fit in if all others of its stream left."""
+        kept = 0 if stream is None else stream.bytes
+        return self.bytes - kept + weight <= self._settings.total_bytes
+
+    def _size_of(self, stream: Stream) -> int:
+        """How many messages a stream keeps."""
+        return self._settings.default_size if stream.size is None else stream.size
+
+    def trim(self, stream: Stream) -> None:
+        """Let the oldest messages go that are too many, not counting those that somebody waits for."""
+        settings, size = self._settings, self._size_of(stream)
+        spare = 0 if stream.receivers is None else len(stream.receivers)
+        while stream.count > spare:
+            if stream.count > size + spare or stream.bytes > settings.stream_bytes:
+                self._drop(stream, "streams")
+            elif self.bytes > settings.total_bytes:
+                self._drop(stream, "streams.total_bytes")
+            else:
+                break
+
+    def _drop(self, stream: Stream, setting: str) -> None:
+        self.dropped += 1
+        self._ledger.add(self._take(stream), GROUP, Reason.OUTBOX_FULL, Policy.DROP_OLDEST, setting)
+
+    def remove(self, stream: Stream, is_unwanted: Callable[[Run], bool], reason: Reason) -> int:
+        """Take some messages out, wherever they stand, and tell the ledger why; answer how many."""
+        messages = stream.messages
+        removed = [run for run in messages if is_unwanted(run)]
+        if removed:
+            before = stream.bytes
+            stream.keep([run for run in messages if not is_unwanted(run)])
+            self.messages -= len(removed)
+            self.bytes -= before - stream.bytes
+            for run in removed:
+                self._ledger.add(run, GROUP, reason)
+        return len(removed)
+
+    def clear(self, stream: Stream, reason: Reason) -> None:
+        """Let everything go."""
+        self.remove(stream, lambda run: True, reason)
+
+    def expire(self, now: float) -> list[Stream]:
+        """Take out what has expired; answer the streams that have room again.
+
+        If there is much to look at, the rest has its turn next time: what has expired is never received.
+        """
+        relieved: list[Stream] = []
+        looked_at = 0
+        for stream in list(self._expiring):
+            if looked_at > LOOKED_AT:
+                break
+            looked_at += 1 + stream.count
+            del self._expiring[stream]
+            if self.remove(stream, lambda run: NEVER < run.expires_at <= now, Reason.EXPIRED):
+                relieved.append(stream)
+            if any(run.expires_at != NEVER for run in stream.messages):
+                self._expiring[stream] = None
+        return relieved

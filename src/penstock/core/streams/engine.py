@@ -1,0 +1,346 @@
+"""Streams: topics whose messages are handed to one receiver each.
+
+A stream is a topic with a queue of its own, made by the first send or receive. A send is accepted as soon as
+there is room for it, or a receiver; in that moment it is published, with its sequence, its place in the log
+and for all who subscribe to the topic. Until then it waits if it may, and if it waits in vain it was never
+published. What is published to the topic at another door comes into the queue too, and when that is full the
+oldest message goes. A receiver that has gone by the time it gets its message gives it back to the front.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+
+from penstock.core.accepting import Accepting
+from penstock.core.identity import Identity
+from penstock.core.node import Node
+from penstock.core.publishing import Publishing
+from penstock.core.receipts import Receipt
+from penstock.core.registry import Topic
+from penstock.core.sessions import Session
+from penstock.core.streams.buffers import StreamBuffers
+from penstock.core.streams.counters import StreamCounters
+from penstock.core.streams.matching import Matching
+from penstock.core.streams.sending import Sending
+from penstock.core.streams.stream import Stream, weight_of
+from penstock.core.streams.waits import Done, Missed, Pending, Receiver, Sender, Take, Wait
+from penstock.core.streams.watching import Watching
+from penstock.core.timeouts import Timed, Timeouts
+from penstock.core.topics import check_topic
+from penstock.errors import (
+    InvalidRequest,
+    NotAuthorized,
+    PenstockError,
+    QuotaExceeded,
+    ShuttingDown,
+    StorageUnavailable,
+    TooLarge,
+    WaitTimeout,
+)
+from penstock.model import Door, Reason, Run
+
+ROUND = 120
+"""In so many reaps every stream is looked at, whether it is idle."""
+LOOKED_AT = 1_000
+"""How many are looked at in one reap, at least."""
+RIGHTS_REMEMBERED = 10_000
+"""How many times it is remembered that somebody may receive from a topic."""
+
+
+class Streams:
+    """All streams of a node."""
+
+    def __init__(self, node: Node, publishing: Publishing, accepting: Accepting) -> None:
+        self._node = node
+        self._publishing = publishing
+        self._accepting = accepting
+        self._settings = node.settings.streams
+        self._topics, self._clock, self._callers = node.topics, node.clock, node.callers
+        self._all: deque[Stream] = deque()  # each once; whose turn it is to be looked at comes first
+        self._allowed: set[tuple[Identity, str]] = set()  # who may receive from which topic
+        self.is_draining = False
+        self.buffers = StreamBuffers(self._settings, node.ledger)
+        self.counters = StreamCounters()
+        self._timeouts = Timeouts(node.clock, node.scheduler, self._on_due)
+        self._watching = Watching(node.log, publishing)
+        self._matching = Matching(
+            node, publishing, accepting, self.buffers, self.counters, self._timeouts, self._watching
+        )
+        node.topics.on_deleted = self._on_deleted
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    # Sending
+
+    def send(self, sending: Sending, done: Done) -> Wait | None:
+        """Publish a message as soon as its stream takes it; call back with its receipt, or with why not.
+
+        Where that is decided at once, it is called back before this returns, and None is returned.
+        """
+        caller = self._callers.of(sending.identity, Door.STREAMS)
+        if self._callers.is_free(caller):
+            return self._send(sending, caller, done)
+        pending = Pending(done)  # a slow subscriber under `block` holds it back
+        self._callers.when_free(caller, partial(self._send_late, sending, caller, pending))
+        return pending
+
+    def _send_late(self, sending: Sending, caller: Session, pending: Pending) -> None:
+        if not pending.is_cancelled:
+            pending.inner = self._send(sending, caller, pending.finish)
+
+    def _send(self, sending: Sending, caller: Session, done: Done) -> Wait | None:
+        outcome: Receipt | PenstockError
+        try:
+            self._check_open()
+            run = sending.run()
+            if sending.is_stored:
+                return self._store(run, caller, done)
+            size = self._check_size(sending)
+            topic = self._accepting.check(run, caller)
+            self._check_weight(topic.stream, weight_of(run), may_wait=sending.wait_s > 0)
+            stream = self._open(topic)
+            stream.size = size
+            if sending.wait_s <= 0:
+                outcome = self._matching.publish(stream, run, caller)
+                self.buffers.trim(stream)
+            elif stream.senders or not self._matching.can_take(stream, run):
+                return self._wait_for_room(stream, run, caller, done, sending.wait_s)
+            else:
+                outcome = self._matching.publish(stream, run, caller)
+            self.counters.note_send_at_once()
+        except PenstockError as error:
+            outcome = error
+        done(outcome)
+        return None
+
+    def _check_open(self) -> None:
+        if self.is_draining:
+            raise ShuttingDown("the server is about to stop")
+
+    def _check_size(self, sending: Sending) -> int:
+        """How many messages the stream is to keep; refuse a send that could be neither kept nor wait."""
+        size, max_size = sending.capacity, self._settings.max_size
+        if size is None:
+            size = self._settings.default_size
+        elif not 0 <= size <= max_size:
+            raise InvalidRequest(f"a stream keeps 0 to {max_size} messages, not {size}")
+        known = self._find(sending.topic)
+        if known is not None and known.size is not None:
+            size = known.size
+        if not size and sending.wait_s <= 0:
+            raise InvalidRequest("a stream that keeps no messages takes one only if it waits for a receiver")
+        return size
+
+    def _check_weight(self, stream: Stream | None, weight: int, *, may_wait: bool) -> None:
+        """Refuse a message that its stream could not keep, or not now if it does not wait."""
+        limit_bytes = self._settings.stream_bytes
+        if weight > limit_bytes:
+            raise TooLarge(f"a stream keeps {limit_bytes} bytes, and this message takes {weight} of them")
+        is_awaited = stream is not None and stream.receivers is not None
+        if not (may_wait or is_awaited or self.buffers.could_have_room(stream, weight)):
+            raise QuotaExceeded(f"all streams together keep {self.buffers.bytes} bytes already")
+
+    def _open(self, topic: Topic) -> Stream:
+        """The stream of a topic that somebody sends to or receives from."""
+        stream = topic.stream or self._make(topic)
+        stream.is_open = True
+        stream.used_at = self._clock.monotonic()
+        return stream
+
+    def _wait_for_room(self, stream: Stream, run: Run, caller: Session, done: Done, wait_s: float) -> Wait:
+        self._check_crowd()
+        now = stream.used_at
+        sender = Sender(stream, run, caller, done, now, self._matching.give_up_sender)
+        self._matching.line_up_sender(sender)
+        self._timeouts.add(sender, now + min(wait_s, self._settings.max_timeout_s))
+        return sender
+
+    def _store(self, run: Run, caller: Session, done: Done) -> Wait:
+        """Publish a message that goes into the log; a stream that is there gets it after its commit."""
+        if not self._node.log.is_durable:
+            raise InvalidRequest("nothing is stored here: this server has no data directory")
+        pending, receipt = Pending(done), self._matching.store(run, caller)
+        self._publishing.when_settled(receipt.ticket, partial(self._on_stored, receipt, pending))
+        return pending
+
+    def _on_stored(self, receipt: Receipt, pending: Pending, failure: Exception | None) -> None:
+        stream = self._find(receipt.topic)
+        if not receipt.is_duplicate:
+            self.counters.sends += failure is None
+            if stream is not None:
+                self._matching.release(stream, receipt.offset, is_stored=failure is None)
+        pending.finish(receipt if failure is None else StorageUnavailable(str(failure)))
+
+    # Receiving
+
+    def receive(
+        self, topic: str, identity: Identity, wait_s: float, take: Take, missed: Missed
+    ) -> Wait | None:
+        """Hand the next message of a stream to a receiver, now or as soon as there is one.
+
+        Where that is decided at once, it is called before this returns, and None is returned.
+        """
+        try:
+            self._check_open()
+            self._check_right(identity, topic)
+            stream, now = self._find(topic), self._clock.monotonic()
+            if stream is not None and self._matching.give_now(stream, take, now):
+                return None
+            if stream is None and wait_s <= 0:
+                raise self._miss_now()
+            stream = stream or self._open(self._topics.make(topic))
+            self._check_crowd()
+            receiver = Receiver(stream, identity, take, missed, now, self._matching.leave)
+            self._matching.line_up(receiver)
+            if wait_s > 0:
+                if stream.receivers is not None and receiver in stream.receivers:
+                    self._timeouts.add(receiver, now + min(wait_s, self._settings.max_timeout_s))
+                    return receiver
+            elif self._matching.leave(receiver):
+                raise self._miss_now()
+        except PenstockError as error:
+            missed(error)
+        return None
+
+    def _miss_now(self) -> WaitTimeout:
+        self.counters.receive_timeouts += 1
+        return WaitTimeout("nothing is there")
+
+    def _check_right(self, identity: Identity, topic: str) -> None:
+        key = (identity, topic)
+        if key in self._allowed:
+            return
+        check_topic(topic, self._node.settings.topic)
+        if not self._node.access.may_subscribe(identity, topic):
+            raise NotAuthorized(f"not allowed to receive from {topic}")
+        if len(self._allowed) >= RIGHTS_REMEMBERED:
+            self._allowed.clear()
+        self._allowed.add(key)
+
+    def _check_crowd(self) -> None:
+        if len(self._timeouts) >= self._settings.max_waiting:
+            raise QuotaExceeded(f"{len(self._timeouts)} sends and receives wait already")
+
+    def _find(self, name: str) -> Stream | None:
+        topic = self._topics.get(name)
+        stream = None if topic is None else topic.stream
+        return stream if stream is not None and stream.is_open else None
+
+    def _make(self, topic: Topic) -> Stream:
+        if len(self._all) >= self._settings.max_streams:
+            raise QuotaExceeded(f"there are {len(self._all)} streams already")
+        stream = topic.stream = Stream(topic, self._clock.monotonic())
+        self._all.append(stream)
+        return stream
+
+    # Watching
+
+    def when_published(self, topic: str, woken: Callable[[], None]) -> Wait:
+        """Call back once when there is something new on a topic that can be read, or the server is draining.
+
+        Raises:
+            PenstockError: the topic is invalid, or there are too many.
+        """
+        check_topic(topic, self._node.settings.topic)
+        known = self._topics.make(topic)
+        watcher = self._watching.add(known.stream or self._make(known), woken)
+        if self.is_draining:
+            watcher.cancel()
+            woken()
+        return watcher
+
+    # Waiting in vain
+
+    def _on_due(self, who: Timed) -> None:
+        if isinstance(who, Receiver):
+            self.counters.receive_timeouts += 1
+            self._miss(who, WaitTimeout("nothing came in time"))
+        elif isinstance(who, Sender):
+            self.counters.send_timeouts += 1
+            self._miss(who, WaitTimeout("there was no room in time"))
+            self._matching.let_in(who.stream)
+
+    def _miss(self, who: Timed, error: PenstockError) -> None:
+        """End somebody's waiting, if it waits."""
+        if isinstance(who, Receiver) and self._matching.leave(who):
+            who.missed(error)
+        elif isinstance(who, Sender) and self._matching.leave_sender(who):
+            who.done(error)
+
+    def drain(self) -> None:
+        """Take nothing new, and let nobody wait any longer."""
+        self.is_draining = True
+        for who in self._timeouts:
+            self._miss(who, ShuttingDown("the server is about to stop"))
+        for stream in list(self._all):
+            if stream.watchers:
+                self._watching.wake(stream)
+
+    def reconsider(self) -> None:
+        """The rules have changed: whoever may not receive or send any more does not wait any longer."""
+        self._allowed.clear()
+        access = self._node.access
+        for who in self._timeouts:
+            if isinstance(who, Receiver):
+                identity, is_allowed = who.identity, access.may_subscribe(who.identity, who.stream.topic.name)
+            elif isinstance(who, Sender):
+                identity = who.caller.identity
+                is_allowed = access.may_publish(identity, who.stream.topic.name)
+            else:
+                continue
+            if not (is_allowed and access.is_known(identity)) or access.is_outdated(identity):
+                self._miss(who, NotAuthorized("the right to this was taken away"))
+                self._matching.let_in(who.stream)
+
+    # Going
+
+    def reap(self) -> None:
+        """Once a second: messages that have expired, and streams that nobody has used for long."""
+        now = self._clock.monotonic()
+        for stream in self.buffers.expire(now):
+            self._matching.let_in(stream)
+        if self.buffers.is_starved:
+            self._feed()
+        for _ in range(min(len(self._all), max(LOOKED_AT, len(self._all) // ROUND))):
+            stream = self._all.popleft()
+            if not stream.is_attached:
+                continue
+            if self._is_idle(stream, now):
+                self._free(stream)
+            else:
+                self._all.append(stream)
+
+    def _feed(self) -> None:
+        """Other streams may have left room for what waits."""
+        self.buffers.is_starved = False
+        for stream in {who.stream: None for who in self._timeouts if isinstance(who, Sender)}:
+            self._matching.let_in(stream)
+
+    def _is_idle(self, stream: Stream, now: float) -> bool:
+        """Nobody will miss it: it is empty, or nobody ever sent to it, and nobody has come for long."""
+        if stream.is_attended or now - stream.used_at < self._settings.idle_s:
+            return False
+        return not stream.count or stream.size is None
+
+    def _free(self, stream: Stream) -> None:
+        stream.topic.stream = None
+        self._matching.forget(stream)
+        self.buffers.clear(stream, Reason.SESSION_ENDED)
+
+    def _on_deleted(self, topic: Topic) -> None:
+        """A topic was deleted, and its stream with it."""
+        stream = topic.stream
+        if stream is not None:
+            self._free(stream)
+            self._node.scheduler.call_soon(partial(self._dismiss, stream))
+
+    def _dismiss(self, stream: Stream) -> None:
+        for who in (*(stream.receivers or ()), *(stream.senders or ())):
+            self._miss(who, WaitTimeout("the topic was deleted"))
+        self._watching.wake(stream)
+
+    def close(self) -> None:
+        """The server ends: what nobody has received is recorded as not delivered."""
+        for stream in self._all:
+            self.buffers.clear(stream, Reason.SESSION_ENDED)

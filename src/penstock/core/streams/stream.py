@@ -1,0 +1,122 @@
+"""One stream: what waits in it for those who receive, and who waits at it.
+
+There may be a million of them, and most have one message or none, nobody who waits, and no other wishes. So
+the first message is kept by itself, and lines are made when somebody stands in them.
+"""
+
+from collections import OrderedDict, deque
+from typing import TYPE_CHECKING
+
+from penstock.core.registry import Topic
+from penstock.core.ring import RUN_BYTES
+from penstock.model import Run
+
+if TYPE_CHECKING:
+    from penstock.core.streams.waits import Receiver, Sender
+    from penstock.core.streams.watching import Watcher
+
+GROUP = "$stream"
+"""What the ledger calls those who receive from a stream: of them one gets each message."""
+
+
+class Stream:
+    """The messages of a topic for which receivers compete."""
+
+    __slots__ = (
+        "_messages",
+        "bytes",
+        "count",
+        "is_open",
+        "receivers",
+        "senders",
+        "size",
+        "topic",
+        "used_at",
+        "watchers",
+    )
+
+    def __init__(self, topic: Topic, now: float) -> None:
+        self.topic = topic
+        self.size: int | None = None  # messages that it keeps; the first send decides
+        self.is_open = False  # it keeps messages at all; if not, somebody only wants to know of them
+        self.used_at = now  # when somebody last sent, received or waited here
+        self.count = 0
+        self.bytes = 0
+        self._messages: Run | deque[Run] | None = None  # oldest first
+        self.receivers: OrderedDict[Receiver, None] | None = None
+        self.senders: OrderedDict[Sender, None] | None = None
+        self.watchers: dict[Watcher, None] | None = None
+
+    @property
+    def is_attached(self) -> bool:
+        """It is the stream of its topic, and its topic is not deleted."""
+        return self.topic.stream is self
+
+    @property
+    def is_attended(self) -> bool:
+        """Somebody waits here."""
+        return bool(self.receivers or self.senders or self.watchers)
+
+    @property
+    def first(self) -> Run:
+        """The oldest message, if there is one."""
+        messages = self._messages
+        assert messages is not None
+        return messages[0] if isinstance(messages, deque) else messages
+
+    def put(self, run: Run) -> None:
+        """Add a message behind all others."""
+        messages = self._messages
+        if messages is None:
+            self._messages = run
+        elif isinstance(messages, deque):
+            messages.append(run)
+        else:
+            self._messages = deque((messages, run))
+        self.count += 1
+        self.bytes += weight_of(run)
+
+    def put_first(self, run: Run) -> None:
+        """Give a message back to the front."""
+        messages = self._messages
+        if messages is None:
+            self._messages = run
+        elif isinstance(messages, deque):
+            messages.appendleft(run)
+        else:
+            self._messages = deque((run, messages))
+        self.count += 1
+        self.bytes += weight_of(run)
+
+    def take(self) -> Run:
+        """Take the oldest message away; there is one."""
+        messages = self._messages
+        assert messages is not None
+        if isinstance(messages, deque):
+            run = messages.popleft()
+            if not messages:
+                self._messages = None
+        else:
+            run, self._messages = messages, None
+        self.count -= 1
+        self.bytes -= weight_of(run)
+        return run
+
+    def keep(self, runs: list[Run]) -> None:
+        """Let these be all messages."""
+        self._messages = deque(runs) if runs else None
+        self.count = len(runs)
+        self.bytes = sum(map(weight_of, runs))
+
+    @property
+    def messages(self) -> list[Run]:
+        """All messages, oldest first."""
+        messages = self._messages
+        if messages is None:
+            return []
+        return list(messages) if isinstance(messages, deque) else [messages]
+
+
+def weight_of(run: Run) -> int:
+    """What a message takes of a stream's memory."""
+    return len(run.slab) + RUN_BYTES
