@@ -96,12 +96,17 @@ def _size(value: int) -> str:
 
 
 def _presets() -> str:
-    keys = list(next(iter(PRESETS.values())))
-    rows = [f"| preset | {' | '.join(f'`{key}`' for key in keys)} |", "| --- " * (len(keys) + 1) + "|"]
-    rows += [
-        f"| `{name}` | {' | '.join(str(values[key]) for key in keys)} |" for name, values in PRESETS.items()
-    ]
+    """What each preset sets."""
+    rows = ["| preset | sets |", "| --- | --- |"]
+    for name, values in PRESETS.items():
+        given = ", ".join(f"`{key}: {_written(value)}`" for key, value in values.items())
+        rows.append(f"| `{name}` | {given} |")
     return "\n".join(rows) + "\n"
+
+
+def _written(value: object) -> str:
+    """A value as one would write it in the file."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _summary(struct: type[msgspec.Struct]) -> str:

@@ -26,9 +26,12 @@ from penstock.doors.http.routes import Routes
 from penstock.doors.mqtt.door import WEBSOCKET_PATH, MqttDoor
 from penstock.doors.origins import Origins
 from penstock.doors.room import Room
+from penstock.doors.streams.offer import offer as offer_streams
 from penstock.doors.tls import Certificates
 from penstock.doors.web.context import Web
 from penstock.doors.web.offer import load, offer
+from penstock.doors.web.socket.door import PATH as SOCKET_PATH
+from penstock.doors.web.socket.door import SocketDoor
 from penstock.errors import InvalidConfig
 from penstock.storage.extra import require_extra
 from penstock.storage.memory import MemoryLog, MemoryStateStore
@@ -83,11 +86,12 @@ class Server:
         self._lag = LoopLag()
         self._figures = self._make_figures()
         self.mqtt = self._make_mqtt()
+        self.socket = self._make_socket()
         self.http = self._make_http()
         has_mqtt = self.mqtt.is_wanted or (settings.mqtt.over_http and self.http.is_wanted)
         self.doors: list[Door] = [self.mqtt] if has_mqtt else []
-        self.doors += [self.http] if self.http.is_wanted else []
-        self._figures.doors = (self.mqtt, self.http)
+        self.doors += [self.http, self.socket] if self.http.is_wanted else []
+        self._figures.doors = (self.mqtt, self.http, self.socket)
 
     def _make_figures(self) -> Figures:
         disk = self._disk
@@ -114,6 +118,16 @@ class Server:
             room=self._room,
         )
 
+    def _make_socket(self) -> SocketDoor:
+        return SocketDoor(
+            self.settings.web,
+            self.broker,
+            self._clock,
+            origins=self._origins,
+            room=self._room,
+            guard=self._guard,
+        )
+
     def _make_http(self) -> HttpDoor:
         """The HTTP listener with what the doors behind it offer."""
         settings, routes = self.settings, Routes()
@@ -124,6 +138,7 @@ class Server:
             node_id=self.node_id,
             started_at=self._clock.monotonic(),
             settings=settings.http,
+            profile=settings.web,
             figures=self._figures,
             staging=self.broker.staging,
             archive=self._disk,
@@ -132,6 +147,8 @@ class Server:
             has_mqtt=settings.mqtt.over_http,
         )
         offer(routes, web, part_bytes=settings.stage.max_part_bytes)
+        offer_streams(routes, self.broker)
+        routes.upgrade(SOCKET_PATH, self.socket.take_over, needs_identity=True)
         if settings.mqtt.over_http:
             routes.upgrade(WEBSOCKET_PATH, self.mqtt.take_over)
         return HttpDoor(
@@ -205,7 +222,7 @@ class Server:
             self._repeat("retention", RETENTION_INTERVAL_S, self._trim)
         if self._certificates is not None and self.settings.tls.check_interval_s:
             self._repeat("certificates", self.settings.tls.check_interval_s, self._renew_certificates)
-        for door in self.doors:
+        for door in filter(lambda door: door.addresses(), self.doors):
             log.info("listening", door=door.name, addresses=" ".join(door.addresses()))
 
     async def stop(self) -> None:
@@ -216,6 +233,7 @@ class Server:
         self._lag.stop()
         for timer in self._timers.values():
             timer.cancel()
+        self.broker.streams.drain()  # whoever waits is answered while there is still someone to do it
         for door in self.doors:
             await door.close()
         self.broker.stop()

@@ -10,6 +10,7 @@ from tests.access.entrances import NULL, Ability, Credentials
 from tests.access.naive import naive_matches
 from tests.access.scene import NFC, NFD, REAL_TOPICS, Scene, credentials_of, password_of
 from tests.access.stories import STORIES
+from tests.access.topics import TOPIC_ATTEMPTS
 
 # Coming in
 
@@ -98,6 +99,8 @@ def reading(
         return Outcome.GRANTED if is_granted else Outcome.REFUSED
 
     needs = Ability.SHARES if filter.startswith("$share/") else Ability.NOTHING
+    if outcome is Outcome.GRANTED and set(filter) & {"+", "#"}:
+        needs |= Ability.FILTERS
     if client_id != "m":
         needs |= Ability.CLIENT_IDS
     name = f"reading {shown(filter)} as {shown(user)} {shown(client_id)}"
@@ -269,4 +272,4 @@ WRITINGS = (
 )
 
 
-ATTEMPTS: tuple[Attempt, ...] = (*ARRIVALS, *READINGS, *WRITINGS, *STORIES)
+ATTEMPTS: tuple[Attempt, ...] = (*ARRIVALS, *READINGS, *WRITINGS, *STORIES, *TOPIC_ATTEMPTS)

@@ -56,6 +56,12 @@ class Ability(Flag):
     """A name is proven in steps, and can be proven again."""
     EXACT_NAMES = auto()
     """Names that look the same are not the same; SCRAM wants them to be."""
+    TOPICS = auto()
+    """Topics are made and deleted."""
+    FILTERS = auto()
+    """Many topics are asked for at once."""
+    VALUES = auto()
+    """Whoever asks for a topic hears the value that it keeps."""
     NOTHING = 0
 
 
@@ -189,7 +195,7 @@ class MqttEntrance:
     """The MQTT door, by one of its ports."""
 
     def __init__(self, version: Version, scheme: str = "mqtt") -> None:
-        self.abilities = ~Ability.PROOFS
+        self.abilities = ~(Ability.PROOFS | Ability.TOPICS)
         if version is not Version.V5:
             self.abilities &= ~(Ability.ALIASES | Ability.LONE_PASSWORD)
         self._version = version
@@ -235,7 +241,7 @@ class ScramEntrance(MqttEntrance):
 
     def __init__(self) -> None:
         super().__init__(Version.V5)
-        self.abilities = ~(Ability.EXACT_NAMES | Ability.LONE_PASSWORD)
+        self.abilities = ~(Ability.EXACT_NAMES | Ability.LONE_PASSWORD | Ability.TOPICS)
 
     async def _greet(self, peer: Peer, hello: Connect, credentials: Credentials) -> ConnAck:
         if credentials.user is None:

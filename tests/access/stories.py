@@ -138,7 +138,7 @@ async def coming_back(scene: Scene) -> Outcome:
     return Outcome.GRANTED if ("secret/a", b"live") in await again.heard() else Outcome.UNHEARD
 
 
-@story("a subscription whose right was taken away", Outcome.UNHEARD)
+@story("a subscription whose right was taken away", Outcome.UNHEARD, Ability.FILTERS)
 async def subscription_after_the_change(scene: Scene) -> Outcome:
     carol = await scene.enter(credentials_of("carol"), "c")
     assert carol is not None and await carol.subscribe("secret/#") and await carol.subscribe("open/+")
@@ -151,7 +151,7 @@ async def subscription_after_the_change(scene: Scene) -> Outcome:
     return outcome
 
 
-@story("a subscription whose right was narrowed", Outcome.UNHEARD)
+@story("a subscription whose right was narrowed", Outcome.UNHEARD, Ability.FILTERS)
 async def subscription_after_narrowing(scene: Scene) -> Outcome:
     carol = await scene.enter(credentials_of("carol"), "c")
     assert carol is not None and await carol.subscribe("secret/#")
@@ -174,7 +174,7 @@ async def share_after_the_change(scene: Scene) -> Outcome:
     return await since_the_change(scene)
 
 
-@story("a kept value whose right was taken away", Outcome.REFUSED)
+@story("a kept value whose right was taken away", Outcome.REFUSED, Ability.VALUES)
 async def retained_after_the_change(scene: Scene) -> Outcome:
     carol = await scene.enter(credentials_of("carol"), "c")
     assert carol is not None and await carol.subscribe("secret/a")
@@ -244,7 +244,7 @@ async def alias_beyond(scene: Scene) -> Outcome:
     return Outcome.UNHEARD if forged == [("open/a", b"forged")] else Outcome.GRANTED
 
 
-@story("a right that was given later", Outcome.GRANTED)
+@story("a right that was given later", Outcome.GRANTED, Ability.FILTERS)
 async def right_given_later(scene: Scene) -> Outcome:
     await scene.guarded.change({"carol": NO_SECRETS})
     carol = await scene.enter(credentials_of("carol"), "c")

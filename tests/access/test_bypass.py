@@ -10,8 +10,12 @@ import pytest
 from tests.access.attempt import Attempt, Outcome, Where
 from tests.access.attempts import ARRIVALS, ATTEMPTS
 from tests.access.entrances import ENTRANCES, Entrance
+from tests.access.events import EventsEntrance
+from tests.access.long_polls import StreamEntrance
 from tests.access.scene import REAL_TOPICS, RIGHTS, Files, Guarded, Scene
+from tests.access.sockets import SocketEntrance
 from tests.access.stories import STORIES
+from tests.access.topics import TOPIC_ATTEMPTS
 from tests.access.web import HttpEntrance
 from tests.certificates import Authority
 from tests.e2e.servers import StartServer
@@ -20,9 +24,15 @@ THOROUGH = ("mqtt-3.1.1-tcp", "mqtt-5.0-tcp")
 """Where every attempt is made every time."""
 
 
-WEB = "http"
+WEB, STREAMS, EVENTS, SOCKET = "http", "streams", "events", "ws"
 PLACES = cycle(topic for topic in REAL_TOPICS if ".." not in topic.split("/"))  # clients go up by that
-WAYS: dict[str, Callable[[], Entrance]] = {**ENTRANCES, WEB: lambda: HttpEntrance(PLACES)}
+WAYS: dict[str, Callable[[], Entrance]] = {
+    **ENTRANCES,
+    WEB: lambda: HttpEntrance(PLACES),
+    STREAMS: lambda: StreamEntrance(PLACES),
+    EVENTS: EventsEntrance,
+    SOCKET: SocketEntrance,
+}
 """Every way in by which attempts are made."""
 
 Guard = Callable[[Where, bool], Guarded]
@@ -39,6 +49,7 @@ def guard(start_server: StartServer, tmp_path_factory: pytest.TempPathFactory) -
         folder = tmp_path_factory.mktemp("access")
         files = Files(folder)
         settings = {**files.settings(certificate, allow_anonymous=where is Where.GUESTS)}
+        settings["web"] = {"explicit_topics": False}  # what is refused is refused for want of rights
         if has_log:
             settings |= {"http": {"port": 0, "tls_port": None}, "data_dir": str(folder / "data")}
         return Guarded(start_server(settings), files)
@@ -48,7 +59,7 @@ def guard(start_server: StartServer, tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.fixture
 async def scene(guard: Guard, attempt: Attempt, entrance: str) -> AsyncIterator[Scene]:
-    here = guard(attempt.where, entrance == WEB)
+    here = guard(attempt.where, entrance in (WEB, STREAMS, EVENTS, SOCKET))
     if attempt.where is Where.CHANGING:
         here.rights = dict(RIGHTS)
         await here.reload()
@@ -67,7 +78,8 @@ def pairs() -> Iterator[tuple[str, Attempt]]:
     for entrance, make in WAYS.items():
         abilities = make().abilities
         for number, attempt in enumerate(ATTEMPTS):
-            is_tried = is_soak or entrance in THOROUGH or attempt in (*ARRIVALS, *STORIES) or not number % 10
+            is_short = attempt in (*ARRIVALS, *STORIES, *TOPIC_ATTEMPTS)
+            is_tried = is_soak or entrance in THOROUGH or is_short or not number % 10
             if is_tried and not attempt.needs & ~abilities:
                 yield entrance, attempt
 

@@ -68,6 +68,9 @@ class HttpVisitor:
         for asked in ({}, {"filter": "$SYS/#"}, {"search": "$"}, {"search": "secret"}):
             page = await self._page("/api/v1/topics", "topics", asked)
             found += [(topic["name"], b"") for topic in page]
+        stats = await self._send("GET", "/stats")
+        counted = stats.json()["topics"] if stats is not None and stats.status_code == 200 else ()
+        found += [(name, b"") for name in (*await self.list_topics(), *counted)]
         found += await self._retained(None)
         for topic in islice(self._places, PLACES_AT_ONCE):
             path = quote(topic, safe="")
@@ -77,6 +80,21 @@ class HttpVisitor:
             if answer is not None and answer.status_code == 200:
                 found.append((topic, answer.content))
         return found
+
+    async def list_topics(self) -> list[str]:
+        """The topics that one may know of."""
+        answer = await self._send("GET", "/topics")
+        return answer.json() if answer is not None and answer.status_code == 200 else []
+
+    async def make_topic(self, name: str) -> int:
+        """Make a topic; answer the status."""
+        answer = await self._send("POST", "/topics", json={"name": name})
+        return 0 if answer is None else answer.status_code
+
+    async def delete_topic(self, name: str) -> int:
+        """Delete a topic; answer the status."""
+        answer = await self._send("DELETE", f"/topics/{quote(name, safe='')}")
+        return 0 if answer is None else answer.status_code
 
     async def _retained(self, filter: str | None) -> list[Heard]:
         page = await self._page("/api/v1/retained", "retained", {} if filter is None else {"filter": filter})
@@ -102,7 +120,8 @@ class HttpVisitor:
 class HttpEntrance:
     """The web door, by a header or by none."""
 
-    abilities = Ability.CLIENT_IDS | Ability.EXACT_NAMES
+    abilities = Ability.CLIENT_IDS | Ability.EXACT_NAMES | Ability.TOPICS | Ability.FILTERS | Ability.VALUES
+    visitor = HttpVisitor
 
     def __init__(self, places: Iterator[str]) -> None:
         """Args:
@@ -128,7 +147,7 @@ class HttpEntrance:
         address = f"http://127.0.0.1:{server.port_of('http')}"
         client = httpx.AsyncClient(base_url=address, headers=headers, timeout=20)
         self._clients.append(client)
-        visitor = HttpVisitor(client, self._places)
+        visitor = self.visitor(client, self._places)
         answer = await visitor._send("GET", "/api/v1")
         return visitor if answer is not None and answer.status_code == 200 else None
 

@@ -21,7 +21,7 @@ class Output(StrEnum):
 
 
 ConfigFile = Annotated[Path | None, typer.Option("--config", help="YAML file; default: PENSTOCK_CONFIG.")]
-Preset = Annotated[str | None, typer.Option("--preset", help="Named sizes for the ring.")]
+Preset = Annotated[str | None, typer.Option("--preset", help="Named values to start from.")]
 
 
 @app.command()

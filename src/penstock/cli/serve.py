@@ -41,7 +41,7 @@ def serve(
         str | None, typer.Option(help="Folder of log and state; off keeps them in memory.")
     ] = None,
     durability: Annotated[str | None, typer.Option(help="fsync, os or memory.")] = None,
-    preset: Annotated[str | None, typer.Option(help=f"Sizes to start from: {', '.join(PRESETS)}.")] = None,
+    preset: Annotated[str | None, typer.Option(help=f"Values to start from: {', '.join(PRESETS)}.")] = None,
     message_buffer_size: Annotated[
         str | None, typer.Option(help="Messages in each topic's ring.", rich_help_panel="NexusD's names")
     ] = None,

@@ -9,6 +9,7 @@ from penstock.doors.guard import GuardSettings
 from penstock.doors.http import HttpSettings
 from penstock.doors.mqtt.settings import MqttSettings
 from penstock.doors.tls import TlsSettings
+from penstock.doors.web.settings import WebSettings
 from penstock.doors.websocket import WebSocketSettings
 from penstock.telemetry.settings import MetricsSettings
 
@@ -45,6 +46,7 @@ class Settings(CoreSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     tls: TlsSettings = TlsSettings()
     mqtt: MqttSettings = MqttSettings()
     http: HttpSettings = HttpSettings()
+    web: WebSettings = WebSettings()
     websocket: WebSocketSettings = WebSocketSettings()
     metrics: MetricsSettings = MetricsSettings()
     access: AccessSettings = AccessSettings()

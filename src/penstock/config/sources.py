@@ -27,6 +27,7 @@ PRESETS: dict[str, dict[str, object]] = {
         "metrics.nexusd_names": True,
     },
     "resilient": {"ring.messages": 1000, "ring.total_bytes": "100M", "ring.partitions": 16},
+    "hardened": {"web.rate_per_s": 1000, "web.burst": 500, "web.max_message_bytes": "64K"},
 }
 
 

@@ -10,9 +10,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from penstock.doors.http.application import Hosted
+from penstock.doors.http.outflow import Outflow
 from penstock.doors.http.pipeline import Pipeline
 from penstock.doors.http.protocol import HttpConnection
 from penstock.doors.http.reading import RequestReader
+from penstock.doors.http.recognition import Recognition
 from penstock.doors.http.requests import Refusal, Request
 from penstock.doors.tls import Certificates, TlsSettings
 from tests.certificates import Authority
@@ -23,7 +25,16 @@ from tests.doors.http.test_door import UPGRADE
 HALF = request("POST", "/hot", "Content-Length: 100000") + bytes(50_000)
 HALF_FOR_APP = request("POST", "/app/x", "Content-Length: 100000") + bytes(50_000)
 FOREIGN = "Origin: https://evil.example"
-OF_A_CONNECTION = (HttpConnection, RequestReader, Pipeline, Request, Refusal, Hosted)
+OF_A_CONNECTION = (
+    HttpConnection,
+    RequestReader,
+    Pipeline,
+    Recognition,
+    Request,
+    Refusal,
+    Hosted,
+    Outflow,
+)
 TURNS = 100
 Story = Callable[[House, Peer], Coroutine[Any, Any, None]]
 
@@ -171,6 +182,48 @@ async def handed_over(house: House, peer: Peer) -> None:
     transport.set_protocol(asyncio.Protocol())
 
 
+def flow_of(house: House) -> list[Outflow]:
+    """The answer of a route that goes on, and refers to itself as routes do."""
+    flows: list[Outflow] = []
+
+    def begin(request: Request) -> None:
+        flow = request.begin()
+        flow.on_gone = flow.on_pause = flow.on_resume = lambda: flow.write(b"never")
+        flows.append(flow)
+
+    house.routes.add("GET", "/flow", begin)
+    return flows
+
+
+async def while_an_answer_goes_on(house: House, peer: Peer) -> None:
+    flows = flow_of(house)
+    await peer.send(get("/flow") + get())
+    await peer.reader.readuntil(b"\r\n\r\n")
+    await abort(peer)
+    while not flows[0].is_over:
+        await asyncio.sleep(0)
+    flows.clear()
+
+
+async def after_an_answer_that_went_on(house: House, peer: Peer) -> None:
+    flows = flow_of(house)
+    await peer.send(get("/flow"))
+    while not flows:
+        await asyncio.sleep(0)
+    flows.pop().end(b"end")
+    assert (await peer.answer()).body == b"end"
+    assert (await peer.ask(get())).status == 200
+
+
+async def handed_over_with_a_name(house: House, peer: Peer) -> None:
+    house.routes.upgrade("/known", lambda *given: house.taken.append(given[:4]), needs_identity=True)
+    await peer.send(get() + get("/known", *UPGRADE) + b"rest")
+    while not house.taken:
+        await asyncio.sleep(0)
+    [(_, _, transport, _)] = house.taken
+    transport.set_protocol(asyncio.Protocol())
+
+
 STORIES: list[Story] = [
     nothing_said,
     amid_a_head,
@@ -186,7 +239,10 @@ STORIES: list[Story] = [
     while_the_application_streams,
     after_a_mistake,
     amid_a_flood,
+    while_an_answer_goes_on,
+    after_an_answer_that_went_on,
     handed_over,
+    handed_over_with_a_name,
 ]
 
 
@@ -196,7 +252,7 @@ async def test_nothing_is_left_of_a_connection(house: House, story: Story) -> No
     await released(house, await house.connect(is_slow=story is while_the_application_streams), story)
 
 
-@pytest.mark.parametrize("story", [each for each in STORIES if each is not handed_over])
+@pytest.mark.parametrize("story", [each for each in STORIES if "handed_over" not in each.__name__])
 async def test_nothing_is_left_of_a_connection_with_tls(
     house: House, story: Story, authority: Authority, tmp_path: Path
 ) -> None:

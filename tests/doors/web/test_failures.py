@@ -42,3 +42,14 @@ async def test_parameters_elsewhere_are_refused_as_those_callers_know_it(http: h
     answer = await http.get("/cluster/status", params={"x": "y"})
     assert answer.status_code == 400
     assert set(answer.json()) == {"detail"}
+
+
+@pytest.mark.parametrize(
+    ("path", "methods"),
+    [("/topics", "GET, HEAD, POST"), ("/topics/a", "DELETE"), ("/api/v1/log/holds/h", "DELETE, PUT")],
+)
+async def test_a_method_that_is_not_offered_is_answered_with_all_that_are(
+    http: httpx.AsyncClient, path: str, methods: str
+) -> None:
+    answer = await http.patch(path)
+    assert (answer.status_code, answer.headers["Allow"]) == (405, methods)

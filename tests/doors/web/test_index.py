@@ -7,6 +7,9 @@ from penstock.doors.mqtt.settings import MqttSettings
 from tests.doors.web.serving import Start, client_of
 
 PLACES = {"id": "s", "topic": "a"}
+FOUR = {"mqtt", "websocket", "streams", "api"}
+NOT_TO_BE_ASKED = {"/mqtt", "/ws", "/api/v1/streams"}
+"""Where something else than a question is expected, or a path begins."""
 
 
 async def listed(start: Start, path: str, http: HttpSettings, mqtt: MqttSettings) -> dict[str, str]:
@@ -17,14 +20,14 @@ async def listed(start: Start, path: str, http: HttpSettings, mqtt: MqttSettings
         for each in interfaces.values():
             answer = await client.get(each.format(**PLACES))
             is_there = answer.status_code != 404 or answer.json().get("code", "not-found") != "not-found"
-            assert is_there or each == "/mqtt", each
+            assert is_there or each in NOT_TO_BE_ASKED, each
     return interfaces
 
 
 @pytest.mark.parametrize(
     ("path", "names"),
     [
-        ("/", {"api", "health", "ready", "live", "mqtt"}),
+        ("/", {*FOUR, "events", "topics", "stats", "client", "health", "ready", "live"}),
         ("/api/v1", {"publish", "stage", "topics", "messages", "retained"}),
     ],
 )
@@ -41,3 +44,9 @@ async def test_mqtt_is_named_only_where_it_is(start: Start) -> None:
     settings = HttpSettings(port=(0,))
     assert "mqtt" in await listed(start, "/", settings, MqttSettings(port=0))
     assert "mqtt" not in await listed(start, "/", settings, MqttSettings(port=0, over_http=False))
+
+
+async def test_clients_of_ipubsub_find_their_greeting_at_the_root(start: Start) -> None:
+    async with client_of(await start()) as client:
+        assert (await client.get("/")).json()["hello"] == "This is the iPubSub service"
+        assert "Penstock" in (await client.get("/api/v1")).json()["hello"]

@@ -1,25 +1,31 @@
 """Who is asking: an `Authorization` header or a certificate, and the identity behind it.
 
 `Basic` is RFC 7617. `Bearer` is for those who can only send a token: it is `user:password`, as it is or in
-base64. Passwords are slow to check on purpose: what was verified a moment ago is known at once, the rest is
-done in a few threads, and not at all for who has gone meanwhile, or whose address was wrong too often.
+base64. Browsers send no headers with a WebSocket or an `EventSource`: there, and nowhere else, the same token
+may be in the query.
+
+Passwords are slow to check on purpose: what was verified a moment ago is known at once, the rest is done in a
+few threads, and not at all for who has gone meanwhile, or whose address was wrong too often.
 """
 
 import asyncio
 from base64 import b64decode
 from binascii import Error
+from urllib.parse import unquote_to_bytes
 
 from penstock.core.access import SLOW_CHECKS_AT_ONCE, Access, Identity
 from penstock.doors.base import Peer
 from penstock.doors.guard import Guard
 from penstock.doors.passwords import PasswordChecks, TooManyWaiting
-from penstock.errors import BadCredentials, QuotaExceeded
+from penstock.errors import BadCredentials, InvalidRequest, QuotaExceeded
 
 REFUSED = "there is no such user with that password"
 CHECKS_AT_ONCE = SLOW_CHECKS_AT_ONCE // 2
 """The other half is for the other doors, whatever comes here."""
 MOST_CHECKS = 64
 """How many may be made or wait."""
+TOKEN = b"access_token"
+"""The parameter that stands for `Authorization` where a browser can send none."""
 
 
 class Credentials:
@@ -108,6 +114,21 @@ def parse_authorization(value: bytes) -> tuple[str, bytes]:
         return user.decode(), password
     except UnicodeDecodeError:
         raise BadCredentials("the user name is not UTF-8") from None
+
+
+def authorization_in(query: bytes) -> bytes | None:
+    """What a query brings instead of an `Authorization` header; None if it brings nothing.
+
+    Raises:
+        InvalidRequest: it brings two.
+    """
+    if TOKEN not in query:
+        return None
+    pairs = (pair.partition(b"=") for pair in query.split(b"&"))
+    tokens = [unquote_to_bytes(value) for name, _, value in pairs if name == TOKEN]
+    if len(tokens) > 1:
+        raise InvalidRequest(f"the query has {TOKEN.decode()!r} twice")
+    return b"Bearer " + tokens[0] if tokens else None
 
 
 def _decoded(token: bytes) -> bytes:

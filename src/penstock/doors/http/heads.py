@@ -9,8 +9,9 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from penstock.doors.http.bodies import too_large
+from penstock.doors.http.credentials import authorization_in
 from penstock.doors.http.requests import Refusal, Request
-from penstock.doors.http.routes import OPEN_PATHS, HotPath, Routes, Take
+from penstock.doors.http.routes import OPEN_PATHS, HotPath, Routes, Upgrade
 from penstock.doors.http.settings import HttpSettings
 from penstock.doors.http.targets import EVERYTHING, Target, parse_target
 from penstock.doors.origins import Origins, preflight_headers
@@ -104,7 +105,7 @@ class Heads:
                 self._check_host(host)
                 connection.known_host = host
             if b"origin" in noted:
-                self._check_origin(request, noted, host or b"")
+                self._check_origin(request, noted, host or b"", hot)
             self._find(request, hot, target)
             if b"content-length" in noted:
                 request.length_bytes = int(noted[b"content-length"])
@@ -117,15 +118,20 @@ class Heads:
                 raise
             request.refusal = refusal.bare()
         request.authorization = noted.get(b"authorization")
+        if request.route is not None and request.route.is_stream:
+            _accept_token(request)
         return request
 
-    def find_upgrade(self, request: Request, noted: Noted) -> Take | None:
+    def find_upgrade(self, request: Request, noted: Noted) -> Upgrade | None:
         """Who takes this connection over; None if it stays with us."""
         if request.method != "GET" or noted.get(b"upgrade", b"").lower() != b"websocket":
             return None
-        take = self._routes.upgrades.get(request.path)
-        is_served = self._port.serves(request.path, is_admin=False)
-        return take if take is not None and is_served and request.refusal is None else None
+        upgrade = self._routes.upgrades.get(request.path)
+        if upgrade is None or not self._port.serves(request.path, is_admin=False):
+            return None
+        if upgrade.needs_identity:
+            _accept_token(request)
+        return upgrade if request.refusal is None else None
 
     # One thing after the other
 
@@ -135,17 +141,19 @@ class Heads:
             detail = f"Host {text!r} is no name of this server: see websocket.hosts"
             raise Refusal(421, detail, code="misdirected", is_fatal=False)
 
-    def _check_origin(self, request: Request, noted: Noted, host: bytes) -> None:
+    def _check_origin(self, request: Request, noted: Noted, host: bytes, hot: HotPath | None) -> None:
         """Let no page do, or follow, what it may not; one that may read gets the headers that say so."""
         origin = noted[b"origin"].decode("latin-1").strip()
         if self._origins.may_read(origin):
             request.reader = origin
         if request.method == "OPTIONS" and request.header(b"access-control-request-method") is not None:
             self._answer_preflight(request, origin)
+        route = None if hot is None else hot.find(request.method)
         is_checked = (
             request.method not in SAFE
             or b"upgrade" in noted
             or EVENT_STREAM in (request.header(b"accept") or "")
+            or (route is not None and route.is_stream)
         )
         if is_checked and not self._origins.is_welcome(origin, host.decode("latin-1").strip()):
             detail = f"Origin {origin!r} is not allowed: see websocket.origins"
@@ -203,6 +211,16 @@ def noted_in(headers: list[tuple[bytes, bytes]]) -> Noted:
                 raise Refusal(400, f"{name.decode().title()} is given twice")
             noted[name] = value
     return noted
+
+
+def _accept_token(request: Request) -> None:
+    """Let the query say who asks, where there is no header that does."""
+    if request.authorization is not None:
+        return
+    try:
+        request.authorization = authorization_in(request.query)
+    except InvalidRequest as error:
+        request.refusal = request.refusal or Refusal(400, str(error), is_fatal=False)
 
 
 def _frame(request: Request, noted: Noted) -> None:

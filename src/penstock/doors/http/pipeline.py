@@ -4,23 +4,23 @@ Hot routes begin in the order in which their requests came, and need not wait fo
 application gets one request at a time, when all before it are answered. Answers leave in the same order.
 """
 
-import asyncio
 from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import structlog
 
-from penstock.core.identity import Identity
 from penstock.doors.http.application import Hosted
-from penstock.doors.http.problems import INTERNAL_DETAIL, RETRY_AFTER_S, answer_for, headers_of, status_of
-from penstock.doors.http.requests import Refusal, Request
-from penstock.doors.http.responses import CONTINUE, Headers, build
-from penstock.doors.http.waiting import BODY, FULL, PASSWORD, QUEUE
+from penstock.doors.http.outflow import Outflow
+from penstock.doors.http.problems import INTERNAL_DETAIL, answer_for
+from penstock.doors.http.recognition import Recognition
+from penstock.doors.http.requests import Refusal, Request, goodbye
+from penstock.doors.http.responses import CONTINUE, Headers, build, build_head
+from penstock.doors.http.routes import Handler
+from penstock.doors.http.waiting import BODY, FULL, QUEUE
 from penstock.doors.notes import shortened
 from penstock.doors.origins import cors_headers
-from penstock.doors.passwords import TooManyWaiting
-from penstock.errors import BadCredentials, PenstockError, QuotaExceeded, StorageUnavailable
+from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
     from penstock.doors.http.door import HttpDoor
@@ -34,13 +34,11 @@ class Pipeline:
 
     __slots__ = (
         "_answers",
-        "_check",
         "_connection",
         "_door",
-        "_identity",
         "_is_advancing",
-        "_known_as",
         "_pending",
+        "_recognition",
         "_waits_for_app",
     )
 
@@ -50,10 +48,7 @@ class Pipeline:
         self._pending: deque[Request] = deque()
         self._answers: deque[Request] = deque()  # those that have begun
         self._is_advancing = self._waits_for_app = False
-        # Who asks; on one connection it is nearly always the same.
-        self._known_as: tuple[bytes | None, str, int] | None = None
-        self._identity: Identity | None = None
-        self._check: asyncio.Task[None] | None = None
+        self._recognition = Recognition(connection, door, self._pending)
 
     def __len__(self) -> int:
         return len(self._answers) + len(self._pending)
@@ -63,10 +58,10 @@ class Pipeline:
     def add(self, request: Request) -> None:
         """The head of a request has come."""
         self._pending.append(request)
-        if request.refusal is None and not self._knows(request) and self._check is None:
-            self._ask_who(request)  # whatever is before it: of a stranger's body no more is read
+        self._recognition.look_at(request)  # whatever is before it
         # What can begin only with its body need not be looked at before.
-        if request.route is None or request.refusal is not None or request.wants_continue:
+        is_awaited = request.route is not None and request.upgrade is None
+        if not is_awaited or request.refusal is not None or request.wants_continue:
             self.advance()
 
     def advance(self) -> None:
@@ -87,8 +82,8 @@ class Pipeline:
             self._is_advancing = False
 
     def _may_begin(self, request: Request) -> bool:
-        before = self._answers
-        if before and (request.route is None or before[-1].hosted is not None):
+        before, route = self._answers, request.route
+        if before and (route is None or route.waits_its_turn or _goes_on(before[-1])):
             return False
         if self._connection.waits & FULL:
             return False
@@ -96,7 +91,9 @@ class Pipeline:
             return True
         if not request.is_proven:
             return False
-        if request.route is None:
+        if request.upgrade is not None:
+            return True
+        if route is None:
             return self._has_app()
         if request.wants_continue and not before:
             request.wants_continue = False
@@ -118,6 +115,11 @@ class Pipeline:
         self._connection.wait_for_reader(None)
         if request.refusal is not None:
             self.refuse(request, request.refusal)
+        elif request.upgrade is not None:
+            if self._door.is_draining:
+                self.refuse(request, goodbye())
+            else:
+                self._connection.hand_over(request.upgrade, request.identity)
         elif request.route is None:
             request.hosted = Hosted(self._connection, request, self._door)
             request.hosted.begin()
@@ -126,76 +128,20 @@ class Pipeline:
             if parts:
                 request.body = parts[0] if len(parts) == 1 else b"".join(parts)
                 parts.clear()
-            try:
-                request.route.handler(request)
-            except PenstockError as error:
-                request.fail(error)
-            except Exception:  # a mistake of ours
-                log.exception("request failed", method=request.method, path=shortened(request.path))
-                request.fail_internally()
+            self._call(request.route.handler, request)
 
-    # Who asks
-
-    def _knows(self, request: Request) -> bool:
-        """Whether this is who asked before, or it does not matter: then there is no need to ask again."""
-        known = self._known_as
-        if (
-            known is not None
-            and known[0] == request.authorization
-            and known[1] == request.client_id
-            and known[2] == self._door.credentials.generation
-        ):
-            assert self._identity is not None
-            request.identity, request.is_proven = self._identity, True
-        return request.is_proven
-
-    def _ask_who(self, request: Request) -> None:
-        credentials = self._door.credentials
+    def _call(self, handler: Handler, request: Request) -> None:
         try:
-            identity = credentials.decide_now(request.authorization, request.client_id, request.peer)
-        except BadCredentials as error:
-            self._turn_away(request, error)
+            handler(request)
+        except PenstockError as error:
+            request.fail(error)
+        except Exception:  # a mistake of ours
+            log.exception("request failed", method=request.method, path=shortened(request.path))
+            request.fail_internally()
+        else:
             return
-        if identity is None:
-            self._connection.shut(PASSWORD)
-            self._check = self._door.loop.create_task(self._verify(request))
-        else:
-            self._recognize(request, identity)
-
-    async def _verify(self, request: Request) -> None:
-        assert request.authorization is not None
-        try:
-            identity = await self._door.credentials.decide(
-                request.authorization, request.client_id, request.peer
-            )
-        except BadCredentials as error:
-            self._turn_away(request, error)
-        except QuotaExceeded as error:
-            request.refusal = _put_off(status_of(error), str(error), error.code)
-        except TooManyWaiting:
-            request.refusal = _put_off(503, "too many passwords wait to be checked", "too-busy")
-        except Exception:  # whatever went wrong, nobody is let in by it, and nobody waits for ever
-            log.exception("password not checked", peer=str(request.peer))
-            request.refusal = _put_off(503, "passwords cannot be checked now", StorageUnavailable.code)
-        else:
-            self._recognize(request, identity)
-        self._check = None
-        for other in self._pending:
-            if other.refusal is None and not self._knows(other) and self._check is None:
-                self._ask_who(other)
-        if self._check is None:
-            self._connection.open(PASSWORD)
-        else:
-            self._connection.go_on()
-
-    def _recognize(self, request: Request, identity: Identity) -> None:
-        self._known_as = (request.authorization, request.client_id, self._door.credentials.generation)
-        self._identity = request.identity = identity
-        request.is_proven = True
-
-    def _turn_away(self, request: Request, error: BadCredentials) -> None:
-        self._door.on_stranger(is_named=request.authorization is not None)
-        request.refusal = Refusal(401, str(error), code=error.code, headers=headers_of(error), is_fatal=False)
+        if request.outflow is not None:  # nobody would go on with it
+            self._connection.abort()
 
     # Answering
 
@@ -229,6 +175,50 @@ class Pipeline:
         self.put(request, answer)
         self.finish(request)
 
+    def begin_flow(self, request: Request, status: int, content_type: str, headers: Headers) -> Outflow:
+        """Give the head of an answer that goes on."""
+        is_chunked = request.version == "1.1"
+        request.keep_alive = request.keep_alive and is_chunked
+        if request.reader is not None:
+            headers = [*headers, *cors_headers(request.reader)]
+        date, connection = self._door.date_line(), self.connection_line(request)
+        head = build_head(status, content_type, headers, date, connection=connection, is_chunked=is_chunked)
+        request.answered = True
+        self._door.count_response(status)
+        self.put(request, head)
+        flow = Outflow(self, request, is_chunked=is_chunked)
+        if request.method == "HEAD":
+            flow.let_go()
+            self.finish(request)
+        else:
+            request.outflow = flow
+        return flow
+
+    def end_flow(self, request: Request, last: bytes) -> None:
+        """An answer that went on has been ended by its route."""
+        request.outflow = None
+        if last:
+            self.put(request, last)
+        if self._door.is_draining:
+            request.keep_alive = False
+        self.finish(request)
+
+    def has_room_for(self, request: Request) -> bool:
+        """Whether more of an answer could leave at once."""
+        return self._answers[0] is request and not self._connection.is_full
+
+    def tell_room(self, *, is_full: bool) -> None:
+        """The client has too much to read, or has read on."""
+        flow = self._answers[0].outflow if self._answers else None
+        if flow is not None:
+            flow.tell_room(is_full=is_full)
+
+    def drain(self) -> None:
+        """The server is about to stop: answers that go on come to an end."""
+        for request in list(self._answers):
+            if request.outflow is not None:
+                request.outflow.drain()
+
     def connection_line(self, request: Request) -> bytes:
         """What an answer says about the connection, as a line; none if all is as usual."""
         if self._door.is_draining and len(self) <= 1:
@@ -261,6 +251,8 @@ class Pipeline:
                 for data in answers[0].written:
                     self._connection.write(data)
                 answers[0].written.clear()
+                if not self._connection.is_full:
+                    self.tell_room(is_full=False)
         if not answers and not self._pending:
             self._connection.on_idle()
         if self._connection.waits & QUEUE and len(self) < self._door.settings.max_pipelined:
@@ -304,11 +296,11 @@ class Pipeline:
         It may have closed only its direction, or have gone. Who asked to be told is told that it has gone,
         and the password of who seems to have is not checked.
         """
-        if self._check is not None:
+        if self._recognition.is_checking:
             return False
         requests = [*self._answers, *self._pending]
         for request in requests:
-            if request.on_gone is not None or not request.is_received:
+            if request.on_gone is not None or request.outflow is not None or not request.is_received:
                 self._leave(request)
             elif request.hosted is not None:
                 request.hosted.on_end_of_input()
@@ -318,9 +310,7 @@ class Pipeline:
 
     def clear(self) -> None:
         """There is nobody any more who could be answered."""
-        if self._check is not None:
-            self._check.cancel()
-            self._check = None
+        self._recognition.cancel()
         for request in [*self._answers, *self._pending]:
             self._leave(request)
         self._answers.clear()
@@ -329,6 +319,7 @@ class Pipeline:
     def close(self) -> None:
         """There is no connection any more; it refers to us."""
         self.clear()
+        self._recognition.close()
         if self._waits_for_app:
             self._door.application.forget(self._on_app)
         del self._connection
@@ -341,13 +332,14 @@ class Pipeline:
         self._door.bodies.release(request)
         if request.hosted is not None:
             request.hosted.leave()
+        if request.outflow is not None:
+            request.outflow.leave()
         if request.on_gone is not None and not request.answered:
             with suppress(PenstockError):
                 request.on_gone()
         request.let_go()
 
 
-def _put_off(status: int, detail: str, code: str) -> Refusal:
-    """What somebody is told who may come again in a while."""
-    headers = [("Retry-After", str(RETRY_AFTER_S))]
-    return Refusal(status, detail, code=code, headers=headers, is_fatal=False)
+def _goes_on(request: Request) -> bool:
+    """Whether nobody can say when an answer that has begun will end."""
+    return request.hosted is not None or request.outflow is not None

@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Literal, cast
 
 import structlog
 
+from penstock.core.identity import Identity
 from penstock.doors.base import GONE, Peer
 from penstock.doors.http.heads import Heads
 from penstock.doors.http.patience import CLOSING_TIMEOUT_S, GRACE_S, HURRY_S, Patience
 from penstock.doors.http.pipeline import Pipeline
-from penstock.doors.http.problems import INTERNAL_DETAIL, headers_of, status_of
+from penstock.doors.http.problems import INTERNAL_DETAIL
 from penstock.doors.http.reading import HEAD_WORK, TURN_BYTES, RequestReader
-from penstock.doors.http.requests import Refusal, Request
-from penstock.doors.http.routes import Take
+from penstock.doors.http.requests import STRANGER, Refusal, Request, goodbye
+from penstock.doors.http.routes import Upgrade
 from penstock.doors.http.waiting import FULL, HIGH_WATER_BYTES, PASSWORD, QUEUE, TURN
-from penstock.errors import PenstockError, ShuttingDown
+from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
     from penstock.doors.http.door import HttpDoor
@@ -131,11 +132,13 @@ class HttpConnection(asyncio.Protocol):
         self._writable = asyncio.Event()
         self._door.watch(self, self._patience.full_due(now, unread_bytes))
         self.shut(FULL)
+        self.pipeline.tell_room(is_full=True)
 
     def resume_writing(self) -> None:
         if self._writable is not None:
             self._writable.set()
             self._writable = None
+        self.pipeline.tell_room(is_full=False)
         self.open(FULL)
 
     # Reading
@@ -147,10 +150,9 @@ class HttpConnection(asyncio.Protocol):
         try:
             while at < size and not self.waits and not self._is_deaf:
                 at += reader.feed(view[at : at + reader.piece_bytes])
-                if reader.take is not None:
-                    if self._door.is_draining:
-                        raise _goodbye()
-                    self._hand_over(reader.take, data[at:])
+                if reader.upgrading is not None:
+                    self._rest = data[at:]
+                    self._upgrade(reader.upgrading)
                     return
                 if len(self.pipeline) >= self._door.settings.max_pipelined:
                     self.shut(QUEUE)
@@ -176,8 +178,22 @@ class HttpConnection(asyncio.Protocol):
         self._door.requests += 1
         is_open = request.route is not None and request.route.is_open
         if self._door.is_draining and request.refusal is None and not is_open:
-            request.refusal = _goodbye()
+            request.refusal = goodbye()
         self.pipeline.add(request)
+
+    def _upgrade(self, request: Request) -> None:
+        """All that this peer wants of us is somebody else; perhaps it has to say first who it is."""
+        if self._door.is_draining:
+            raise goodbye()
+        assert request.upgrade is not None
+        if not request.upgrade.needs_identity:
+            self.hand_over(request.upgrade, STRANGER)
+            return
+        self._door.requests += 1
+        self._patience.has_asked = request.is_received = True
+        request.is_proven = request.keep_alive = False
+        self.pipeline.add(request)
+        self._flush()
 
     def on_request(self, request: Request) -> None:
         """All of a request has come."""
@@ -325,6 +341,7 @@ class HttpConnection(asyncio.Protocol):
         What comes or leaves has a little longer; who waits between requests may have one on its way.
         """
         patience = self._patience
+        self.pipeline.drain()
         if patience.closing_since is not None:
             is_last = self.transport.get_write_buffer_size() == 0
             if max(since, patience.closing_since) + (GRACE_S if is_last else HURRY_S) <= now:
@@ -334,7 +351,7 @@ class HttpConnection(asyncio.Protocol):
                 self.abort()
         elif self._reader.is_amid:
             if self._reader.current is None or max(since, patience.since) + HURRY_S <= now:
-                self._end_with(_goodbye())
+                self._end_with(goodbye())
         elif not self.pipeline and not self._rest and max(since, patience.idle_since) + GRACE_S <= now:
             self.end(is_lingering=True)
 
@@ -376,15 +393,17 @@ class HttpConnection(asyncio.Protocol):
         self._is_deaf = True
         self.transport.abort()
 
-    def _hand_over(self, take: Take, rest: bytes) -> None:
+    def hand_over(self, upgrade: Upgrade, identity: Identity) -> None:
         """Give the connection to whoever speaks what the peer asked for."""
         self._flush()
-        head = self._reader.head()
+        head, rest = self._reader.head(), self._rest
         transport, self.transport = self.transport, GONE
+        if self._is_paused:
+            transport.resume_reading()
         self._door.on_handed_over(self)
         self._let_go()
         try:
-            take(head, rest, transport, self.peer)
+            upgrade.take(head, rest, transport, self.peer, identity)
         except Exception:  # a mistake of ours; nobody else would close it
             log.exception("connection not taken over", peer=str(self.peer))
             transport.abort()
@@ -396,9 +415,3 @@ class HttpConnection(asyncio.Protocol):
         self._out.clear()
         self.pipeline.close()
         self._reader.close()
-
-
-def _goodbye() -> Refusal:
-    """What a request is told that comes when the server is about to stop."""
-    error = ShuttingDown("the server is about to stop")
-    return Refusal(status_of(error), str(error), code=error.code, headers=headers_of(error))

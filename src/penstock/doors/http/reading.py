@@ -7,7 +7,6 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from penstock.doors.http.bodies import Bodies, gather, too_large
 from penstock.doors.http.heads import Heads, noted_in
 from penstock.doors.http.requests import Refusal, Request
-from penstock.doors.http.routes import Take
 from penstock.doors.http.settings import HttpSettings
 from penstock.doors.http.waiting import BODY, HIGH_WATER_BYTES
 
@@ -41,8 +40,8 @@ class RequestReader:
         "_silent_bytes",
         "current",
         "is_amid",
-        "take",
         "target",
+        "upgrading",
         "work",
     )
 
@@ -63,8 +62,8 @@ class RequestReader:
         """Some of a request has come, and not all of it."""
         self.current: Request | None = None
         """Whose body is expected."""
-        self.take: Take | None = None
-        """Who takes over from here on."""
+        self.upgrading: Request | None = None
+        """The last one: somebody else takes over from here on."""
         self.work = 0
         """What has been done, reckoned in parts of bodies."""
 
@@ -80,7 +79,7 @@ class RequestReader:
             self._parser.feed_data(data)
         except HttpParserUpgrade as upgrade:
             used = int(upgrade.args[0])
-            if self.take is None:  # nobody here speaks that: it stays HTTP
+            if self.upgrading is None:  # nobody here speaks that: it stays HTTP
                 self._parser = HttpRequestParser(self)
         except HttpParserError as error:
             if isinstance(error.__context__, Exception):  # one of ours, from below
@@ -101,7 +100,7 @@ class RequestReader:
     def close(self) -> None:
         """Read no more, and let go of everything: the parser and the connection refer to us."""
         self._parser = NOBODY
-        self.current = self.take = None
+        self.current = self.upgrading = None
         self.target, self._headers = b"", []
         del self._connection
 
@@ -147,8 +146,10 @@ class RequestReader:
             if b"transfer-encoding" in noted or int(noted.get(b"content-length", b"0")):
                 # The parser takes such a body for what comes after the upgrade.
                 raise Refusal(400, "a request to upgrade has no body")
-            self.take = self._heads.find_upgrade(request, noted) if self._connection.is_free else None
-            if self.take is not None:
+            if self._connection.is_free:
+                request.upgrade = self._heads.find_upgrade(request, noted)
+            if request.upgrade is not None:
+                self.upgrading = request
                 return
         self._headers = []  # what comes behind a body has no meaning here, and the same limits
         self.current = request

@@ -6,10 +6,12 @@ from urllib.parse import parse_qsl
 
 from penstock.core.identity import Identity
 from penstock.doors.base import Peer
-from penstock.doors.http.problems import INTERNAL_DETAIL, JSON, answer_for, answer_to, headers_of
+from penstock.doors.http.outflow import Outflow
+from penstock.doors.http.presence import has_hung_up
+from penstock.doors.http.problems import INTERNAL_DETAIL, JSON, answer_for, answer_to, headers_of, status_of
 from penstock.doors.http.responses import Headers
-from penstock.doors.http.routes import Route
-from penstock.errors import InvalidRequest, PenstockError
+from penstock.doors.http.routes import Route, Upgrade
+from penstock.errors import InvalidRequest, PenstockError, ShuttingDown
 
 if TYPE_CHECKING:
     from penstock.doors.http.application import Hosted
@@ -48,6 +50,12 @@ class Refusal(Exception):
         return self
 
 
+def goodbye() -> Refusal:
+    """What a request is told that comes when the server is about to stop."""
+    error = ShuttingDown("Server is shutting down")
+    return Refusal(status_of(error), str(error), code=error.code, headers=headers_of(error))
+
+
 class Request:
     """One request. A hot route gets it with its body complete, and answers it once, now or later."""
 
@@ -60,7 +68,11 @@ class Request:
     is_proven = False
     """It is known who asks, or does not matter."""
     route: Route | None = None
+    upgrade: Upgrade | None = None
+    """Who takes the connection over when it is known who asks."""
     hosted: "Hosted | None" = None
+    outflow: Outflow | None = None
+    """The rest of an answer that goes on."""
     allowed = ""
     """Methods that hot routes offer at this path, where this is none of them."""
     reader: str | None = None
@@ -104,14 +116,14 @@ class Request:
                 return value.decode("latin-1")
         return None
 
-    def parameters(self) -> dict[str, str]:
-        """What the query says.
+    def pairs(self) -> list[tuple[str, str]]:
+        """What the query says, in its order.
 
         Raises:
-            InvalidRequest: a name is given twice, or something is not UTF-8.
+            InvalidRequest: something is not UTF-8, or there is too much of it.
         """
         try:
-            pairs = parse_qsl(
+            return parse_qsl(
                 self.query.decode("ascii"),
                 keep_blank_values=True,
                 errors="strict",
@@ -119,8 +131,15 @@ class Request:
             )
         except ValueError:
             raise InvalidRequest("the query is not UTF-8, or has too many parameters") from None
+
+    def parameters(self) -> dict[str, str]:
+        """The same where nothing is said twice.
+
+        Raises:
+            InvalidRequest: a name is given twice, or something is not UTF-8.
+        """
         found: dict[str, str] = {}
-        for name, value in pairs:
+        for name, value in self.pairs():
             if name in found:
                 raise InvalidRequest(f"the query has {name!r} twice")
             found[name] = value
@@ -138,6 +157,25 @@ class Request:
         if not self.answered and not self.is_gone and self._connection is not None:
             self._connection.pipeline.respond(self, status, body, content_type, headers)
 
+    def begin(
+        self, status: int = 200, headers: Sequence[tuple[str, str]] = (), *, content_type: str = JSON
+    ) -> Outflow:
+        """Begin an answer that goes on until it is ended; its length is not known.
+
+        It is over at once for a client that has gone, for one that asked for the head alone, and where an
+        answer was given before.
+        """
+        if self.answered or self.is_gone or self._connection is None:
+            return Outflow(None, None)
+        return self._connection.pipeline.begin_flow(self, status, content_type, headers)
+
+    def has_left(self) -> bool:
+        """Whether the client has hung up, even if we have not read that yet.
+
+        It asks the system: for whoever must be sure right before an answer is written.
+        """
+        return self.is_gone or self._connection is None or has_hung_up(self._connection.transport)
+
     def fail(self, error: PenstockError) -> None:
         """Answer with an error, in the form that callers of this path know."""
         status, body, content_type = answer_to(error, self.path)
@@ -150,7 +188,7 @@ class Request:
 
     def let_go(self) -> None:
         """It is over: refer to nobody who might refer to it, for nobody looks for such circles in time."""
-        self._connection = self.hosted = self.on_gone = None
+        self._connection = self.hosted = self.outflow = self.on_gone = None
         self.parts, self.written = [], []
 
     def tell_methods(self, allowed: str) -> None:

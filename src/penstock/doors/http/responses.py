@@ -63,6 +63,26 @@ def build(
     return b"%b%d\r\n%b%b%b\r\n%b" % (start, len(body), date, more, connection, body)
 
 
+def build_head(
+    status: int,
+    content_type: str,
+    headers: Headers,
+    date: bytes,
+    *,
+    connection: bytes = b"",
+    is_chunked: bool = True,
+) -> bytes:
+    """The head of an answer whose length is not known; without chunks its connection's end is its end.
+
+    Raises:
+        ValueError: a header cannot be written.
+    """
+    line = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: {checked(content_type)}\r\n"
+    chunked = b"transfer-encoding: chunked\r\n" if is_chunked else b""
+    more = encode_headers(headers)
+    return b"%b%b%b%b%b\r\n" % (line.encode("latin-1"), date, more, connection, chunked)
+
+
 def encode_headers(headers: Iterable[tuple[str, str]]) -> bytes:
     """Headers as lines.
 

@@ -6,10 +6,11 @@ for the application. Paths are compared percent-decoded, as the application comp
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, cast, overload
 
 from msgspec import Struct
 
+from penstock.core.identity import Identity
 from penstock.doors.base import Peer
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ OPEN_PATHS = frozenset({"/health", "/ready", "/livez"})
 Handler = Callable[["Request"], None]
 Take = Callable[[bytes, bytes, asyncio.Transport, Peer], None]
 """Takes over a connection: the head of its request, what was read behind it, its transport, who it is."""
+TakeKnown = Callable[[bytes, bytes, asyncio.Transport, Peer, Identity], None]
+"""The same with who it has proven to be. The head may hold a token: it is not for the program's log."""
 
 
 class Route(Struct, frozen=True):
@@ -30,6 +33,15 @@ class Route(Struct, frozen=True):
     is_open: bool = False
     is_admin: bool = False
     max_body_bytes: int | None = None
+    is_stream: bool = False
+    waits_its_turn: bool = False
+
+
+class Upgrade(Struct, frozen=True):
+    """Who takes over the connections that ask for a WebSocket at a path."""
+
+    take: TakeKnown
+    needs_identity: bool
 
 
 class HotPath(Struct, frozen=True):
@@ -71,7 +83,7 @@ class Routes:
     def __init__(self) -> None:
         self._paths: dict[str, HotPath] = {}
         self.raw: dict[bytes, HotPath] = {}  # the same by the bytes that nearly everyone sends
-        self.upgrades: dict[str, Take] = {}
+        self.upgrades: dict[str, Upgrade] = {}
         self._admin: tuple[str, ...] = ()
         self._bodies: dict[str, int] = {}
 
@@ -84,6 +96,8 @@ class Routes:
         is_open: bool = False,
         is_admin: bool = False,
         max_body_bytes: int | None = None,
+        is_stream: bool = False,
+        waits_its_turn: bool = False,
     ) -> None:
         """Answer a method of a path by calling a function.
 
@@ -91,14 +105,30 @@ class Routes:
             is_open: nobody is asked who they are.
             is_admin: it is served on the admin port, if there is one, and nowhere else.
             max_body_bytes: instead of the listener's own limit.
+            is_stream: pages follow its answers. Only those that are welcome may, and since a browser sends no
+                `Authorization` with such a request, `access_token` in the query stands for it.
+            waits_its_turn: it is not begun before its answer could leave at once, behind all answers to what
+                was asked before on the same connection.
         """
         hot = self._paths.setdefault(path, HotPath(path, {}))
-        hot.routes[method] = Route(handler, is_open, is_admin, max_body_bytes)
+        hot.routes[method] = Route(handler, is_open, is_admin, max_body_bytes, is_stream, waits_its_turn)
         self.raw[path.encode()] = hot
 
-    def upgrade(self, path: str, take: Take) -> None:
-        """Hand over the connections that ask for a WebSocket at a path."""
-        self.upgrades[path] = take
+    @overload
+    def upgrade(self, path: str, take: Take) -> None: ...
+
+    @overload
+    def upgrade(self, path: str, take: TakeKnown, *, needs_identity: Literal[True]) -> None: ...
+
+    def upgrade(self, path: str, take: Take | TakeKnown, *, needs_identity: bool = False) -> None:
+        """Hand over the connections that ask for a WebSocket at a path.
+
+        Args:
+            needs_identity: the listener finds out who they are, as for every request, and hands that over
+                too; `access_token` in the query may stand for `Authorization`.
+        """
+        known = cast("TakeKnown", take) if needs_identity else _without_identity(cast("Take", take))
+        self.upgrades[path] = Upgrade(known, needs_identity)
 
     def admin(self, *prefixes: str) -> None:
         """Whatever the application has at these paths and below them belongs on the admin port."""
@@ -120,6 +150,11 @@ class Routes:
         """What the application takes at this path, if it said so."""
         limits = [limit for prefix, limit in self._bodies.items() if is_below(path, prefix)]
         return max(limits, default=None)
+
+
+def _without_identity(take: Take) -> TakeKnown:
+    """Hand over to somebody who asks by itself who they are."""
+    return lambda head, rest, transport, peer, _: take(head, rest, transport, peer)
 
 
 def allow(methods: Iterable[str]) -> str:

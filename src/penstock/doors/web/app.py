@@ -17,6 +17,8 @@ MODULES = (
     "bridge",
     "stage",
     "topics",
+    "declared",
+    "stats",
     "messages",
     "retained",
     "log",
@@ -26,6 +28,7 @@ MODULES = (
     "why",
     "metrics",
     "health",
+    "script",
 )
 """Modules beside this one, each with `routes(web) -> APIRouter`, in the order in which paths are tried."""
 

@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from penstock.core.broker import Broker
 from penstock.core.clock import Clock
+from penstock.doors.web.settings import WebSettings
 from penstock.model import Run
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class Web(Struct, kw_only=True):
     started_at: float
     """On the monotonic clock."""
     settings: "HttpSettings"
+    profile: WebSettings = WebSettings()
     figures: "Figures"
     staging: "Staging"
     archive: "Archive | None" = None

@@ -11,6 +11,7 @@ import structlog
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from penstock.doors.http.problems import (
     INTERNAL_DETAIL,
@@ -22,6 +23,7 @@ from penstock.doors.http.problems import (
     problem_of,
     status_of,
 )
+from penstock.doors.http.routes import allow
 from penstock.doors.web.answers import UNSNIFFED, json_answer
 from penstock.errors import InvalidRequest, PenstockError
 
@@ -69,7 +71,16 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
     if status is HTTPStatus.NOT_FOUND and is_api(path):
         detail = f"there is nothing at {path}; {DOCS} has everything that there is"
     _, body, media = answer_for(status, detail, code, path)
-    return Response(body, status, {**UNSNIFFED, **(error.headers or {})}, media)
+    headers = {**UNSNIFFED, **(error.headers or {})}
+    if status is HTTPStatus.METHOD_NOT_ALLOWED:
+        headers["Allow"] = allow(_methods_at(request))  # the error knows those of one route only
+    return Response(body, status, headers, media)
+
+
+def _methods_at(request: Request) -> set[str]:
+    """What the routes of a path take together."""
+    routes = (route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE)
+    return {method for route in routes for method in getattr(route, "methods", None) or ()}
 
 
 async def _on_accident(request: Request, error: Exception) -> Response:

@@ -3,7 +3,7 @@
 An answer leaves when what it says is stored: a hold that was promised outlives the server.
 """
 
-import asyncio
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Request, Response
@@ -16,6 +16,7 @@ from penstock.doors.web.bodies import BODY_REFUSALS, read_json, takes_json
 from penstock.doors.web.context import Web
 from penstock.doors.web.log import MOST_FILTERS, opened, rights_of
 from penstock.doors.web.parameters import Who, is_admin, router_of
+from penstock.doors.web.storing import stored
 from penstock.doors.web.times import time_text
 from penstock.errors import (
     InvalidCursor,
@@ -181,18 +182,5 @@ def _shape(web: Web, hold: Hold) -> HoldShape:
 
 
 async def _stored(web: Web) -> None:
-    """Wait until what was put in this turn of the loop is committed.
-
-    Raises:
-        StorageUnavailable: it could not be. It will be tried again, and whoever asks again does no harm.
-    """
-    settled: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
-
-    def settle(failure: Exception | None) -> None:
-        if not settled.done():
-            settled.set_result(failure)
-
-    web.broker.when_settled(web.broker.log.ticket, settle)
-    failure = await settled
-    if failure is not None:
-        raise StorageUnavailable(f"not stored yet: {failure}")
+    """Wait until what was put in this turn of the loop is committed."""
+    await stored(partial(web.broker.when_settled, web.broker.log.ticket))

@@ -20,9 +20,19 @@ class Index(Struct):
     interfaces: dict[str, str]
 
 
+HELLO = "This is Penstock: one topic space, several front doors"
+OLD_HELLO = "This is the iPubSub service"
+"""What clients of iPubSub look for at the root."""
 MQTT_PATH = "/mqtt"
 INTERFACES = {
+    "mqtt": MQTT_PATH,
+    "websocket": "/ws",
+    "streams": "/api/v1/streams",
     "api": "/api/v1",
+    "events": "/api/v1/events",
+    "topics": "/topics",
+    "stats": "/stats",
+    "client": "/penstock.js",
     "description": "/openapi.json",
     "docs": "/docs",
     "health": "/health",
@@ -31,8 +41,8 @@ INTERFACES = {
     "metrics": "/metrics",
     "prometheus": "/metrics/prometheus",
     "cluster": "/cluster/status",
-    "mqtt": MQTT_PATH,
 }
+"""Four ways to publish and to listen, each for clients of its own, and what is around them."""
 CALLS = {
     "publish": "/api/v1/publish",
     "stage": "/api/v1/stage/{id}",
@@ -58,18 +68,17 @@ def routes(web: Web) -> APIRouter:
         )
         return not is_elsewhere and (web.has_mqtt or path != MQTT_PATH)
 
-    def answer(interfaces: dict[str, str]) -> Response:
-        hello = "This is Penstock: one topic space, several front doors"
+    def answer(hello: str, interfaces: dict[str, str]) -> Response:
         here = {name: path for name, path in interfaces.items() if is_here(path)}
         return json_answer(Index(hello, "penstock", web.version, web.node_id, here))
 
     @router.get("/", summary="What is here", responses=describe(Index))
     async def root() -> Response:
-        return answer(INTERFACES)
+        return answer(OLD_HELLO, INTERFACES)
 
     @router.get("/api/v1/", include_in_schema=False)
     @router.get("/api/v1", summary="What this version of the API offers", responses=describe(Index))
     async def api() -> Response:
-        return answer(CALLS)
+        return answer(HELLO, CALLS)
 
     return router

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from penstock.doors.http.routes import Routes
-from penstock.doors.web import bridge, health, publish
+from penstock.doors.web import bridge, events, health, publish, script
 from penstock.doors.web.context import Web
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ ADMIN_PATHS = (
     "/api/v1/slow",
     "/api/v1/why",
     "/docs",
+    "/redoc",
     "/openapi.json",
 )
 """What belongs on the admin port, if there is one."""
@@ -25,7 +26,7 @@ ADMIN_PATHS = (
 
 def offer(table: Routes, web: Web, *, part_bytes: int) -> None:
     """Fill the listener's table; `part_bytes` is the largest part of a stage."""
-    for module in (health, publish, bridge):
+    for module in (health, publish, bridge, events, script):
         module.add_hot_routes(table, web)
     table.admin(*ADMIN_PATHS)
     table.bodies(STAGE_PATH, part_bytes)

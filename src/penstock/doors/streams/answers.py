@@ -1,0 +1,91 @@
+"""What senders and receivers are told."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
+
+from msgspec import Raw, Struct, field, json
+
+from penstock.core.history import History
+from penstock.core.statement import Missing
+from penstock.doors.http.problems import status_of
+from penstock.doors.http.requests import Request
+from penstock.errors import PenstockError, WaitTimeout
+from penstock.model import Reason, Run
+from penstock.wire.jsonvalue import value_of
+
+SENT = b'{"errorType":0}'
+HEALTHY = b'{"status":"ok"}'
+WAITED_IN_VAIN = b'{"error":"long poll waiting timeout"}'
+LAST_SECOND = 253_402_300_799
+"""Nothing later can be written."""
+
+_encoder = json.Encoder()
+
+
+class MissingShape(Struct, frozen=True):
+    """Messages between the token and what is served that are not there; `first` is null if not known."""
+
+    first: int | None
+    last: int
+    reason: Reason
+
+
+class Received(Struct, omit_defaults=True, kw_only=True):
+    """One message, as receivers know it, and where it stands."""
+
+    message_id: str | None = field(name="messageUuid", default=None)
+    message: Raw
+    timestamp: str
+    sequence: int
+    cursor: str
+    token: str | None = field(name="dbResumeToken", default=None)
+    missing: tuple[MissingShape, ...] = ()
+
+
+class ReceivedPage(Struct, omit_defaults=True, kw_only=True):
+    """Several messages of the log, and where the next page begins."""
+
+    messages: Sequence[Received]
+    token: str = field(name="dbResumeToken")
+    missing: tuple[MissingShape, ...] = ()
+
+
+def shape_of(run: Run, index: int, history: History) -> Received:
+    """One message of a run."""
+    return Received(
+        message_id=None if run.properties is None else run.properties.message_id,
+        message=value_of(run.payload(index)),
+        timestamp=time_text(run.published_at),
+        sequence=run.sequence + index,
+        cursor=history.cursor(run.offset + index).encode(),
+    )
+
+
+def missing_shapes(missing: Sequence[Missing]) -> tuple[MissingShape, ...]:
+    """What a statement says to be missing of the one topic that was read."""
+    return tuple(MissingShape(each.first, each.last, each.reason) for each in missing)
+
+
+def give(request: Request, answer: Received | ReceivedPage) -> None:
+    """Answer with what was received."""
+    request.respond(200, _encoder.encode(answer))
+
+
+def fail(request: Request, error: PenstockError) -> None:
+    """Answer that nothing was sent or received."""
+    if isinstance(error, WaitTimeout):
+        request.respond(status_of(error), WAITED_IN_VAIN)
+    else:
+        request.fail(error)
+
+
+def time_text(wall_us: int) -> str:
+    """A time as RFC 3339 writes it, with its microseconds, in UTC."""
+    seconds, micros = divmod(wall_us, 1_000_000)
+    return f"{_second_text(min(seconds, LAST_SECOND))}.{micros:06}Z"
+
+
+@lru_cache(maxsize=1024)
+def _second_text(seconds: int) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}"

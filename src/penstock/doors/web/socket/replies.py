@@ -1,0 +1,99 @@
+"""What `/ws` answers: info, ack, error and pong as frames, in the words that clients know."""
+
+from typing import Any
+
+from msgspec import Struct
+from msgspec.json import Encoder
+
+from penstock.core.sessions import Ending
+from penstock.doors.web.socket.requests import BadMessage
+from penstock.doors.websocket.encoding import CloseCode, text_frame
+from penstock.errors import NotAuthorized, PenstockError, UnknownTopic
+
+RequestId = str | int | None
+NAMED_CODES: dict[type[PenstockError], str] = {PenstockError: "INTERNAL", UnknownTopic: "TOPIC_NOT_FOUND"}
+"""Errors that have another code here than their own in capitals."""
+SLOW_TEXT = "Too slow: events waited too long to be sent"
+ENDINGS: dict[Ending, tuple[CloseCode, str]] = {
+    Ending.TAKEN_OVER: (CloseCode.POLICY_VIOLATION, "Another client has this client_id now"),
+    Ending.SLOW: (CloseCode.POLICY_VIOLATION, "Slow consumer"),
+    Ending.UNSTORED: (CloseCode.INTERNAL_ERROR, "Nothing can be stored at present"),
+    Ending.UNKNOWN: (CloseCode.POLICY_VIOLATION, "These credentials are not valid any more"),
+    Ending.SHUTTING_DOWN: (CloseCode.GOING_AWAY, "Server is shutting down"),
+}
+"""How a connection ends that core ends."""
+
+
+class Info(Struct, tag_field="type", tag="info", omit_defaults=True):
+    """News that nobody asked for."""
+
+    message: str
+    details: dict[str, Any] | None = None
+
+
+class Ack(Struct, tag_field="type", tag="ack", omit_defaults=True):
+    """A request was carried out."""
+
+    request_type: str
+    topic: str
+    message: str
+    filter: str | None = None
+    cursor: str | None = None
+    """Where a subscription begins; whoever comes back before its first event goes on from there."""
+    request_id: RequestId = None
+
+
+class Error(Struct, tag_field="type", tag="error", omit_defaults=True):
+    """A request was not carried out, or the connection is about to end."""
+
+    code: str
+    message: str
+    details: dict[str, Any] | None = None
+    request_id: RequestId = None
+
+
+class Pong(Struct, tag_field="type", tag="pong", omit_defaults=True):
+    """We are there."""
+
+    request_id: RequestId = None
+
+
+Reply = Info | Ack | Error | Pong
+_encoder = Encoder()
+PONG = text_frame(_encoder.encode(Pong()))
+
+
+def frame_of(reply: Reply) -> bytes:
+    """A reply as one text frame."""
+    return text_frame(_encoder.encode(reply))
+
+
+def code_of(error: PenstockError) -> str:
+    """The code by which clients know an error."""
+    return NAMED_CODES.get(type(error)) or error.code.upper().replace("-", "_")
+
+
+def refusal_of(error: PenstockError, request_id: RequestId, **about: str) -> Error:
+    """Why a request was not carried out."""
+    return Error(code_of(error), str(error), {"code": error.code, **about}, request_id)
+
+
+def subscribe_refusal_of(error: PenstockError, request_id: RequestId, **about: str) -> Error:
+    """Why nobody was subscribed: all that can go wrong has one code, but for what clients can do about."""
+    code = code_of(error) if isinstance(error, NotAuthorized | UnknownTopic) else "SUBSCRIBE_FAILED"
+    return Error(code, str(error), {"code": error.code, **about}, request_id)
+
+
+def complaint_of(bad: BadMessage) -> Error:
+    """What is wrong with a message."""
+    return Error(bad.code, str(bad), bad.details, bad.request_id)
+
+
+def rate_error(wait_s: float, request_id: RequestId) -> Error:
+    """A client sends faster than it may."""
+    return Error("RATE_LIMITED", "Rate limit exceeded", {"retry_after_seconds": round(wait_s, 3)}, request_id)
+
+
+def not_found(topic: str) -> UnknownTopic:
+    """There is no such topic, in the words of the REST calls."""
+    return UnknownTopic(f"Topic '{topic}' not found")

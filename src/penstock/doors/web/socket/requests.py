@@ -1,0 +1,163 @@
+"""What clients of `/ws` send: one JSON object in each text frame, decoded or refused.
+
+Keys that nobody knows are overlooked, as they always were. What is wrong with a message is told by the codes
+that clients know; the connection goes on in any case.
+"""
+
+from typing import Annotated, Any
+
+from msgspec import UNSET, DecodeError, Meta, Raw, Struct, UnsetType, ValidationError
+from msgspec.json import Decoder, decode
+
+from penstock.errors import InvalidPayload
+from penstock.model import Properties
+from penstock.wire.jsonvalue import payload_of
+
+MAX_LAST = 1_000
+MAX_ID = 255
+SHOWN = 100
+JSON_PROPERTIES = Properties(content_type="application/json")
+"""What travels with every payload that is JSON; one object for all."""
+
+TopicText = Annotated[str, Meta(min_length=1, max_length=255)]
+FilterText = Annotated[str, Meta(min_length=1)]
+RequestId = Annotated[str, Meta(max_length=MAX_ID)] | int | None
+
+
+class BadMessage(Exception):
+    """A message that says nothing we know, in the words of an error frame."""
+
+    def __init__(self, code: str, text: str, details: dict[str, Any] | None = None) -> None:
+        super().__init__(text)
+        self.code = code
+        self.details = details
+        self.request_id: str | int | None = None
+
+
+class _Named(Struct, tag_field="type"):
+    """A message about a topic, or about all topics of a filter."""
+
+    topic: TopicText | UnsetType = UNSET
+    filter: FilterText | UnsetType = UNSET
+    request_id: RequestId = None
+
+    @property
+    def is_filter(self) -> bool:
+        """It names a filter, whatever that is made of."""
+        return self.topic is UNSET
+
+    @property
+    def name(self) -> str:
+        """The topic or the filter; a checked message has one of them."""
+        return str(self.filter if self.topic is UNSET else self.topic)
+
+
+class Subscribe(_Named, tag="subscribe"):
+    """Wants what comes, and before that the last messages, or all after a cursor."""
+
+    last_n: Annotated[int, Meta(ge=0, le=MAX_LAST)] | None = 0
+    after: str | None = None
+
+
+class Unsubscribe(_Named, tag="unsubscribe"):
+    """Wants no more."""
+
+
+class Publish(Struct, tag_field="type", tag="publish"):
+    """Something for everyone who wants it."""
+
+    topic: TopicText
+    data: Raw
+    request_id: RequestId = None
+
+
+class Ping(Struct, tag_field="type", tag="ping"):
+    """Wants to know that we are there."""
+
+    request_id: RequestId = None
+
+
+Request = Subscribe | Unsubscribe | Publish | Ping
+TYPES = ("subscribe", "unsubscribe", "publish", "ping")
+
+_decoder: Decoder[Request] = Decoder(Request)
+
+
+def read_request(message: str | bytes) -> Request:
+    """What a frame asks for.
+
+    Raises:
+        BadMessage: it is no message, or says something that cannot be.
+    """
+    if not isinstance(message, str):
+        raise BadMessage("INVALID_JSON", "Message must be valid JSON", {"reason": "this is a binary frame"})
+    try:
+        request = _decoder.decode(message)
+    except ValidationError as error:
+        raise _complaint(message, str(error)) from None
+    except (DecodeError, ValueError, RecursionError):
+        raise _not_json() from None
+    if isinstance(request, Subscribe | Unsubscribe):
+        _check_names(request)
+    return request
+
+
+def read_payload(request: Publish) -> tuple[bytes, Properties | None]:
+    """The payload of a message, and what travels with it.
+
+    Raises:
+        BadMessage: it says `$bytes`, and then no base64.
+    """
+    try:
+        payload = payload_of(request.data)
+    except InvalidPayload as error:
+        raise _invalid(str(error), "data", request.request_id) from None
+    return payload, JSON_PROPERTIES if payload == bytes(request.data) else None
+
+
+def _check_names(request: Subscribe | Unsubscribe) -> None:
+    if (request.topic is UNSET) is (request.filter is UNSET):
+        raise _invalid("either topic or filter is needed", "topic", request.request_id)
+    if isinstance(request, Subscribe) and request.after is not None and request.last_n:
+        raise _invalid("either after or last_n, not both", "after", request.request_id)
+
+
+def _not_json() -> BadMessage:
+    return BadMessage("INVALID_JSON", "Message must be valid JSON")
+
+
+def _invalid(text: str, place: str, request_id: str | int | None = None) -> BadMessage:
+    bad = BadMessage(
+        "VALIDATION_ERROR", "Invalid message format", {"errors": [{"loc": [place], "msg": text}]}
+    )
+    bad.request_id = request_id
+    return bad
+
+
+def _complaint(message: str, text: str) -> BadMessage:
+    """What is wrong with a message that is perhaps JSON, but not one of ours."""
+    try:
+        said = decode(message)
+    except (DecodeError, ValueError, RecursionError):
+        return _not_json()
+    if not isinstance(said, dict) or "type" not in said:
+        bad = BadMessage("INVALID_MESSAGE", "Message must have a 'type' field")
+    elif said["type"] not in TYPES:
+        bad = BadMessage("UNKNOWN_MESSAGE_TYPE", f"Unknown message type: {_shortened(said['type'])}")
+    else:
+        what, _, place = text.partition(" - at `$.")
+        bad = _invalid(what, place.rstrip("`") or _missing_field(what))
+    request_id = said.get("request_id") if isinstance(said, dict) else None
+    is_id = type(request_id) is int or (isinstance(request_id, str) and len(request_id) <= MAX_ID)
+    bad.request_id = request_id if is_id else None
+    return bad
+
+
+def _missing_field(text: str) -> str:
+    """The name in a complaint about a key that is not there."""
+    return text.partition("`")[2].partition("`")[0]
+
+
+def _shortened(given: object) -> str:
+    text = given if isinstance(given, str) else type(given).__name__
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"

@@ -1,0 +1,115 @@
+"""What clients subscribe to: live at once, or after a replay that leads up to it."""
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from penstock.core.cursor import Cursor
+from penstock.core.joining import After, Last, Start
+from penstock.core.sessions import Options, Session
+from penstock.core.statement import Statement
+from penstock.core.topics import check_topic
+from penstock.doors.web.shapes import statement_shape
+from penstock.doors.web.socket.replies import Ack, Error, Info, Reply, not_found, subscribe_refusal_of
+from penstock.doors.web.socket.requests import Subscribe, Unsubscribe
+from penstock.errors import InvalidTopic, NotAuthorized, PenstockError
+from penstock.model import Policy
+
+if TYPE_CHECKING:
+    from penstock.doors.web.socket.connection import SocketConnection
+    from penstock.doors.web.socket.forms import SocketForm
+
+OPTIONS = Options()
+
+
+class Subscriptions:
+    """Adds filters to the session of one connection and takes them away."""
+
+    __slots__ = ("_broker", "_connection", "_form", "_session")
+
+    def __init__(self, connection: "SocketConnection", session: Session, form: "SocketForm") -> None:
+        self._connection = connection
+        self._broker = connection.door.broker
+        self._session = session
+        self._form = form
+
+    def subscribe(self, request: Subscribe) -> None:
+        """Add a filter, or replace it. The answer leaves before the first event."""
+        try:
+            if not request.is_filter:
+                self._check_topic(request.name)
+            self._broker.join(
+                self._session,
+                request.name,
+                OPTIONS,
+                self._form,
+                policy=Policy.DISCONNECT,
+                start=_start_of(request),
+                on_begin=partial(self._confirm, request, self._broker.history.cursor()),
+                on_complete=partial(self._on_complete, request),
+                on_failed=partial(self._refuse, request),
+            )
+        except PenstockError as error:
+            self._refuse(request, error)
+
+    def _check_topic(self, topic: str) -> None:
+        """Refuse a topic that is none or, where topics have to be made first, that nobody has made."""
+        broker, is_explicit = self._broker, self._connection.door.settings.explicit_topics
+        try:
+            check_topic(topic, broker.settings.topic)
+        except InvalidTopic:
+            raise not_found(topic) if is_explicit else InvalidTopic(f"{topic} is no topic") from None
+        if not is_explicit:
+            return
+        if not broker.access.may_subscribe(self._session.identity, topic):
+            raise NotAuthorized(f"not allowed to subscribe to {topic}")  # nor to learn what there is
+        if not broker.has_topic(topic):
+            raise not_found(topic)
+
+    def _confirm(self, request: Subscribe, now: Cursor) -> None:
+        ack = Ack("subscribe", request.name, f"Subscribed to {_told(request)}", request_id=request.request_id)
+        ack.filter = request.name if request.is_filter else None
+        ack.cursor = request.after or now.encode()
+        self._connection.reply(ack)
+
+    def _refuse(self, request: Subscribe, error: PenstockError) -> None:
+        self._connection.door.on_subscription_refused(self._connection, request.name, error)
+        about = {_key_of(request): request.name}
+        self._connection.reply(subscribe_refusal_of(error, request.request_id, **about))
+
+    def _on_complete(self, request: Subscribe, statement: Statement) -> None:
+        details = {_key_of(request): request.name, "statement": statement_shape(statement)}
+        self._connection.reply(Info("replay_complete", details))
+
+    def unsubscribe(self, request: Unsubscribe) -> None:
+        """Take a filter away, live or not yet."""
+        is_known = self._broker.unsubscribe(self._session, request.name)
+        self._connection.reply(_unsubscribed(request, is_known=is_known))
+
+
+def _unsubscribed(request: Unsubscribe, *, is_known: bool) -> Reply:
+    told, request_id = _told(request), request.request_id
+    if not is_known:
+        return Error("NOT_SUBSCRIBED", f"Not subscribed to {told}", None, request_id)
+    ack = Ack("unsubscribe", request.name, f"Unsubscribed from {told}", request_id=request_id)
+    ack.filter = request.name if request.is_filter else None
+    return ack
+
+
+def _start_of(request: Subscribe) -> Start | None:
+    """Where a replay begins, if there is to be one.
+
+    Raises:
+        InvalidCursor: what it is to begin after is no cursor.
+    """
+    if request.after is not None:
+        return After(Cursor.decode(request.after))
+    return Last(request.last_n) if request.last_n else None
+
+
+def _key_of(request: Subscribe) -> str:
+    return "filter" if request.is_filter else "topic"
+
+
+def _told(request: Subscribe | Unsubscribe) -> str:
+    """What was asked for, in words."""
+    return f"filter '{request.name}'" if request.is_filter else f"topic '{request.name}'"

@@ -1,0 +1,73 @@
+"""Those who send and receive, as tests see them: with a client that knows only HTTP."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+from uuid import uuid4
+
+import httpx
+
+from penstock.app import Server
+
+SEND, RECEIVE = "/api/v1/streams/send", "/api/v1/streams/receive"
+TIMEOUT = {"error": "long poll waiting timeout"}
+
+
+class Person:
+    """Sends and receives with one HTTP client."""
+
+    def __init__(self, http: httpx.AsyncClient) -> None:
+        self.http = http
+
+    async def send(self, stream: str, message: Any, **more: Any) -> httpx.Response:
+        """Send a message, with an id of its own if none is given."""
+        body = {"streamId": stream, "messageUuid": str(uuid4()), "message": message, **more}
+        return await self.http.post(SEND, json=body)
+
+    async def send_all(self, stream: str, *messages: Any, **more: Any) -> None:
+        """Send messages that must be taken."""
+        for message in messages:
+            answer = await self.send(stream, message, **more)
+            assert (answer.status_code, answer.json()) == (200, {"errorType": 0}), answer.text
+
+    async def receive(self, stream: str, wait: int = 20, **more: Any) -> httpx.Response:
+        """Ask for a message."""
+        asked = {"streamId": stream, "timeoutSeconds": wait, **more}
+        return await self.http.get(RECEIVE, params=asked)
+
+    async def take(self, stream: str, wait: int = 20, **more: Any) -> Any:
+        """A message that must be there, or come."""
+        answer = await self.receive(stream, wait, **more)
+        assert answer.status_code == 200, answer.text
+        return answer.json()["message"]
+
+    async def finds_nothing(self, stream: str) -> bool:
+        """Whether there is no message now."""
+        answer = await self.receive(stream, 0)
+        return answer.status_code == 424 and answer.json() == TIMEOUT
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait for something that is about to happen."""
+    while not holds():
+        await asyncio.sleep(0.001)
+
+
+async def receivers_wait(server: Server, count: int) -> None:
+    """Until so many receives wait."""
+    await until(lambda: server.broker.streams.counters.receivers_waiting == count)
+
+
+async def senders_wait(server: Server, count: int) -> None:
+    """Until so many sends wait."""
+    await until(lambda: server.broker.streams.counters.senders_waiting == count)
+
+
+async def reader_waits(server: Server, stream: str, count: int = 1) -> None:
+    """Until so many wait at the head of the log for a message of a stream."""
+
+    def waiting() -> int:
+        topic = server.broker.topics.get(stream)
+        return 0 if topic is None or topic.stream is None else len(topic.stream.watchers or ())
+
+    await until(lambda: waiting() == count)

@@ -1,0 +1,163 @@
+"""Clients that do not keep up: they are told, really cut, and slow nobody down; nothing is lost silently."""
+
+import asyncio
+import gc
+import json
+
+import pytest
+
+from penstock.app import Server
+from penstock.core.settings import OutboxSettings, RingSettings, TopicRule
+from penstock.doors.web.settings import WebSettings
+from penstock.doors.web.socket.slow import Patience
+from penstock.doors.websocket import frame_socket
+from penstock.doors.websocket.encoding import CloseCode
+from penstock.model import Policy, Reason
+from tests.doors.web.serving import Start
+from tests.doors.web.socket.talking import Said, Sloth, Talker, until
+
+LARGE = "x" * 40_000
+MANY = 500
+
+
+def watched() -> int:
+    """How many connections are looked after, or would be."""
+    return sum(isinstance(each, Patience) for each in gc.get_objects())
+
+
+async def is_told_and_cut(sloth: Sloth) -> list[Said]:
+    """Read what is left, up to the last word; answer the events."""
+    *events, last = await sloth.read_all()
+    assert (last["type"], last["code"]) == ("error", "SLOW_CONSUMER")
+    assert last["message"] == "Too slow: events waited too long to be sent"
+    close = sloth.connection.protocol
+    assert (close.close_code, close.close_reason) == (CloseCode.POLICY_VIOLATION, "Slow consumer")
+    return events
+
+
+def missed_by(server: Server, client_id: str) -> list[int]:
+    """The sequences that were for a client and did not reach it."""
+    rows = server.broker.ledger.rows(client_id=client_id)
+    return sorted(sequence for row in rows for sequence in range(row.first, row.last + 1))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"web": WebSettings(slow_after_ms=50)},
+        {"web": WebSettings(slow_after_ms=0), "outbox": OutboxSettings(messages=100)},
+        {"web": WebSettings(slow_after_ms=60_000), "outbox": OutboxSettings(bytes=1_000_000)},
+    ],
+    ids=["too old", "too many", "too large"],
+)
+async def test_a_slow_client_is_told_and_cut_and_what_it_missed_is_in_the_ledger(
+    start: Start, name: str, settings: Said
+) -> None:
+    """Stress scenario 2: 500 publishes to a client that reads nothing."""
+    server = await start(**settings)
+    server.broker.declare_topic(name)
+    async with Sloth(server) as sloth, Talker(server) as publisher, Talker(server) as reader:
+        await sloth.subscribe(name)
+        await reader.subscribe(name)
+        await publisher.publish(name, *([LARGE] * MANY))  # all are answered, whoever reads or not
+        assert len(await reader.data(MANY)) == MANY
+        await until(lambda: sloth.client_id not in server.broker.sessions)
+        events = await is_told_and_cut(sloth)
+        got = [event["sequence"] for event in events]
+        assert got == list(range(1, len(got) + 1))
+        missed = missed_by(server, sloth.client_id)  # up to where it was cut
+        assert missed == list(range(len(got) + 1, len(got) + len(missed) + 1))
+        assert missed
+        reasons = {row.reason for row in server.broker.ledger.rows(client_id=sloth.client_id)}
+        assert reasons <= {Reason.DISCONNECTED, Reason.OUTBOX_FULL, Reason.NOT_CONNECTED}
+        (slow,) = [row for row in server.broker.slow.clients() if row.client_id == sloth.client_id]
+        assert slow.policy is Policy.DISCONNECT
+
+
+async def test_who_catches_up_in_time_stays(start: Start, name: str) -> None:
+    server = await start(web=WebSettings(slow_after_ms=60_000))
+    server.broker.declare_topic(name)
+    async with Sloth(server) as sloth, Talker(server) as publisher:
+        await sloth.subscribe(name)
+        await publisher.publish(name, *([LARGE] * 150))
+        assert len(await sloth.data(150)) == 150
+        await publisher.publish(name, "the last")
+        assert await sloth.data(1) == ["the last"]
+        assert missed_by(server, sloth.client_id) == []
+
+
+async def test_who_never_reads_again_is_cut_all_the_same(
+    start: Start, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frame_socket, "CLOSING_TIMEOUT_S", 0.05)
+    server = await start(web=WebSettings(slow_after_ms=50))
+    server.broker.declare_topic(name)
+    async with Sloth(server) as sloth, Talker(server) as publisher:
+        await sloth.subscribe(name)
+        await publisher.publish(name, *([LARGE] * 150))
+        await until(lambda: len(server.socket.connections) == 1)  # its socket is closed at last
+        sloth.connection.transport.abort()
+
+
+async def test_nobody_looks_after_who_has_left_while_it_lagged_behind(start: Start, name: str) -> None:
+    server = await start(web=WebSettings(slow_after_ms=60_000))
+    server.broker.declare_topic(name)
+    async with Sloth(server) as sloth, Talker(server) as publisher:
+        await sloth.subscribe(name)
+        await publisher.publish(name, *([LARGE] * 150))
+        assert server.broker.sessions[sloth.client_id].is_paused
+        gc.collect()
+        assert watched() == 2
+        sloth.connection.transport.abort()
+        await until(lambda: watched() == 1)
+        assert server.broker.slow.clients() == []
+
+
+async def test_a_client_that_is_full_of_its_own_past_is_not_slow(start: Start, name: str) -> None:
+    ring = RingSettings(messages=200, topic_bytes=40_000_000, partitions=1)
+    server = await start(web=WebSettings(slow_after_ms=1), ring=ring)
+    for _ in range(200):
+        server.broker.publish_server(name, json.dumps(LARGE).encode())
+    async with Sloth(server) as sloth:
+        await sloth.subscribe(name, last_n=200)
+        await until(lambda: server.broker.sessions[sloth.client_id].is_paused)
+        await asyncio.sleep(0.05)  # nothing happens, long past the time
+        assert len(await sloth.data(200)) == 200
+        assert (await sloth.answer())["message"] == "replay_complete"
+
+
+async def test_a_topic_that_is_deleted_in_the_middle_of_its_past_ends_that(start: Start, name: str) -> None:
+    server = await start(ring=RingSettings(messages=200, topic_bytes=40_000_000, partitions=1))
+    for _ in range(200):
+        server.broker.publish_server(name, json.dumps(LARGE).encode())
+    async with Sloth(server) as sloth:
+        await sloth.subscribe(name, last_n=200)
+        await until(lambda: server.broker.sessions[sloth.client_id].is_paused)
+        server.broker.delete_topic(name)
+        assert (await sloth.answer())["message"] == f"Topic '{name}' was deleted"
+        assert (await sloth.ask("unsubscribe", topic=name))["code"] == "NOT_SUBSCRIBED"
+
+
+async def test_under_block_a_publisher_gets_its_answers_when_the_subscriber_has_room_again(
+    start: Start, name: str
+) -> None:
+    server = await start(
+        web=WebSettings(slow_after_ms=0),
+        topics=(TopicRule(filter=name, policy=Policy.BLOCK),),
+        outbox=OutboxSettings(messages=10, block_timeout_ms=600_000),
+    )
+    server.broker.declare_topic(name)
+    async with Sloth(server) as sloth, Talker(server) as publisher:
+        await sloth.subscribe(name)
+        session = server.broker.sessions[publisher.client_id]
+
+        async def publish_one_by_one() -> None:
+            for _ in range(200):
+                await publisher.publish(name, LARGE)
+                assert not session.held_by  # or there would be no answer
+
+        sending = asyncio.create_task(publish_one_by_one())
+        await until(lambda: session.held_by)
+        assert len(await sloth.data(200)) == 200
+        await sending
+        assert missed_by(server, sloth.client_id) == []

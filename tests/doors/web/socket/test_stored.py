@@ -1,0 +1,63 @@
+"""With a data directory: what is acknowledged is stored, and answers keep their order all the same."""
+
+import pytest
+
+from penstock.app import Server
+from penstock.core.ports import Settled, Ticket
+from tests.doors.web.socket.talking import Talker, until
+
+
+@pytest.fixture
+def topic(stored_server: Server, name: str) -> str:
+    stored_server.broker.declare_topic(name)
+    return name
+
+
+async def test_an_answer_waits_for_the_commit(
+    stored_server: Server, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting: list[tuple[Ticket, Settled]] = []
+    log = stored_server.broker.log
+    settle = log.when_committed
+    async with Talker(stored_server) as talker:
+        monkeypatch.setattr(log, "when_committed", lambda *asked: waiting.append(asked))
+        await talker.send_at_once(
+            {"type": "publish", "topic": topic, "data": 1},
+            {"type": "ping"},
+            {"type": "subscribe", "topic": topic, "last_n": 5},
+            None,
+            {"type": "ping"},
+        )
+        await until(lambda: waiting)
+        assert not stored_server.broker.sessions[talker.client_id].subscriptions
+        monkeypatch.undo()
+        for ticket, callback in waiting:
+            if log.is_committed(ticket):
+                callback(None)
+            else:
+                settle(ticket, callback)
+        said = [await talker.read() for _ in range(6)]
+        assert [each.get("request_type", each["type"]) for each in said] == [
+            *("publish", "pong", "subscribe", "event", "info", "pong")
+        ]
+
+
+async def test_what_could_not_be_stored_is_not_acknowledged(
+    stored_server: Server, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = stored_server.broker.log
+    async with Talker(stored_server) as talker:
+        with monkeypatch.context() as patch:
+            patch.setattr(log, "when_committed", lambda _, callback: callback(OSError("no space left")))
+            answer = await talker.ask("publish", topic=topic, data=1, request_id="a")
+        assert (answer["code"], answer["request_id"]) == ("STORAGE_UNAVAILABLE", "a")
+        assert "no space left" in answer["message"]
+        await talker.publish(topic, 2)
+
+
+async def test_many_publishes_are_answered_in_order(stored_server: Server, topic: str) -> None:
+    async with Talker(stored_server) as talker:
+        await talker.send(
+            *({"type": "publish", "topic": topic, "data": n, "request_id": n} for n in range(3_000))
+        )
+        assert [(await talker.answer())["request_id"] for _ in range(3_000)] == list(range(3_000))
