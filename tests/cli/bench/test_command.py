@@ -76,6 +76,32 @@ subprocess.run([sys.executable, "-c", "import time\\nwhile time.process_time() <
 """
 
 
+TWO_LISTENERS = """
+import os, socket, sys, time
+server = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+while time.process_time() < 0.3: pass
+ready, done = os.pipe()
+if os.fork():
+    os.read(ready, 1)
+    print("ready", flush=True)
+else:
+    while time.process_time() < 0.5: pass
+    os.write(done, b"x")
+time.sleep(60)
+"""
+
+
+def test_meter_counts_a_listener_once_that_another_one_has_started() -> None:
+    port = free_port()
+    command = [sys.executable, "-c", TWO_LISTENERS, str(port)]
+    with subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE) as listener:
+        try:
+            assert listener.stdout is not None and listener.stdout.readline() == b"ready\n"
+            assert 0.75 <= Meter(port).read().cpu_s < 1.2
+        finally:
+            subprocess.run(["kill", "--", f"-{listener.pid}"], check=True)
+
+
 def test_meter_counts_what_the_listener_has_started() -> None:
     port = free_port()
     with subprocess.Popen([sys.executable, "-c", LISTENER, str(port)], start_new_session=True) as listener:

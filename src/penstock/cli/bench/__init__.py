@@ -22,11 +22,11 @@ class OutputFormat(StrEnum):
 def bench(
     *,
     scenario: Annotated[
-        str, typer.Option(help="Comma list of scenarios, `quick` or `all` (about ten minutes).")
+        str, typer.Option(help="Comma list of scenarios, `quick` or `all` (about twelve minutes).")
     ] = "quick",
     peers: Annotated[
-        str, typer.Option(help="Comma list of mosquitto, nats, redis; or `none`.")
-    ] = "mosquitto,nats",
+        str, typer.Option(help="Comma list of mosquitto, nats, redis, nchan; or `none`.")
+    ] = "mosquitto,nats,nchan",
     repeat: Annotated[int, typer.Option(min=1, help="Rounds over all brokers; figures are medians.")] = 3,
     duration: Annotated[float, typer.Option(min=0.05, help="Measured seconds of each run.")] = 1.5,
     warm: Annotated[float, typer.Option(min=0.0, help="Unmeasured seconds before them.")] = 0.4,

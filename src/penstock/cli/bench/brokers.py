@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from penstock.cli.bench.targets import LOOPBACK, Target, accepts, free_port
 
 START_TIMEOUT_S = 15.0
 STOP_TIMEOUT_S = 10.0
+ANSWER_BYTES = 4_096
 
 
 class Contender(Protocol):
@@ -57,7 +59,7 @@ class Broker:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start on a free port, with nothing stored, and come back when it accepts connections."""
+        """Start on a free port, with nothing stored, and come back when it has done with starting."""
         port = free_port()
         recipe = self._recipe
         config, log = self._folder / f"{recipe.name}.conf", self._folder / f"{recipe.name}.log"
@@ -76,6 +78,8 @@ class Broker:
                 start_new_session=True,  # an interrupt is for the bench, which then stops its brokers
             )
         self._await_port(self._process, port, log)
+        if recipe.first_request:
+            self._ask_first(port)
         self.target = Target(recipe.name, recipe.scheme, LOOPBACK, port)
 
     def _await_port(self, process: subprocess.Popen[bytes], port: int, log: Path) -> None:
@@ -88,6 +92,17 @@ class Broker:
                     f"{self._recipe.name} did not start (exit status {process.returncode}): {said}"
                 )
             time.sleep(0.02)
+
+    def _ask_first(self, port: int) -> None:
+        try:
+            with socket.create_connection((LOOPBACK, port), timeout=START_TIMEOUT_S) as connection:
+                connection.sendall(self._recipe.first_request)
+                answer = connection.recv(ANSWER_BYTES)
+        except OSError as error:
+            answer = str(error).encode()
+        if not answer.startswith(b"HTTP/1.1 200"):
+            self.stop()
+            raise BenchError(f"{self._recipe.name} does not answer as it should: {answer!r}")
 
     def stop(self) -> None:
         """End the process, politely first."""
@@ -120,4 +135,4 @@ def pinned_to(cpu: int) -> Iterator[None]:
 
 def make_broker(recipe: Recipe, folder: Path, cpu: int, say: Callable[[str], None]) -> Broker:
     """A broker that is ready to start, its program installed where that is possible."""
-    return Broker(recipe, require(recipe.program, recipe.packages, say), folder, cpu)
+    return Broker(recipe, require(recipe.program, recipe.packages, say, recipe.files), folder, cpu)

@@ -21,7 +21,7 @@ from penstock.cli.bench.peers import PENSTOCK, choose_peers
 from penstock.cli.bench.problems import BenchError, WrongOption
 from penstock.cli.bench.report import Result, make_rows
 from penstock.cli.bench.rounds import Measurements, raise_file_limit, run_rounds, run_trials
-from penstock.cli.bench.scenarios import PEERS, SAVING, STORED, Scenario, choose
+from penstock.cli.bench.scenarios import PEERS, SAVING, SOCKETS, STORED, STREAMS, Scenario, choose
 from penstock.cli.bench.tables import number_text, print_result, render_markdown
 from penstock.cli.bench.targets import parse_target
 from penstock.cli.bench.trials.site import Site
@@ -52,7 +52,7 @@ def run(plan: Plan) -> bool:
     if not sys.platform.startswith("linux"):
         raise BenchError("the bench pins processes and reads /proc: it runs on Linux only")
     scenarios = _possible(choose(plan.scenarios), plan)
-    if any(scenario.contest is not PEERS for scenario in scenarios):
+    if any(scenario.contest.is_on_disk for scenario in scenarios):
         _require_extra()
     out = plan.out or _default_out()
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -87,7 +87,7 @@ def _require_extra() -> None:
 def _measure(plan: Plan, scenarios: list[Scenario], folder: Path, stack: ExitStack) -> Result:
     cores = _cores()
     machine = describe_machine(folder)  # before the brokers run: its load average is other people's
-    if machine.file_system in MEMORY_ONLY and any(scenario.contest is not PEERS for scenario in scenarios):
+    if machine.file_system in MEMORY_ONLY and any(scenario.contest.is_on_disk for scenario in scenarios):
         _say(f"the results lie on {machine.file_system}: what is saved there reaches no disk, see --out")
     raise_file_limit()
     crew = Crew(
@@ -107,12 +107,18 @@ def _measure(plan: Plan, scenarios: list[Scenario], folder: Path, stack: ExitSta
         value = found.failure or f"{number_text(getattr(found, figure.metric))} {figure.label}"
         _say(f"  {scenario.name} {number + 1}/{plan.repeat} {name}: {value}")
 
-    for contest, choose_contenders in ((PEERS, crew.peers), (SAVING, crew.savers)):
+    contests = (
+        (PEERS, crew.peers),
+        (SOCKETS, crew.socket_servers),
+        (STREAMS, crew.stream_servers),
+        (SAVING, crew.savers),
+    )
+    for contest, choose_contenders in contests:
         chosen = [scenario for scenario in scenarios if scenario.contest is contest]
         if chosen:
             contenders = choose_contenders()
             versions |= {contender.target.name: contender.version for contender in contenders}
-            program = build_generator(_say)
+            program = build_generator(_say, contest.generator)
             generator = LoadGenerator(program, cpu=cores[1], duration_s=plan.duration_s, warm_s=plan.warm_s)
             runs |= run_rounds(chosen, contenders, generator, plan.repeat, on_measured)
     trials = [scenario for scenario in scenarios if scenario.contest is STORED]

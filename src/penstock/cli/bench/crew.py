@@ -4,8 +4,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from penstock.cli.bench.brokers import Broker, Contender, Standing, make_broker
-from penstock.cli.bench.peers import PENSTOCK, SAVING_PEERS, SAVING_PENSTOCKS, Recipe
+from penstock.cli.bench.peers import PENSTOCK, PENSTOCK_HTTP, SAVING_PEERS, SAVING_PENSTOCKS, Recipe
 from penstock.cli.bench.problems import WrongOption
+from penstock.cli.bench.scenarios import ANY, HTTP_ONLY, SOCKETS_OF_ANY
 from penstock.cli.bench.targets import Target
 
 
@@ -34,14 +35,29 @@ class Crew:
         self._cpu = cpu
         self._say = say
         self._brokers: dict[str, Broker] = {}
-        _refuse_twins([recipe.name for recipe in (*ours, *peers)], targets)
+        _refuse_twins(
+            [recipe.name for recipe in (*ours, *peers, *([PENSTOCK_HTTP] if ours else []))], targets
+        )
 
     def peers(self) -> list[Contender]:
         """Penstock and its peers, started, and the brokers that run already."""
-        brokers = [self._make(recipe) for recipe in (*self._ours, *self._peers)]
+        return self._started(self._ours, ANY)
+
+    def socket_servers(self) -> list[Contender]:
+        """Those to which one can publish over WebSockets, likewise."""
+        return self._started([PENSTOCK_HTTP] if self._ours else [], SOCKETS_OF_ANY)
+
+    def stream_servers(self) -> list[Contender]:
+        """Those that have streams, likewise."""
+        return self._started([PENSTOCK_HTTP] if self._ours else [], HTTP_ONLY)
+
+    def _started(self, ours: Sequence[Recipe], schemes: frozenset[str]) -> list[Contender]:
+        peers = [recipe for recipe in self._peers if recipe.scheme in schemes]
+        brokers = [self._make(recipe) for recipe in (*ours, *peers)]
         for broker in brokers:
-            broker.start()
-        return _not_empty([*brokers, *map(Standing, self._targets)])
+            broker.restart()
+        standing = [Standing(target) for target in self._targets if target.scheme in schemes]
+        return _not_empty([*brokers, *standing])
 
     def savers(self) -> list[Contender]:
         """Penstock and those that save, each to be started for a run."""
@@ -69,6 +85,7 @@ def _not_empty(contenders: list[Contender]) -> list[Contender]:
 def _refuse_twins(names: list[str], targets: Sequence[Target]) -> None:
     for target in targets:
         if target.name in names:
-            hint = "; add --no-penstock" if target.name == PENSTOCK.name else ""
+            is_ours = target.name in {PENSTOCK.name, PENSTOCK_HTTP.name}
+            hint = "; add --no-penstock" if is_ours else ""
             raise WrongOption(f"two brokers are called {target.name}{hint}")
         names.append(target.name)

@@ -8,40 +8,15 @@
  *
  * Speaks mqtt (3.1.1, QoS 0 and 1), nats and redis (PUBLISH/SUBSCRIBE).
  * Modes: throughput (default), latency (--rate), idle connections (--idle).
- * Prints one line of JSON on stdout; a line with "error" when the run could not be made.
  */
-#define _GNU_SOURCE
-#include <arpa/inet.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <sched.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/epoll.h>
-#include <sys/resource.h>
-#include <sys/socket.h>
-#include <sys/time.h>
-#include <time.h>
-#include <unistd.h>
+#include "common.h"
 
 enum { MQTT, NATS, REDIS };
 
-#define READ_BYTES (1 << 20)     /* one recv() */
-#define SEND_BYTES (1 << 18)     /* one send() */
-#define EVENTS 512
 #define MIN_PAYLOAD 8            /* index and publisher, or a time stamp */
 #define MAX_PAYLOAD (1 << 16)
 #define HEADER_ROOM 512          /* topic and framing around a payload, at most */
-#define SETUP_SECONDS 10         /* a broker that does not answer a handshake by then is broken */
 #define CONNECT_SECONDS 60       /* for all connections of idle mode */
-#define STALL_SECONDS 10         /* closed loop without any delivery */
-#define DRAIN_SECONDS 2.5        /* without any delivery, after the last send */
 #define CONNECTING 64            /* handshakes under way at once in idle mode */
 
 static struct {
@@ -79,35 +54,6 @@ static size_t latency_count, latency_cap;
 static uint32_t run_id;   /* keeps topics and client names of two runs apart */
 static char rbuf[READ_BYTES];
 static int ep;
-
-static uint64_t now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000ull + t.tv_nsec;
-}
-
-static double now(void) { return now_ns() * 1e-9; }
-
-static double cpu_used(void) {
-    struct rusage r;
-    getrusage(RUSAGE_SELF, &r);
-    return r.ru_utime.tv_sec + r.ru_stime.tv_sec + (r.ru_utime.tv_usec + r.ru_stime.tv_usec) * 1e-6;
-}
-
-__attribute__((noreturn, format(printf, 1, 2))) static void die(const char *fmt, ...) {
-    va_list a;
-    va_start(a, fmt);
-    printf("{\"error\": \"");
-    vprintf(fmt, a);
-    printf("\"}\n");
-    exit(2);
-}
-
-static void *room(size_t bytes) {
-    void *p = calloc(1, bytes);
-    if (!p) die("out of memory");
-    return p;
-}
 
 /* ---- topics and packets ---- */
 
@@ -225,23 +171,6 @@ static void plan_lengths(void) {
 
 /* ---- set-up ---- */
 
-static void write_all(int fd, const char *p, size_t n) {
-    while (n) {
-        ssize_t k = write(fd, p, n);
-        if (k <= 0) die("write during set-up: %s", strerror(errno));
-        p += k;
-        n -= k;
-    }
-}
-
-static unsigned char read_byte(int fd) {
-    unsigned char b;
-    ssize_t k = read(fd, &b, 1);
-    if (k < 0 && errno == EAGAIN) die("no answer during set-up for %d s", SETUP_SECONDS);
-    if (k <= 0) die("connection closed during set-up: %s", k ? strerror(errno) : "end of file");
-    return b;
-}
-
 static void expect_text(int fd, const char *end) {
     char b[8192];
     size_t n = 0, want = strlen(end);
@@ -270,21 +199,8 @@ static void expect_packet(int fd, int want) { /* one MQTT control packet; its se
     if (type == 9 && b[2] > 2) die("SUBACK refused: %d", b[2]);
 }
 
-static int open_tcp(int i, int type) {
-    int fd = socket(AF_INET, SOCK_STREAM | type, 0), one = 1;
-    if (fd < 0) die("socket: %s (raise ulimit -n)", strerror(errno));
-    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(opt.port)}, from = {.sin_family = AF_INET};
-    if (inet_pton(AF_INET, opt.host, &to.sin_addr) != 1) die("%s is no IPv4 address", opt.host);
-    if (opt.idle) { /* one source address has too few ports: spread over 127.0.0.2 and its neighbours */
-        setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof one);
-        from.sin_addr.s_addr = htonl(0x7f000002u + (i % 8));
-        if (bind(fd, (void *)&from, sizeof from)) die("bind: %s", strerror(errno));
-    }
-    struct timeval patience = {.tv_sec = SETUP_SECONDS};
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    if (connect(fd, (void *)&to, sizeof to) && errno != EINPROGRESS) die("connect: %s", strerror(errno));
-    return fd;
+static int open_one(int i, int type) { /* one source address has too few ports for idle mode: spread over 127.0.0.2 and its neighbours */
+    return open_tcp(opt.host, opt.port, type, opt.idle ? 0x7f000002u + (i % 8) : 0);
 }
 
 static void handshake(conn *c, const char *filter) {
@@ -337,7 +253,7 @@ static conn *open_all(void) { /* publishers first, then subscribers; subscribed 
         conn *c = &all[i];
         c->is_pub = i < opt.pubs;
         c->idx = c->is_pub ? i : i - opt.pubs;
-        c->fd = open_tcp(i, 0);
+        c->fd = open_one(i, 0);
         filter_of(filter, c->idx);
         handshake(c, filter);
         if (c->is_pub) fill_blob(c);
@@ -470,11 +386,6 @@ static void pub_read(conn *c) {
 
 /* ---- the three modes ---- */
 
-static int by_size(const void *a, const void *b) {
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return x < y ? -1 : x > y;
-}
-
 static void measure_latency(conn *all) { /* open loop, one publisher and one subscriber */
     uint64_t gap = 1e9 / opt.rate, total = opt.rate * (opt.duration + opt.warm), skip = opt.rate * opt.warm;
     uint64_t next = now_ns() + 1000000, sent = 0, late = 0, deadline = 0;
@@ -502,13 +413,10 @@ static void measure_latency(conn *all) { /* open loop, one publisher and one sub
         }
     }
     if (latency_count <= skip) die("only %zu of %llu messages arrived", latency_count, (unsigned long long)total);
-    uint64_t *L = latencies + skip;
-    size_t n = latency_count - skip;
-    qsort(L, n, 8, by_size);
-    printf("{\"mode\": \"latency\", \"sent\": %llu, \"delivered\": %llu, \"lost\": %lld, \"format_errors\": %llu, \"late_sends\": %llu, "
-           "\"p50_us\": %.1f, \"p95_us\": %.1f, \"p99_us\": %.1f, \"max_us\": %.1f, \"load_cpu\": %.3f}\n",
-           (unsigned long long)sent, (unsigned long long)delivered, (long long)(sent - delivered), (unsigned long long)format_errors,
-           (unsigned long long)late, L[n / 2] / 1e3, L[n * 95 / 100] / 1e3, L[n * 99 / 100] / 1e3, L[n - 1] / 1e3, (cpu_used() - c0) / (now() - t0));
+    printf("{\"mode\": \"latency\", \"sent\": %llu, \"delivered\": %llu, \"lost\": %lld, \"format_errors\": %llu, \"late_sends\": %llu, ",
+           (unsigned long long)sent, (unsigned long long)delivered, (long long)(sent - delivered), (unsigned long long)format_errors, (unsigned long long)late);
+    print_percentiles(latencies + skip, latency_count - skip);
+    printf(", \"load_cpu\": %.3f}\n", (cpu_used() - c0) / (now() - t0));
 }
 
 static uint64_t sent_by(conn *pubs) {
@@ -599,7 +507,7 @@ static void measure_throughput(conn *all) { /* closed loop */
 
 static void begin_connecting(conn *c, int i) {
     c->idx = i;
-    c->fd = open_tcp(i, SOCK_NONBLOCK);
+    c->fd = open_one(i, SOCK_NONBLOCK);
     struct epoll_event e = {.events = EPOLLOUT, .data.ptr = c};
     epoll_ctl(ep, EPOLL_CTL_ADD, c->fd, &e);
 }
@@ -691,13 +599,8 @@ static void read_options(int argc, char **argv) {
 int main(int argc, char **argv) {
     read_options(argc, argv);
     signal(SIGPIPE, SIG_IGN);
-    run_id = (uint32_t)(now_ns() / 1000 * 2654435761u) ^ getpid();
-    if (opt.cpu >= 0) {
-        cpu_set_t cpus;
-        CPU_ZERO(&cpus);
-        CPU_SET(opt.cpu, &cpus);
-        sched_setaffinity(0, sizeof cpus, &cpus);
-    }
+    run_id = make_run_id();
+    pin_to(opt.cpu);
     if (opt.idle) {
         hold_idle_connections();
         return 0;

@@ -1,6 +1,7 @@
-"""The load generator: compiled once into the user's cache, run once per measurement.
+"""The load generators: compiled once into the user's cache, run once per measurement.
 
-The load itself is made by `load.c`, because a generator in Python would be slower than the brokers.
+The load itself is made by programs in C, because a generator in Python would be slower than the brokers:
+`load.c` for brokers, `sockets.c` for WebSockets, `streams.c` for streams.
 """
 
 import hashlib
@@ -22,26 +23,30 @@ from penstock.cli.bench.problems import BenchError
 from penstock.cli.bench.scenarios import Scenario
 from penstock.cli.bench.targets import Target
 
-COMPILE = ("-O2", "-x", "c", "-")
+COMPILE = ("-O2",)
+COMMON = "common.h"
 PATIENCE_S = 90.0  # beyond the measured time; the generator's own limits are shorter
 SETTLE_S = 1.0  # before memory is read
+REST_S = 3.0  # how long nothing happens where that is what is measured: CPU time is told in hundredths
 REAPER_S = 1.5  # after the last disconnect: what a broker puts off by up to a second is counted too
 TEARDOWN_TIMEOUT_S = 60.0
 FILES_SLACK = 16  # files a broker opens for itself meanwhile
 
 
-def build_generator(say: Callable[[str], None]) -> Path:
-    """The compiled load generator, made on first use and after each change of its source."""
-    source = resources.files("penstock.cli.bench").joinpath("load.c").read_bytes()
+def build_generator(say: Callable[[str], None], name: str = "load") -> Path:
+    """A compiled load generator, made on first use and after each change of its source."""
+    folder = resources.files("penstock.cli.bench")
+    source = folder.joinpath(f"{name}.c")
+    digest = hashlib.sha256(folder.joinpath(COMMON).read_bytes() + source.read_bytes()).hexdigest()
     compiler = require("gcc", ("gcc", "libc6-dev"), say)
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock"
-    program = folder / f"load-{hashlib.sha256(source).hexdigest()[:16]}"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock"
+    program = cache / f"{name}-{digest[:16]}"
     if program.exists():
         return program
-    folder.mkdir(parents=True, exist_ok=True)
+    cache.mkdir(parents=True, exist_ok=True)
     unfinished = program.with_suffix(f".{os.getpid()}")
-    command = [compiler, *COMPILE, "-o", str(unfinished)]
-    done = subprocess.run(command, input=source, capture_output=True, check=False, timeout=120)
+    command = [compiler, *COMPILE, "-o", str(unfinished), str(source)]
+    done = subprocess.run(command, capture_output=True, check=False, timeout=120)
     if done.returncode:
         raise BenchError(
             f"the load generator does not compile: {done.stderr.decode(errors='replace').strip()}"
@@ -74,6 +79,8 @@ class LoadGenerator:
                 time.sleep(SETTLE_S)
                 if scenario.is_teardown:
                     _add_teardown(found, meter, before, process)
+                elif scenario.is_resting:
+                    found.resting_cpu = _resting_cpu(meter)
                 else:
                     found.bytes_per_connection = (
                         meter.read().rss_bytes - before.rss_bytes
@@ -143,6 +150,13 @@ def _add_teardown(
         time.sleep(0.02)
     time.sleep(REAPER_S)
     found.disconnect_cpu_s = round(meter.read().cpu_s - standing.cpu_s, 3)
+
+
+def _resting_cpu(meter: Meter) -> float:
+    before = meter.read()
+    time.sleep(REST_S)
+    after = meter.read()
+    return (after.cpu_s - before.cpu_s) / (after.at_s - before.at_s)
 
 
 def _add_usage(found: Measurement, before: Reading, after: Reading) -> None:

@@ -12,8 +12,10 @@ Metric = Literal[
     "delivered_per_s",
     "disconnect_cpu_s",
     "load_share",
+    "operations_per_s",
     "p50_us",
     "read_rows_per_s",
+    "resting_cpu",
     "return_s",
     "rows_per_s",
     "start_s",
@@ -32,6 +34,8 @@ class Measurement(Struct, kw_only=True, omit_defaults=True):
     published_per_s: float | None = None
     acked_per_s: float | None = None
     delivered_per_s: float | None = None
+    operations_per_s: float | None = None
+    """Sends and receives together."""
     sent: int | None = None
     delivered: int | None = None
     lost: int | None = None
@@ -56,6 +60,8 @@ class Measurement(Struct, kw_only=True, omit_defaults=True):
     broker_rss_bytes: int | None = None
     bytes_per_connection: float | None = None
     disconnect_cpu_s: float | None = None
+    resting_cpu: float | None = None
+    """Cores the broker used while its clients only listened."""
 
     size: str | None = None
     """How much it was about, in words, where that can be chosen."""

@@ -34,7 +34,8 @@ class Meter:
 
     def read(self) -> Reading:
         """Take one reading; a process that has ended counts as nothing."""
-        family = [*self._processes, *(child for process in self._processes for child in _children(process))]
+        children = (child for process in self._processes for child in _children(process))
+        family = dict.fromkeys((*self._processes, *children))  # a child may listen too
         return Reading(
             at_s=time.monotonic(),
             cpu_s=sum(map(_cpu_s, family)),

@@ -4,26 +4,40 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 from penstock.cli.bench.problems import BenchError
 
 INSTALL_TIMEOUT_S = 300
 
 
-def require(program: str, packages: tuple[str, ...], say: Callable[[str], None]) -> str:
-    """The path of a program; installs its packages when it is missing and we are root on a Debian."""
-    found = find(program)
-    if found is not None:
+def require(
+    program: str, packages: tuple[str, ...], say: Callable[[str], None], files: tuple[str, ...] = ()
+) -> str:
+    """The path of a program; installs its packages when it is missing and we are root on a Debian.
+
+    Args:
+        files: what has to be there besides.
+    """
+    found, missing = _look(program, files)
+    if found is not None and missing is None:
         return found
-    advice = f"{program} is missing; install it with: apt-get install {' '.join(packages)}"
+    advice = f"{missing} is missing; install it with: apt-get install {' '.join(packages)}"
     if os.geteuid() != 0 or find("apt-get") is None:
         raise BenchError(advice)
-    say(f"{program} is missing: installing {' '.join(packages)}")
+    say(f"{missing} is missing: installing {' '.join(packages)}")
     _install(packages, advice)
-    found = find(program)
-    if found is None:
+    found, missing = _look(program, files)
+    if found is None or missing is not None:
         raise BenchError(advice)
     return found
+
+
+def _look(program: str, files: tuple[str, ...]) -> tuple[str | None, str | None]:
+    """Where a program is, and what is missing of it and its files."""
+    found = find(program)
+    absent = [file for file in files if not Path(file).exists()]
+    return found, program if found is None else next(iter(absent), None)
 
 
 def find(program: str) -> str | None:

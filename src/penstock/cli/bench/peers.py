@@ -49,6 +49,44 @@ maxclients 15000
 client-output-buffer-limit pubsub 0 0 0
 """
 
+# Started by root, nginx would become a user who may not write where its files are to lie.
+NCHAN_CONFIG = """\
+load_module {module};
+user root;
+daemon off;
+worker_processes 1;
+worker_rlimit_nofile 15000;
+pid {{data}}/nginx.pid;
+error_log stderr error;
+events {{{{ worker_connections 12000; }}}}
+http {{{{
+  access_log off;
+  keepalive_requests 10000000;
+  nchan_shared_memory_size 512M;
+  client_body_temp_path {{data}}/body;
+  proxy_temp_path {{data}}/proxy;
+  fastcgi_temp_path {{data}}/fastcgi;
+  uwsgi_temp_path {{data}}/uwsgi;
+  scgi_temp_path {{data}}/scgi;
+  server {{{{
+    listen 127.0.0.1:{{port}};
+    location ~ /pub/(.+)$ {{{{
+      nchan_publisher;
+      nchan_channel_id $1;
+      nchan_message_buffer_length 20000;
+      nchan_message_timeout 30s;
+    }}}}
+    location ~ /sub/(.+)$ {{{{
+      nchan_subscriber;
+      nchan_channel_id $1;
+      nchan_subscriber_first_message newest;
+    }}}}
+  }}}}
+}}}}
+"""
+
+NCHAN_MODULE = "/usr/lib/nginx/modules/ngx_nchan_module.so"
+
 
 class Recipe(Struct, frozen=True):
     """How to start one kind of broker."""
@@ -63,6 +101,10 @@ class Recipe(Struct, frozen=True):
     config: str = ""
     """With places for the port and for a folder for data, which lies beside the configuration file."""
     environment: tuple[tuple[str, str], ...] = ()
+    files: tuple[str, ...] = ()
+    """What has to be there besides the program."""
+    first_request: bytes = b""
+    """Answered when the program has done everything that it puts off until its port is open."""
 
 
 def data_folder(config: Path) -> Path:
@@ -139,7 +181,30 @@ PEERS: dict[str, Recipe] = {
         command=lambda program, _, config: [program, str(config)],
         version=_first_line("--version"),
     ),
+    "nchan": Recipe(
+        name="nchan",
+        scheme="nchan",
+        program="nginx",
+        packages=("nginx-light", "libnginx-mod-nchan"),
+        files=(NCHAN_MODULE,),
+        config=NCHAN_CONFIG.format(module=NCHAN_MODULE),
+        command=lambda program, _, config: [program, "-e", "stderr", "-c", str(config)],
+        version=_first_line("-v"),
+    ),
 }
+
+PENSTOCK_HTTP = Recipe(
+    name="penstock-http",
+    scheme="http",
+    program=sys.executable,
+    command=lambda program, port, _: [
+        *(program, "-m", "penstock", "serve"),
+        *("--mqtt-port", "off", "--http-port", str(port)),
+    ],
+    first_request=b"GET /topics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+    version=lambda _: f"penstock {__version__}",
+)
+"""Beside `penstock`, which has no HTTP port."""
 
 SAVING_PENSTOCKS = (_penstock("penstock-fsync", "fsync"), _penstock("penstock-os", "os"))
 """With a data directory; the first with the default durability."""

@@ -1,8 +1,8 @@
 """What is measured: the loads, the figures each one yields, and their goals.
 
-Payloads are 64 bytes, topics 27 and QoS is 0 unless said. All but `latency`, `idle` and `disconnects`
-are closed loops: the generator keeps a window of undelivered messages, so nothing has to be dropped.
-Those without a load are not about traffic; the folder `trials` does them.
+Payloads are 64 bytes, topics 27 and QoS is 0 unless said. Those called latency, match, idle and disconnects
+are open loops or none. All others are closed: the generator keeps a window of undelivered messages, so
+nothing has to be dropped. Those without a load are not about traffic; the folder `trials` does them.
 """
 
 import operator
@@ -16,7 +16,9 @@ from penstock.cli.bench.problems import WrongOption
 
 BASELINE = "mosquitto"
 SAVING_BASELINE = "mosquitto-saving"
+SOCKET_BASELINE = "nchan"
 CONNECTIONS = 10_000
+IDLE_TOPICS = 1_000
 
 Sign = Literal[">=", "<=", "<"]
 HOLDS: dict[Sign, Callable[[float, float], bool]] = {">=": operator.ge, "<=": operator.le, "<": operator.lt}
@@ -24,14 +26,19 @@ HOLDS: dict[Sign, Callable[[float, float], bool]] = {">=": operator.ge, "<=": op
 
 ANY = frozenset({"mqtt", "nats", "redis"})
 MQTT_ONLY = frozenset({"mqtt"})
+SOCKETS_OF_ANY = frozenset({"http", "nchan"})
+HTTP_ONLY = frozenset({"http"})
 
 
 class Contest(Struct, frozen=True):
-    """What some scenarios have in common: who is judged, beside whom."""
+    """What some scenarios have in common: who is judged, beside whom, and who makes the load."""
 
     title: str
     subject: str
     baseline: str | None = None
+    generator: str = "load"
+    """The program, without its ending; the trials need none."""
+    is_on_disk: bool = False
 
 
 PEERS = Contest(f"Penstock and its peers (in brackets: ratio to {BASELINE})", "penstock", BASELINE)
@@ -39,9 +46,14 @@ SAVING = Contest(
     f"With a data directory (in brackets: ratio to {SAVING_BASELINE}; penstock: in memory)",
     "penstock-fsync",
     SAVING_BASELINE,
+    is_on_disk=True,
 )
-STORED = Contest("The log and what waits in it", "penstock")
-CONTESTS = (PEERS, SAVING, STORED)
+SOCKETS = Contest(
+    f"WebSockets (in brackets: ratio to {SOCKET_BASELINE})", "penstock-http", SOCKET_BASELINE, "sockets"
+)
+STREAMS = Contest("Streams", "penstock-http", generator="streams")
+STORED = Contest("The log and what waits in it", "penstock", is_on_disk=True)
+CONTESTS = (PEERS, SOCKETS, STREAMS, SAVING, STORED)
 
 
 class Goal(Struct, frozen=True):
@@ -77,6 +89,8 @@ class Scenario(Struct, frozen=True):
     """Needs a broker process that has done nothing yet."""
     is_teardown: bool = False
     """What counts begins when the connections end."""
+    is_resting: bool = False
+    """What counts is what the broker does while nothing happens."""
     is_spinning: bool = False
     """The generator never sleeps, so its CPU share says nothing about a limit."""
 
@@ -84,6 +98,34 @@ class Scenario(Struct, frozen=True):
 def _rate(name: str, summary: str, load: str, *goals: Goal, schemes: frozenset[str] = ANY) -> Scenario:
     figure = Figure("delivered_per_s", "deliveries/s", goals)
     return Scenario(name, summary, tuple(load.split()), (figure,), schemes=schemes)
+
+
+def _sockets(
+    name: str,
+    summary: str,
+    load: str,
+    figure: Figure,
+    *,
+    schemes: frozenset[str] = SOCKETS_OF_ANY,
+    is_resting: bool = False,
+    is_spinning: bool = False,
+) -> Scenario:
+    return Scenario(
+        name,
+        summary,
+        tuple(load.split()),
+        (figure,),
+        SOCKETS,
+        schemes,
+        is_resting=is_resting,
+        is_spinning=is_spinning,
+    )
+
+
+def _streams(name: str, summary: str, load: str, figure: Figure, *, is_spinning: bool = False) -> Scenario:
+    return Scenario(
+        name, summary, tuple(load.split()), (figure,), STREAMS, HTTP_ONLY, is_spinning=is_spinning
+    )
 
 
 def _saving(name: str, summary: str, load: str, *goals: Goal) -> Scenario:
@@ -146,6 +188,58 @@ _TABLE = (
         schemes=MQTT_ONLY,
         is_fresh=True,
         is_teardown=True,
+    ),
+    _sockets(
+        "ws_fanout",
+        "1 to 100 subscribers, 300 in flight",
+        "--subs 100 --window 300",
+        Figure("delivered_per_s", "deliveries/s", (Goal(">=", 10, SOCKET_BASELINE),)),
+    ),
+    _sockets(
+        "ws_fanout_w1",
+        "1 to 100 subscribers, one in flight",
+        "--subs 100 --window 1",
+        Figure("delivered_per_s", "deliveries/s"),
+    ),
+    _sockets(
+        "ws_one2one",
+        "1:1, 1,000 in flight; nchan cannot number so many messages in a second",
+        "--window 1000",
+        Figure("delivered_per_s", "deliveries/s", (Goal(">=", 40_000, None),)),
+        schemes=HTTP_ONLY,
+    ),
+    _sockets(
+        "ws_latency",
+        "500 messages/s, open loop, from the scheduled send time",
+        "--rate 500",
+        Figure("p50_us", "p50 us", (Goal("<", 1_000, None),)),
+        is_spinning=True,
+    ),
+    _sockets(
+        "ws_idle",
+        "1,000 topics with a subscriber each, after one message",
+        f"--idle {IDLE_TOPICS} --hold 1",
+        Figure("resting_cpu", "cores used at rest", (Goal("<", 0.01, None),)),
+        is_resting=True,
+    ),
+    _streams(
+        "streams_send",
+        "16 connections that send to a stream each",
+        "--senders 16",
+        Figure("acked_per_s", "sends/s", (Goal(">=", 22_000, None),)),
+    ),
+    _streams(
+        "streams_pairs",
+        "32 streams, each with one who sends and one who receives",
+        "--pairs 32",
+        Figure("operations_per_s", "sends and receives/s", (Goal(">=", 22_000, None),)),
+    ),
+    _streams(
+        "streams_match",
+        "500 messages/s to a receiver that waits, from the scheduled send time",
+        "--rate 500",
+        Figure("p50_us", "p50 us", (Goal("<=", 500, None),)),
+        is_spinning=True,
     ),
     _saving(
         "durable",

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 
 from penstock.cli.bench.report import BUSY_ELSEWHERE, Result, Row, Summary, Verdict
-from penstock.cli.bench.scenarios import CONTESTS, PEERS, Contest
+from penstock.cli.bench.scenarios import CONTESTS, Contest
 
 NOTHING = "-"
 
@@ -54,7 +54,7 @@ def render_markdown(result: Result) -> str:
 def _where(result: Result) -> list[str]:
     machine = result.machine
     versions = "; ".join(f"{name}: {version}" for name, version in result.versions.items())
-    disk = f"; data on {machine.file_system}" if any(row.contest != PEERS for row in result.rows) else ""
+    disk = f"; data on {machine.file_system}" if any(row.contest.is_on_disk for row in result.rows) else ""
     return [
         f"{result.when}, {machine.cpu_model}, {machine.cpus} CPUs, {machine.kernel}, "
         f"load average {machine.load_average} before",
