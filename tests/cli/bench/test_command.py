@@ -109,9 +109,8 @@ def test_meter_counts_what_the_listener_has_started() -> None:
             while not accepts("127.0.0.1", port):
                 time.sleep(0.01)
             meter, deadline = Meter(port), time.monotonic() + 20
-            before = meter.read().cpu_s
-            while meter.read().cpu_s < before + 0.25 and time.monotonic() < deadline:
+            while meter.read().cpu_s < 0.3 and time.monotonic() < deadline:
                 time.sleep(0.02)
-            assert meter.read().cpu_s >= before + 0.25
+            assert meter.read().cpu_s >= 0.3  # of which the listener itself has taken a tenth
         finally:
             subprocess.run(["kill", "--", f"-{listener.pid}"], check=True)
