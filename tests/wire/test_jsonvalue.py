@@ -51,10 +51,27 @@ def test_anything_else_is_base64(payload: bytes) -> None:
     assert payload_of(value_of(payload)) == payload
 
 
-@pytest.mark.parametrize("payload", [b'"\\ud800 alone"', b"1e999", b"9" * 5_000])
-def test_what_many_readers_could_not_read_is_base64(payload: bytes) -> None:
+def test_half_a_character_is_base64() -> None:
+    payload = b'"\\ud800 alone"'
     assert bytes(value_of(payload)).startswith(b'{"$bytes"')
     assert payload_of(value_of(payload)) == payload
+
+
+@pytest.mark.parametrize("payload", [b"1e999", b"9" * 5_000, b"[1.0000000000000000000000001]", b"-0"])
+def test_a_number_stands_there_as_it_was_written(payload: bytes) -> None:
+    assert bytes(value_of(payload)) == payload
+    assert payload_of(value_of(payload)) == payload
+
+
+def test_to_look_at_json_builds_nothing_of_it() -> None:
+    payload = b"[" + b",".join([b"[]"] * 100_000) + b"]"
+    tracemalloc.start()
+    try:
+        value_of(payload)
+        _, most_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most_bytes < 3 * len(payload)
 
 
 @pytest.mark.parametrize("payload", [b'{"$bytes":"aGk="}', b'{"\\u0024bytes":"aGk="}', b'{ "$bytes" : 1 }'])

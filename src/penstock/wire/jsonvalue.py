@@ -2,14 +2,15 @@
 
 Every payload has exactly one such value, and the value gives the same payload back, but for blanks around
 JSON and between its parts: values hold no line ends, so that whoever writes one message a line
-need not look into them. An object whose only key is `$bytes` always means bytes.
+need not look into them. Numbers stand there as they were written, whoever can reckon with them. An object
+whose only key is `$bytes` always means bytes.
 """
 
 from base64 import b64decode, b64encode
 from binascii import Error
 
 from msgspec import DecodeError, Raw, Struct, ValidationError, field
-from msgspec.json import Decoder, decode, format
+from msgspec.json import Decoder, format
 
 from penstock.errors import InvalidPayload
 
@@ -24,17 +25,19 @@ class Wrapped(Struct, forbid_unknown_fields=True):
 
 _wrapped = Decoder(Wrapped)  # which looks at an object that means something else up to its first other key
 _text = Decoder(str)
+_any = Decoder(Raw)
 
 
 def value_of(payload: bytes) -> Raw:
     """The value that stands for a payload."""
     try:
-        read = decode(payload)  # all of it: what we could not read again is nothing for others either
-    except (DecodeError, ValueError, RecursionError):
+        _any.decode(payload)  # walks over it and builds nothing: there may be megabytes
+        _check_text(payload)
+    except (DecodeError, UnicodeDecodeError, RecursionError):
         return _bytes_value(payload)
-    if type(read) is dict and list(read) == [BYTES_KEY]:
-        return _bytes_value(payload)  # it must not be taken for what it would mean
     value = payload.strip()
+    if value.startswith(b"{") and _unwrap(value) is not None:
+        return _bytes_value(payload)  # it must not be taken for what it would mean
     return Raw(format(value, indent=-1) if b"\n" in value or b"\r" in value else value)
 
 
@@ -45,13 +48,17 @@ def payload_of(value: Raw) -> bytes:
         InvalidPayload: it holds what is no UTF-8, or says `$bytes` and then no base64.
     """
     data = bytes(value)
-    if not data.isascii():
-        try:
-            data.decode()
-        except UnicodeDecodeError:
-            raise InvalidPayload("JSON is UTF-8, and this is not") from None
+    try:
+        _check_text(data)
+    except UnicodeDecodeError:
+        raise InvalidPayload("JSON is UTF-8, and this is not") from None
     wrapped = _unwrap(data) if data.startswith(b"{") else None
     return data if wrapped is None else _bytes_of(wrapped)
+
+
+def _check_text(data: bytes) -> None:
+    if not data.isascii():
+        data.decode()
 
 
 def _unwrap(value: bytes) -> Raw | None:

@@ -1,0 +1,48 @@
+"""HTTP/2 as a server speaks it (RFC 9113, RFC 7541), as bytes and events; no socket, loop or clock.
+
+`ServerConnection` takes bytes in and gives events out, `encode_headers` makes the header blocks of answers.
+"""
+
+from penstock.wire.http2.connection import ServerConnection
+from penstock.wire.http2.errors import (
+    CompressionFault,
+    ConnectionFault,
+    ErrorCode,
+    Http2Error,
+    StreamFault,
+)
+from penstock.wire.http2.events import (
+    BodyReceived,
+    Drained,
+    Event,
+    GoneAway,
+    Ponged,
+    RequestStarted,
+    StreamReset,
+)
+from penstock.wire.http2.frames import PREFACE
+from penstock.wire.http2.headers import RequestHead
+from penstock.wire.http2.hpack import encode_headers
+from penstock.wire.http2.limits import Limits
+from penstock.wire.http2.static_table import Field
+
+__all__ = [
+    "PREFACE",
+    "BodyReceived",
+    "CompressionFault",
+    "ConnectionFault",
+    "Drained",
+    "ErrorCode",
+    "Event",
+    "Field",
+    "GoneAway",
+    "Http2Error",
+    "Limits",
+    "Ponged",
+    "RequestHead",
+    "RequestStarted",
+    "ServerConnection",
+    "StreamFault",
+    "StreamReset",
+    "encode_headers",
+]

@@ -1,0 +1,51 @@
+"""What a connection tells its owner."""
+
+from msgspec import Struct
+
+from penstock.wire.http2.headers import RequestHead
+
+
+class Event(Struct, frozen=True):
+    """Anything that happened."""
+
+
+class RequestStarted(Event, frozen=True):
+    """A client asks for something; if `is_last`, without a body."""
+
+    stream_id: int
+    head: RequestHead
+    is_last: bool
+
+
+class BodyReceived(Event, frozen=True, gc=False):
+    """Some of a request's body, perhaps none; `is_last` says that nothing follows."""
+
+    stream_id: int
+    data: bytes
+    is_last: bool
+
+
+class StreamReset(Event, frozen=True, gc=False):
+    """A stream is over: its client has cancelled it, or has broken a rule."""
+
+    stream_id: int
+    code: int
+
+
+class Drained(Event, frozen=True, gc=False):
+    """All that waited for the client's window is on its way, so there is room for more."""
+
+    stream_id: int
+
+
+class Ponged(Event, frozen=True, gc=False):
+    """The client has answered a ping of ours."""
+
+    payload: bytes
+
+
+class GoneAway(Event, frozen=True, gc=False):
+    """The client says goodbye; its open streams go on."""
+
+    code: int
+    text: str

@@ -1,0 +1,103 @@
+"""The streams of a connection: those that are open, and what has to be known of those that are not.
+
+A stream is open from its first header fields until both sides have ended it or one has reset it. A client
+may still be sending on a stream that we have reset; what comes for it is ignored. What comes for any other
+closed stream is an error (RFC 9113 section 5.1).
+"""
+
+from collections import deque
+from enum import IntEnum
+
+from msgspec import Struct
+
+from penstock.wire.http2.errors import ConnectionFault, ErrorCode
+
+_RESETS_LIMIT = 1_000
+_GAPS_LIMIT = 100
+
+
+class Answer(IntEnum):
+    """How far the owner has got with its answer."""
+
+    OWED = 0
+    BEGUN = 1
+    FINISHED = 2
+
+
+class Stream(Struct, eq=False):
+    """One call.
+
+    Args:
+        send_left: bytes of DATA that the client has room for; below zero if it has made its window smaller.
+        receive_left: bytes of DATA that the client may send.
+        is_receiving: the client has not ended its side.
+        held_bytes: received, and not consumed by the owner.
+        returned_bytes: consumed, and not announced to the client.
+        body_left: what is missing of the announced content length, if one was.
+        waiting: what the client had no room for, in order.
+        waiting_bytes: of these, without what has been sent of the first.
+        begun_bytes: sent of the first one.
+        trailers: the block that ends the answer when nothing waits any more; empty if there are none.
+    """
+
+    id: int
+    send_left: int
+    receive_left: int
+    is_receiving: bool
+    body_left: int | None = None
+    answer: Answer = Answer.OWED
+    held_bytes: int = 0
+    returned_bytes: int = 0
+    waiting: deque[bytes] | None = None
+    waiting_bytes: int = 0
+    begun_bytes: int = 0
+    trailers: bytes = b""
+
+
+class StreamTable:
+    """Finds streams by their identifiers."""
+
+    __slots__ = ("_forgotten_id", "_gaps", "_resets", "last_id", "open")
+
+    def __init__(self) -> None:
+        self.open: dict[int, Stream] = {}
+        self.last_id = 0  # the highest that the client has used
+        self._resets: dict[int, None] = {}  # by us, the oldest first
+        self._forgotten_id = 0  # up to here resets may have been forgotten
+        self._gaps: deque[tuple[int, int]] = deque(maxlen=_GAPS_LIMIT)  # between these none was ever open
+
+    def note_new(self, stream_id: int) -> None:
+        """Remember the highest stream so far; those that it leaves out cannot be opened any more."""
+        if stream_id > self.last_id + 2:
+            self._gaps.append((self.last_id, stream_id))
+        self.last_id = stream_id
+
+    def note_reset(self, stream_id: int) -> None:
+        """Remember that we have reset a stream."""
+        self._resets[stream_id] = None
+        if len(self._resets) > _RESETS_LIMIT:
+            oldest = next(iter(self._resets))
+            del self._resets[oldest]
+            self._forgotten_id = max(self._forgotten_id, oldest)
+
+    def check_known(self, stream_id: int) -> None:
+        """Whether a frame other than HEADERS may name a stream: it must have been open once.
+
+        Raises:
+            ConnectionFault: it has not.
+        """
+        if stream_id > self.last_id or not stream_id & 1:
+            text = f"frame for stream {stream_id}, which is idle"
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, text)  # section 5.1
+
+    def check_late(self, stream_id: int) -> None:
+        """Whether a client may still send on a stream that is not open.
+
+        Raises:
+            ConnectionFault: it has ended that stream itself, or has never opened it.
+        """
+        if any(below < stream_id < above for below, above in self._gaps):
+            text = f"frame for stream {stream_id}, which was left out"
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, text)  # section 5.1.1
+        if stream_id not in self._resets and stream_id > self._forgotten_id:
+            raise ConnectionFault(ErrorCode.STREAM_CLOSED, f"frame for stream {stream_id}, which is closed")
