@@ -44,8 +44,8 @@ class SocketVisitor:
     async def _ask(self, **request: Any) -> bool:
         """Whether a request is carried out; False if the connection ends instead."""
         try:
-            await self._connection.send(json.encode(request).decode())
-            while (said := json.decode(await self._connection.recv()))["type"] in ("event", "info"):
+            await self._connection.send(json.encode({**request, "request_id": 1}).decode())
+            while "request_id" not in (said := json.decode(await self._connection.recv())):
                 if said["type"] == "event":
                     self._events.append((said["topic"], payload_of(Raw(json.encode(said["data"])))))
         except ConnectionClosed:

@@ -1,6 +1,7 @@
 """penstock.js in a page: subscribe, publish, and what it says when something is refused."""
 
 from pathlib import Path
+from signal import SIGHUP
 
 import httpx
 import pytest
@@ -110,6 +111,19 @@ def test_a_handler_is_not_called_after_it_has_left(client: Page) -> None:
     assert client.run("return [await box.take(2), box.items];") == [[["left/a", 1], ["left/a", 3]], []]
 
 
+def test_who_is_ended_by_another_handler_gets_nothing_more(client: Page) -> None:
+    got = client.run(
+        """
+        await client.subscribe("both/#", (message) => { keep(message); client.unsubscribe("both/a"); });
+        await client.subscribe("both/a", () => box.put("after it has left"));
+        await client.publish("both/a", 1);
+        await client.publish("both/a", 2);
+        return [await box.take(2), box.items];
+        """
+    )
+    assert got == [[["both/a", 1], ["both/a", 2]], []]
+
+
 def test_who_leaves_at_once_and_comes_back_gets_nothing_of_before(client: Page) -> None:
     got = client.run(
         """
@@ -142,7 +156,6 @@ def test_a_refusal_of_before_does_not_end_what_came_after(client: Page) -> None:
     ("call", "code", "detail"),
     [
         ('client.subscribe("a/#/b", keep)', "SUBSCRIBE_FAILED", "invalid-filter"),
-        ('client.subscribe("no/cursor", keep, { after: "none" })', "SUBSCRIBE_FAILED", "invalid-cursor"),
         ('client.subscribe("much", keep, { lastN: 100_000 })', "VALIDATION_ERROR", None),
         ('client.subscribe("$share/g/a", keep)', "SUBSCRIBE_FAILED", None),
         (
@@ -200,6 +213,21 @@ def test_a_page_is_told_that_its_topic_was_deleted(client: Page, free_server: Ru
     client.run('await client.subscribe("doomed", keep);')  # it may come again
 
 
+def test_a_page_is_told_that_it_may_not_listen_any_more(
+    page: Page, start_server: StartServer, tmp_path: Path
+) -> None:
+    rules = tmp_path / "acl"
+    rules.write_text("anonymous\nboth #\n")
+    access = {"acl_file": str(rules), "allow_anonymous": True}
+    server = start_server({"http": {"port": 0}, "access": access})
+    page.open(server).run(CONNECT)
+    page.run('await client.subscribe("secret/#", keep);')
+    rules.write_text("anonymous\nboth open/#\n")
+    server.process.send_signal(SIGHUP)
+    [end] = page.run("return await ends.take(1);")
+    assert (end["filter"], end["code"]) == ("secret/#", "NOT_AUTHORIZED")
+
+
 def test_what_a_topic_has_lost_is_told(page: Page, start_server: StartServer) -> None:
     server = start_server({"http": {"port": 0}, "topics": [{"filter": "#", "ring_messages": 2}]})
     first, *_ = publish(server, "short", 1, 2, 3, 4, 5)
@@ -225,12 +253,65 @@ def test_a_token_says_who_the_page_is(page: Page, start_server: StartServer, tmp
     (tmp_path / "passwords").write_text(f"maria:{hash_password(b'secret')}\n")
     access = {"password_file": str(tmp_path / "passwords")}
     server = start_server({"http": {"port": 0}, "access": access, "web": {"explicit_topics": False}})
-    page.open(server).run(CONNECT, {"token": "bWFyaWE6d3Jvbmc="})
-    assert page.run("return await states.take(2);") == ["waiting", "connecting"]
-    page.run("client.close();")
-    page.run(CONNECT, {"token": "bWFyaWE6c2VjcmV0"})
+    page.open(server).run(CONNECT, {"token": "bWFyaWE6c2VjcmV0"})
     assert page.run('return (await client.publish("mine", 1)).type;') == "ack"
+    assert page.run("return states.items;") == ["connecting", "open"]
     assert "bWFyaWE6c2VjcmV0" not in server.logged
+
+
+@pytest.mark.parametrize("token", ["bWFyaWE6d3Jvbmc=", "gibberish", None], ids=["wrong", "none", "missing"])
+def test_who_is_not_let_in_is_told_and_does_not_try_again(
+    page: Page, start_server: StartServer, tmp_path: Path, token: str | None
+) -> None:
+    (tmp_path / "passwords").write_text(f"maria:{hash_password(b'secret')}\n")
+    server = start_server({"http": {"port": 0}, "access": {"password_file": str(tmp_path / "passwords")}})
+    page.open(server).run(CONNECT, {"token": token})
+    got = page.run(
+        """
+        const code = (promise) => promise.then(() => "done", ({ code }) => code);
+        const early = [code(client.subscribe("a", keep)), code(client.publish("a", 1))];
+        const told = await errors.take(1);
+        const late = [code(client.subscribe("b", keep)), code(client.publish("b", 1))];
+        return [told, await Promise.all([...early, ...late]), client.state, states.items, errors.items];
+        """
+    )
+    assert got == [["BAD_CREDENTIALS"], ["BAD_CREDENTIALS"] * 4, "closed", ["connecting", "closed"], []]
+
+
+def test_a_page_that_the_server_does_not_know_is_told_once_and_goes_on_trying(
+    page: Page, free_server: RunningServer, web_server: RunningServer
+) -> None:
+    page.open(free_server).run(CONNECT.replace('"/ws"', "given[1]"), {}, address_of(web_server))
+    tries = page.run("return await states.take(6);")
+    assert tries == ["connecting", "waiting"] * 3
+    assert page.run("client.close(); return errors.items;") == ["ORIGIN_UNKNOWN"]
+
+
+@pytest.mark.parametrize("answer", ["null", "{ status: 503 }"], ids=["nobody is there", "it is too busy"])
+@pytest.mark.parametrize(
+    "told", ["this.onerror(); this.onclose?.()", "this.onerror()"], ids=["browser", "node"]
+)
+def test_what_may_pass_is_tried_again_and_no_error(
+    page: Page, web_server: RunningServer, answer: str, told: str
+) -> None:
+    page.open(web_server).run(
+        f"""
+        window.asked = [];
+        window.fetch = async (_, {{ mode }}) => {{ asked.push(mode); return {answer} ?? Promise.reject(); }};
+        window.WebSocket = class {{ constructor() {{ setTimeout(() => {{ {told}; }}); }} close() {{}} }};
+        """
+    )
+    page.run(CONNECT)
+    got = page.run("const tries = await states.take(6); client.close(); return [tries, errors.items, asked];")
+    assert got[:2] == [["connecting", "waiting"] * 3, []]
+    assert got[2].count("cors") == 3
+
+
+def test_nobody_connects_where_there_is_no_websocket(page: Page, web_server: RunningServer) -> None:
+    page.open(web_server).run("window.WebSocket = undefined;")
+    with pytest.raises(PageError) as refused:
+        page.run("script.connect();")
+    assert refused.value.code == "UNSUPPORTED"
 
 
 def test_a_client_that_was_closed_refuses_everything(client: Page) -> None:

@@ -70,6 +70,21 @@ def test_a_later_visit_goes_on_with_the_cursor_that_the_page_kept(page: Page, pl
     assert page.run("return await box.take(2);") == [["visits", 2], ["visits", 3]]
 
 
+@pytest.mark.parametrize("kept", ["AXxY3092vvp5AAAAAQAAAAAAABOZ", "undefined"])
+def test_a_visit_with_a_cursor_that_nobody_knows_is_a_gap_and_goes_on(
+    page: Page, place_of: Callable[..., Place], kept: str
+) -> None:
+    place = place_of(FREE)
+    publish(place.server, "visits", 1)
+    page.open(place.server).run(CONNECT)
+    page.run('window.mine = await client.subscribe("visits", keep, { after: given[0] });', kept)
+    [gap] = page.run("return await gaps.take(1);")
+    assert (gap["filter"], gap["statement"]["reason"]) == ("visits", "epoch-changed")
+    [cursor] = publish(place.server, "visits", 2)
+    assert page.run("return await box.take(2);") == [["visits", 1], ["visits", 2]]
+    assert page.run("return mine.cursor;") == cursor
+
+
 @pytest.fixture
 def first(place: Place) -> str:
     """The cursor of the first of 2000 messages, which are more than is read at once."""
@@ -135,7 +150,11 @@ def test_a_server_that_has_begun_anew_is_a_gap_and_what_it_has_is_new(
     place.start()
     publish(place.server, "anew", 2)  # most likely before the page is back
     [gap] = page.run("return await gaps.take(1);")
-    assert gap["filter"] == "anew" and gap["statement"]["reason"] and not gap["statement"]["is_complete"]
+    assert (
+        gap["filter"] == "anew"
+        and gap["statement"]["reason"] == "epoch-changed"
+        and not gap["statement"]["is_complete"]
+    )
     publish(place.server, "anew", 3)
     assert page.run("return await box.take(2);") == [["anew", 2], ["anew", 3]]
 

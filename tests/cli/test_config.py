@@ -61,6 +61,16 @@ def test_what_show_prints_can_be_loaded_again(tmp_path: Path, capsys: pytest.Cap
     assert load(second).settings == load(first, preset="large").settings != Settings()
 
 
+@pytest.mark.parametrize(
+    "command", [["config", "show"], ["serve", "--mqtt-port", "off", "--http-port", "off"]]
+)
+def test_a_second_preset_is_refused_rather_than_overlooked(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*command, "--preset", "small", "--preset", "hardened") == 1
+    assert "--preset: only one is taken" in capsys.readouterr().err
+
+
 def test_show_tells_every_origin(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -333,6 +333,28 @@ def test_no_server_is_one_line_that_says_what_to_try(command: tuple[str, ...]) -
     assert "`penstock serve`" in result.stderr
 
 
+@pytest.mark.parametrize("command", ["pub", "sub"])
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--user", "a", "--password", "b", "--password-file", "c"], "give one of"),
+        (["--password-file", "c"], "needs --user"),
+    ],
+)
+def test_password_flags_that_do_not_go_together_are_refused(
+    shell: Shell, command: str, words: list[str], told: str
+) -> None:
+    result = shell.run(command, "a", *(["x"] if command == "pub" else []), *words)
+    assert result.exit_code == 2
+    assert told in result.stderr
+
+
+def test_a_password_file_that_is_not_there_is_one_line(shell: Shell, tmp_path: Path) -> None:
+    result = shell.run("sub", "a", "--user", "ann", "--password-file", str(tmp_path / "none"))
+    assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
+    assert result.stderr.startswith("error: --password-file ")
+
+
 @pytest.mark.parametrize(
     ("reason", "words"),
     [

@@ -902,3 +902,25 @@ def test_block_on_wildcards_can_be_allowed() -> None:
     sender.publish("a", b"2")
     stage.settle()
     assert sender.sink.is_held
+
+
+def test_who_is_connected_and_loses_filters_is_told_of_by_whoever_listens(tmp_path: Path) -> None:
+    rules = tmp_path / "acl"
+    rules.write_text("anonymous\nboth #\n")
+    access = FileAccess.load(None, rules, allow_anonymous=True)
+    stage = Stage(access=access)
+    told: list[tuple[str, list[str]]] = []
+    stage.broker.on_rights_withdrawn.append(
+        lambda session, filters: told.append((session.client_id, list(filters)))
+    )
+    for name in ("here", "unharmed", "away"):
+        client = stage.client(name, expiry=600)
+        for filter in ("open/#",) if name == "unharmed" else ("open/#", "shut/#", "$share/g/shut/a"):
+            client.subscribe(filter)
+    client.drop()
+    rules.write_text("anonymous\nboth open/#\n")
+    access.reload()
+    stage.broker.forget_rights()
+    assert told == [("here", ["shut/#", "$share/g/shut/a"])]
+    stage.broker.forget_rights()
+    assert len(told) == 1

@@ -52,6 +52,12 @@ def test_any_text_is_a_cursor_or_refused_as_invalid(text: str) -> None:
     is_cursor(text)
 
 
+@pytest.mark.parametrize("text", ["garbage", "AQ", "?", "Zm9vYmFy"])
+def test_garbage_is_not_called_a_cursor_of_another_version(text: str) -> None:
+    with pytest.raises(InvalidCursor, match=r"^not a cursor$"):
+        Cursor.decode(text)
+
+
 @pytest.mark.parametrize("length", range(len(SAMPLE.encode())))
 def test_a_text_cut_short_is_refused(length: int) -> None:
     with pytest.raises(InvalidCursor):

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from hypothesis import given, settings
@@ -16,7 +17,8 @@ from penstock.core.sessions import Options, Session
 from penstock.core.settings import CoreSettings, LogSettings, TopicLimits, TopicRule
 from penstock.errors import InvalidTopic, NotAuthorized, QuotaExceeded, ShuttingDown, StorageUnavailable
 from penstock.model import Door, Policy, Reason
-from penstock.testing import Disk, MemorySink, PlainForm, Stage, as_plain
+from penstock.testing import Disk, MemorySink, PlainForm, Stage, as_plain, make_run
+from tests.core.joiners import Joiner
 
 KEEPING = LogSettings(capture=("#",))
 STORED = "$argon2id$v=19$m=64,t=1,p=1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
@@ -361,8 +363,75 @@ def test_a_topic_that_is_used_again_after_its_deletion_is_there_after_a_restart(
     stage = restart(stage, disk)
     assert stage.broker.has_topic("a")
     stage.settle()
-    assert "a" not in disk.content.tables.get(DECLARED, {})
+    assert "a" in disk.content.tables[DECLARED], "what was before is still in the log"
     assert stage.client("s").publish("a", b"3", qos=1).run.sequence == 3
+
+
+@pytest.mark.parametrize("is_made", [True, False], ids=["made again", "used again"])
+async def test_messages_of_before_a_deletion_are_none_of_the_last_ones_but_cursors_reach_them(
+    disk: Disk, is_made: bool
+) -> None:
+    stage = stored(disk)
+    place = stage.broker.history.cursor()
+    for payload in (b"1", b"2"):
+        stage.client("s").publish("a", payload, qos=1)
+    stage.broker.delete_topic("a")
+    if is_made:
+        stage.broker.declare_topic("a")
+    stage.client("s").publish("a", b"3", qos=1)
+    stage.settle()
+    for _ in range(3):
+        for filters in (("a",), ("a", "b"), ("#",)):
+            joiner = Joiner(stage)
+            joiner.join(filters, 10)
+            await joiner.settle()
+            assert joiner.got == [b"3"]
+            assert joiner.statements[0].is_complete
+        follower = Joiner(stage, "f")
+        follower.join("a", place)
+        await follower.settle()
+        assert follower.got == [b"1", b"2", b"3"]
+        assert [run.payload() for run in await stage.broker.history.last("a", 10)] == [b"3"]
+        stage = restart(stage, disk)
+
+
+def test_a_deletion_is_forgotten_when_the_log_has_nothing_of_before(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = stored(disk)
+    stage.client("s").publish("a", b"1", qos=1)
+    stage.broker.delete_topic("a")
+    stage.client("s").publish("a", b"2", qos=1)
+    stage.settle()
+    disk.crash()
+    monkeypatch.setattr(type(stage.log), "first_offset", 2)
+    stage = stored(disk)
+    stage.settle()
+    assert stage.broker.has_topic("a")
+    assert "a" not in disk.content.tables[DECLARED]
+
+
+def test_a_deletion_does_not_walk_over_all_sessions(stage: Stage) -> None:
+    class Unwalked(dict[str, Session]):
+        def values(self) -> NoReturn:
+            raise AssertionError("they may be very many")
+
+    client, sender = WebClient(stage), stage.client("s")
+    client.subscribe("a")
+    sender.publish("a", b"x")
+    node = stage.broker._node
+    node.sessions = Unwalked(node.sessions)
+    assert stage.broker.delete_topic("a")
+    assert "a" not in client.session.subscriptions
+    assert sender.publish("a", b"y").run.sequence == 2
+    assert stage.broker.has_topic("a")
+
+
+def test_a_caller_that_has_used_a_topic_makes_it_again(stage: Stage) -> None:
+    sender = stage.broker.callers.of(Identity(None, "c"), Door.WEB)
+    for sequence in (1, 2):
+        assert stage.broker.publish_once(make_run("a", b"x", door=Door.WEB), sender).sequence == sequence
+        assert stage.broker.delete_topic("a")
 
 
 @settings(max_examples=40, deadline=None)

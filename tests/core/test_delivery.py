@@ -194,7 +194,9 @@ def test_disconnect_closes_a_slow_subscriber_and_records_what_it_missed() -> Non
     stage.settle()
     assert reader.sink.closed == "slow"
     reader.drop()  # as its door does now
-    assert sorted(stage.losses("r")) == [("a", 1, 3, "disconnected"), ("a", 4, 5, "outbox-full")]
+    assert sorted(stage.losses("r")) == [("a", 1, 3, "outbox-full"), ("a", 4, 5, "outbox-full")]
+    assert {row.policy for row in stage.broker.ledger.rows(client_id="r")} == {Policy.DISCONNECT}
+    assert [row.dropped for row in stage.broker.slow.clients()] == [5]
 
 
 def test_who_is_disconnected_for_being_slow_still_gets_what_its_session_keeps() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.core.access import Identity, OpenAccess
 from penstock.core.explaining import ENTRIES_AT_MOST, explain
-from penstock.core.explanation import REASONS, Code, Explanation
+from penstock.core.explanation import REASONS, Code, Explanation, Waiting
 from penstock.core.settings import (
     CoreSettings,
     LedgerSettings,
@@ -15,8 +15,10 @@ from penstock.core.settings import (
     SessionSettings,
     TopicLimits,
 )
+from penstock.core.streams.stream import GROUP
 from penstock.model import Policy, Reason
 from penstock.testing import Stage
+from tests.core.streams.streaming import Crowd
 
 TOPIC = "a/b"
 
@@ -428,3 +430,23 @@ async def test_an_answer_tells_how_much_the_ledger_has_forgotten() -> None:
     stage.client("sender").publish(TOPIC, b"one")
     stage.settle()
     assert (await ask(stage)).rows_forgotten == 1
+
+
+async def test_what_waits_in_a_stream_is_said_to_wait_there() -> None:
+    stage = Stage()
+    crowd = Crowd(stage)
+    for _ in range(2):
+        crowd.send(topic=TOPIC)
+    said = await ask(stage, 2, None)
+    assert said.waiting == [Waiting(GROUP, "stream", 1, False)]
+    assert "It waits in its stream, for whoever receives it." in said.text
+    said = await ask(stage, 2, GROUP)
+    assert (said.code, said.waiting) == (Code.WAITING, [Waiting(GROUP, "stream", 1, False)])
+    assert (
+        said.text
+        == "It waits for $stream, in the stream of its topic, behind one other. Nobody receives there now."
+    )
+    crowd.take_all(TOPIC)
+    said = await ask(stage, 2, None)
+    assert said.waiting == []
+    assert "It waits for nobody." in said.text

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from penstock.core.cursor import Cursor
+from penstock.core.history import READERS
 from penstock.core.ports import Gap, Position, Span, Wanted
 from penstock.core.replay import RINGS_A_SLICE, TOPICS_A_SLICE, Replay
 from penstock.core.ring import Ring
@@ -985,3 +986,30 @@ async def play(ring: int, ring_bytes: int, log_bytes: int, moves: list[tuple[str
             await readers[-1 if flag else 0].read(number, reopen=flag)
     for reader in readers:
         await reader.finish()
+
+
+async def test_few_chunks_are_read_at_the_same_time_and_nobody_is_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stage = Stage(CoreSettings(log=LogSettings(capture=("#",))), disk=Disk())
+    sender = stage.client("s")
+    sender.publish("a", b"001")
+    stage.settle()
+    reading, most, read = 0, 0, stage.log.read
+
+    async def count(after: int, limit_bytes: int, wanted: Wanted | None = None) -> Span:
+        nonlocal reading, most
+        reading += 1
+        most = max(most, reading)
+        await asyncio.sleep(0)
+        reading -= 1
+        return await read(after, limit_bytes, wanted)
+
+    monkeypatch.setattr(stage.log, "read", count)
+    replays = [stage.broker.history.replay(["#"], stage.broker.history.cursor(0)) for _ in range(10)]
+    reads = [asyncio.create_task(replay.read(ALL)) for replay in replays]
+    await asyncio.sleep(0)
+    reads[7].cancel()
+    chunks = await asyncio.gather(*reads[:7], *reads[8:])
+    assert [payloads(chunk) for chunk in chunks] == [[b"001"]] * 9
+    assert most == READERS

@@ -211,6 +211,18 @@ def test_nothing_is_left_behind_at_the_close(turns: Turns) -> None:
     assert len(turns.flushes) == 1
 
 
+def test_nothing_is_gathered_while_somebody_goes_by_cursors(turns: Turns) -> None:
+    """A later message of another topic would carry its cursor past those that wait."""
+    topic = turns.topic("batched/a")
+    turns.publish(topic, b"1")
+    topic.audience = wanting(0, has_cursor=True)
+    turns.publish(topic, b"2")
+    turns.publish(topic, b"3")
+    turns.publish(turns.topic("quick"), b"4")
+    turns.scheduler.turn()
+    assert turns.payloads() == [[[b"1"], [b"2", b"3"], [b"4"]]]
+
+
 # Those who come and go between publishing and the flush
 
 
@@ -261,10 +273,10 @@ def test_chunks_that_come_close_together_share_a_flush(turns: Turns) -> None:
 # A durable log
 
 
-def wanting(qos: int) -> Audience:
+def wanting(qos: int, *, has_cursor: bool = False) -> Audience:
     """An audience of one who wants messages at this QoS."""
-    group = Group("x")
-    group.join(make_session("r"), Subscription("x", Options(qos), PlainForm(qos=qos), Policy.DROP_NEWEST))
+    group, form = Group("x"), PlainForm(qos=qos, has_cursor=has_cursor)
+    group.join(make_session("r"), Subscription("x", Options(qos), form, Policy.DROP_NEWEST))
     return Audience((group,), ())
 
 

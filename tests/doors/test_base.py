@@ -1,6 +1,6 @@
 """One wheel for very many deadlines: everyone is looked at in time, and traffic costs nothing."""
 
-from penstock.doors.base import Wheel
+from penstock.doors.base import LATE_S, Wheel
 from penstock.testing import ManualClock, ManualScheduler
 
 
@@ -36,6 +36,16 @@ def test_each_is_looked_at_when_its_time_has_come_and_not_before() -> None:
     scheduler.advance(3)
     assert len(late.looked_at) == 1
     assert 1003.25 <= late.looked_at[0] <= 1005.25
+
+
+def test_nobody_is_looked_at_more_than_a_second_too_late() -> None:
+    clock, scheduler, wheel = make_wheel()
+    patients = [Patient(clock, [None]) for _ in range(30)]
+    due = {patient: clock.monotonic() + number / 10 for number, patient in enumerate(patients)}
+    for patient, when in due.items():
+        wheel.add(patient, when)
+    scheduler.advance(5)
+    assert all(0 <= patient.looked_at[0] - when < LATE_S for patient, when in due.items())
 
 
 def test_who_names_another_time_is_looked_at_again_then() -> None:

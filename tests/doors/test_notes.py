@@ -22,6 +22,23 @@ def test_lines_that_were_left_out_are_told_by_the_next() -> None:
     assert all("left_out" not in line for line in [*first, after])
 
 
+def test_mistakes_of_ours_count_as_well_and_are_told_whole() -> None:
+    notes = Notes(structlog.get_logger("test"), ManualClock().monotonic, 2)
+    with capture_logs() as lines:
+        for _ in range(5):
+            try:
+                raise ValueError
+            except ValueError:
+                notes.write_failure("failed")
+    assert [(line["log_level"], line["exc_info"]) for line in lines] == [("error", True)] * 2
+
+
+def test_what_is_empty_is_left_out() -> None:
+    with capture_logs() as lines:
+        Notes(structlog.get_logger("test"), ManualClock().monotonic).write("failed", client="", count=0)
+    assert lines == [{"event": "failed", "log_level": "info", "count": 0}]
+
+
 def test_a_place_may_have_a_limit_of_its_own() -> None:
     notes = Notes(structlog.get_logger("test"), ManualClock().monotonic, 2)
     with capture_logs() as lines:

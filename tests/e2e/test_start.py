@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from argon2 import PasswordHasher
 
 from penstock.client import MqttClient
 from tests.e2e.servers import StartServer, bare_environment
@@ -30,6 +31,21 @@ def complaint(*flags: str) -> str:
     return result.stderr
 
 
+def printed_and_logged(*flags: str) -> tuple[str, str]:
+    """What a server writes to standard output and to standard error from its start to its end."""
+    words = [sys.executable, "-m", "penstock", "serve", "--http-port", "0", *flags]
+    with subprocess.Popen(
+        words, env=bare_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as server:
+        assert server.stderr is not None
+        first = server.stderr.readline()
+        assert "listening" in first
+        server.terminate()
+        printed, rest = server.communicate(timeout=20)
+    assert server.returncode == 0, rest
+    return printed, first + rest
+
+
 # Starting
 
 
@@ -48,6 +64,36 @@ async def test_banner_names_the_doors_and_what_to_try(start_server: StartServer)
         assert (message.topic, message.payload) == ("hello/world", b"first light")
 
 
+async def test_where_a_password_is_needed_the_banner_says_how_to_give_one(
+    start_server: StartServer, tmp_path: Path
+) -> None:
+    passwords, secret = tmp_path / "passwords", tmp_path / "secret"
+    hasher = PasswordHasher(time_cost=1, memory_cost=64, parallelism=1)
+    passwords.write_text(f"ann:{hasher.hash('ann!')}\n", encoding="utf-8")
+    secret.write_text("ann!\n", encoding="utf-8")
+    server = start_server({"access": {"password_file": str(passwords)}})
+    (words,) = re.findall(r"^  .*?penstock (pub .*) hello/world", server.printed, re.MULTILINE)
+    filled = words.replace("NAME", "ann").replace("FILE", str(secret)).split()
+    async with MqttClient.connect(port=server.port, user="ann", password="ann!") as client:
+        await client.subscribe("hello/#")
+        command = [sys.executable, "-m", "penstock", *filled, "hello/world", "x"]
+        subprocess.run(command, check=True, timeout=20)
+        assert (await client.messages.receive(5)).payload == b"x"
+
+
+def test_the_banner_names_nothing_that_cannot_be_tried() -> None:
+    printed, _ = printed_and_logged("--mqtt-port", "off")
+    assert re.search(r"^  web +ws://127\.0\.0\.1:\d+/ws$", printed, re.MULTILINE)
+    assert "Try:\n  curl -s http://127.0.0.1:" in printed
+    assert "penstock pub" not in printed
+
+
+def test_beside_a_log_in_json_there_is_no_banner() -> None:
+    printed, logged = printed_and_logged("--mqtt-port", "0", "--log-format", "json")
+    assert printed == ""
+    assert all(line.startswith("{") for line in logged.splitlines())
+
+
 async def test_clients_are_served_as_soon_as_the_banner_is_printed(start_server: StartServer) -> None:
     for _ in range(3):
         server = start_server()
@@ -57,14 +103,14 @@ async def test_clients_are_served_as_soon_as_the_banner_is_printed(start_server:
 
 
 def test_flags_win_over_the_environment_and_that_over_the_file(start_server: StartServer) -> None:
-    everything = {"node_id": "file", "logging": {"format": "json"}}
-    variable = {"PENSTOCK_NODE_ID": "environment", "PENSTOCK_LOGGING__FORMAT": "text"}
+    everything = {"node_id": "file", "logging": {"level": "warning"}}
+    variable = {"PENSTOCK_NODE_ID": "environment", "PENSTOCK_LOGGING__LEVEL": "info"}
     server = start_server(everything)
     assert "node file" in server.printed
-    assert server.logged.startswith("{")
+    assert "listening" not in server.logged
     server = start_server(everything, environment=variable)
     assert "node environment" in server.printed
-    assert not server.logged.startswith("{")
+    assert "listening" in server.logged
     server = start_server(everything, "--node-id", "flag", environment=variable)
     assert "node flag" in server.printed
 

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.connection import Host, Output, OutputOption, Password, User
-from penstock.cli.http import HTTP_PORT, CaFile, HttpPort, HttpTarget, Limit, PasswordFile, Tls, run
+from penstock.cli.connection import Host, Output, OutputOption, Password, PasswordFile, User
+from penstock.cli.http import HTTP_PORT, CaFile, HttpPort, HttpTarget, Limit, Tls, run
 from penstock.cli.tables import print_facts, print_rows
 
 if TYPE_CHECKING:

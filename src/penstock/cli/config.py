@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from penstock.cli.presets import Presets, only_preset
 from penstock.config import Loaded, load
 
 app = typer.Typer(help="Check the configuration, or show what is in effect.", no_args_is_help=True)
@@ -21,7 +22,6 @@ class Output(StrEnum):
 
 
 ConfigFile = Annotated[Path | None, typer.Option("--config", help="YAML file; default: PENSTOCK_CONFIG.")]
-Preset = Annotated[str | None, typer.Option("--preset", help="Named values to start from.")]
 
 
 @app.command()
@@ -34,12 +34,12 @@ def check(config: ConfigFile = None) -> None:
 @app.command()
 def show(
     config: ConfigFile = None,
-    preset: Preset = None,
+    preset: Presets = None,
     origin: Annotated[bool, typer.Option("--origin", help="Also say where each value came from.")] = False,
     output: Annotated[Output, typer.Option("--output", "-o", help="How to write it.")] = Output.YAML,
 ) -> None:
     """Print the settings in effect."""
-    loaded = load(config, os.environ, preset=preset)
+    loaded = load(config, os.environ, preset=only_preset(preset))
     lines = as_json(loaded, origin) if output is Output.JSON else as_yaml(loaded, origin)
     print(lines)
 

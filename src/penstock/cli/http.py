@@ -11,17 +11,13 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from penstock.cli.connection import forget_stdout
+from penstock.cli.connection import check_password, find_password, forget_stdout
 from penstock.errors import BadCredentials, InvalidConfig, NotAuthorized, PenstockError
 
 if TYPE_CHECKING:
     from penstock.client import HttpClient
 
 HttpPort = Annotated[int, typer.Option("--port", "-p", min=1, max=65535, help="Its HTTP port.")]
-PasswordFile = Annotated[
-    Path | None,
-    typer.Option("--password-file", metavar="FILE", help="A file whose first line is the password."),
-]
 Tls = Annotated[bool, typer.Option("--tls", help="Speak HTTPS.")]
 CaFile = Annotated[
     Path | None,
@@ -45,10 +41,7 @@ class HttpTarget(NamedTuple):
 
     def check(self) -> None:
         """Refuse flags that do not go together."""
-        if self.password is not None and self.password_file is not None:
-            raise typer.BadParameter("give one of --password and --password-file")
-        if self.user is None and (self.password is not None or self.password_file is not None):
-            raise typer.BadParameter("a password needs --user")
+        check_password(self.user, self.password, self.password_file)
         if self.ca_file is not None and not self.tls:
             raise typer.BadParameter("--ca-file needs --tls")
 
@@ -58,18 +51,11 @@ class HttpTarget(NamedTuple):
 
         host = f"[{self.host}]" if ":" in self.host else self.host
         address = f"{'https' if self.tls else 'http'}://{host}:{self.port}"
+        password = find_password(self.user, self.password, self.password_file)
         try:
-            return HttpClient(address, self.user, self._password(), tls=self._trusted())
+            return HttpClient(address, self.user, password, tls=self._trusted())
         except ValueError as error:
             raise typer.BadParameter(str(error)) from None
-
-    def _password(self) -> str | None:
-        """The password, which is asked for if there is someone to ask."""
-        if self.password_file is not None:
-            return first_line(self.password_file)
-        if self.user is None or self.password is not None or not sys.stdin.isatty():
-            return self.password
-        return str(typer.prompt("Password", hide_input=True, err=True))
 
     def _trusted(self) -> ssl.SSLContext | None:
         if self.ca_file is None:
@@ -130,17 +116,3 @@ def _advice(text: str, target: HttpTarget) -> str:
     if "no connection" in text:
         return "Is a server running there? `penstock serve` starts one; --http-port is its HTTP port."
     return f"Is {target.port} the HTTP port of a Penstock server{'' if target.tls else ', without TLS'}?"
-
-
-def first_line(file: Path) -> str:
-    """The password that a file holds.
-
-    Raises:
-        InvalidConfig: the file cannot be read.
-    """
-    try:
-        return file.read_text(encoding="utf-8").partition("\n")[0].removesuffix("\r")
-    except OSError as error:
-        raise InvalidConfig(f"--password-file {file}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise InvalidConfig(f"--password-file {file}: not UTF-8") from None

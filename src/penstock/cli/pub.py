@@ -20,6 +20,7 @@ from penstock.cli.connection import (
     Output,
     OutputOption,
     Password,
+    PasswordFile,
     Port,
     Qos,
     Target,
@@ -52,6 +53,7 @@ def pub(
     port: Port = 1883,
     user: User = None,
     password: Password = None,
+    password_file: PasswordFile = None,
     client_id: ClientId = "",
     qos: Qos = 0,
     retain: Annotated[
@@ -83,7 +85,7 @@ def pub(
             await _publish_all(client, payloads, properties, receipt)
         receipt.show(output, timings)
 
-    run(Target(host, port, user, password, client_id, mqtt_version), work)
+    run(Target(host, port, user, password, password_file, client_id, mqtt_version), work)
 
 
 class Receipt:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock import __version__
-from penstock.config import PRESETS, load
+from penstock.cli.presets import Presets, only_preset
+from penstock.config import load
 from penstock.config.keys import UNSET_WORDS
 from penstock.errors import InvalidConfig
 
@@ -41,7 +42,7 @@ def serve(
         str | None, typer.Option(help="Folder of log and state; off keeps them in memory.")
     ] = None,
     durability: Annotated[str | None, typer.Option(help="fsync, os or memory.")] = None,
-    preset: Annotated[str | None, typer.Option(help=f"Values to start from: {', '.join(PRESETS)}.")] = None,
+    preset: Presets = None,
     message_buffer_size: Annotated[
         str | None, typer.Option(help="Messages in each topic's ring.", rich_help_panel="NexusD's names")
     ] = None,
@@ -97,7 +98,7 @@ def serve(
         "reaper_interval_ms": ttl_reaper_interval_ms,
     }
     given: dict[str, Any] = {key: value for key, value in flags.items() if value is not None}
-    settings = load(config, os.environ, given, preset).settings
+    settings = load(config, os.environ, given, only_preset(preset)).settings
     run(settings)
 
 
@@ -147,7 +148,8 @@ async def _serve(settings: "Settings") -> None:
         loop.add_signal_handler(number, stopping.set)
     loop.add_signal_handler(signal.SIGHUP, server.reload)
     await server.start()
-    print(banner(server), flush=True)
+    if settings.logging.format != "json":  # who reads that is no person, and knows the addresses from it
+        print(banner(server), flush=True)
     await stopping.wait()
     await server.stop()
 
@@ -159,25 +161,39 @@ def banner(server: "Server") -> str:
         [
             f"Penstock {__version__} - node {server.node_id}",
             *doors,
+            *_web(server),
             *_storage(server.settings),
-            *_examples(server.mqtt.port, server.http.addresses()),
+            *_examples(server),
             "Ctrl-C stops it.",
         ]
     )
+
+
+def _web(server: "Server") -> list[str]:
+    """Where pages connect: the first address that is not that of the admin port."""
+    settings, addresses = server.settings.http, server.http.addresses()
+    is_offered = addresses and (settings.port or settings.tls_port is not None)
+    return [f"  {'web':<8} {addresses[0].replace('http', 'ws', 1)}/ws"] if is_offered else []
 
 
 def _storage(settings: "Settings") -> list[str]:
     return [] if settings.data_dir is None else [f"  {'log':<8} {settings.data_dir} ({settings.durability})"]
 
 
-def _examples(port: int | None, http: list[str]) -> list[str]:
-    where, program = "" if port == 1883 else f" --port {port}", _program()
+def _examples(server: "Server") -> list[str]:
+    """What to try: commands that work as they are, but for a user's name and password."""
+    port, access, program = server.mqtt.port, server.settings.access, _program()
+    where = "" if port == 1883 else f" --port {port}"
+    who = " --user NAME --password-file FILE" if access.password_file and not access.allow_anonymous else ""
     tries = [
-        f"  {program} sub{where} 'hello/#' -v",
-        f"  {program} pub{where} hello/world 'first light'",
+        f"  {program} sub{where}{who} 'hello/#' -v",
+        f"  {program} pub{where}{who} hello/world 'first light'",
     ]
-    calls = [f"  curl -s {http[0]}/health"] if http else []
-    return ["Try, in two other terminals:", *(tries if port is not None else []), *calls]
+    plain = next((each for each in server.http.addresses() if each.startswith("http:")), None)
+    calls = [] if plain is None else [f"  curl -s {plain}/health"]
+    if port is not None:
+        return ["Try, in two other terminals:", *tries, *calls]
+    return ["Try:", *calls] if calls else []
 
 
 def _program() -> str:

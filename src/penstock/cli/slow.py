@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from penstock.cli.connection import Host, Output, OutputOption, Password, User
-from penstock.cli.http import HTTP_PORT, CaFile, HttpPort, HttpTarget, PasswordFile, Tls, run
+from penstock.cli.connection import Host, Output, OutputOption, Password, PasswordFile, User
+from penstock.cli.http import HTTP_PORT, CaFile, HttpPort, HttpTarget, Tls, run
 from penstock.cli.tables import print_rows
 
 if TYPE_CHECKING:

@@ -20,6 +20,7 @@ from penstock.cli.connection import (
     Output,
     OutputOption,
     Password,
+    PasswordFile,
     Port,
     Qos,
     Target,
@@ -42,6 +43,7 @@ def sub(
     port: Port = 1883,
     user: User = None,
     password: Password = None,
+    password_file: PasswordFile = None,
     client_id: ClientId = "",
     qos: Qos = 0,
     session_expiry: Annotated[
@@ -85,7 +87,7 @@ def sub(
                 async with asyncio.timeout(timeout):
                     await _write_all(client.messages, as_bytes, tally, count, retained)
 
-    run(Target(host, port, user, password, client_id, mqtt_version, session_expiry), work)
+    run(Target(host, port, user, password, password_file, client_id, mqtt_version, session_expiry), work)
     if count is not None and tally.messages < count:
         typer.echo(f"error: {tally.messages} of {count} messages came within {timeout:g} s", err=True)
         raise typer.Exit(1)

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.connection import Host, Output, OutputOption, Password, User
-from penstock.cli.http import HTTP_PORT, CaFile, HttpPort, HttpTarget, PasswordFile, Tls, run
+from penstock.cli.connection import Host, Output, OutputOption, Password, PasswordFile, User
+from penstock.cli.http import HTTP_PORT, CaFile, HttpPort, HttpTarget, Tls, run
 from penstock.cli.tables import print_facts
 
 if TYPE_CHECKING:

@@ -36,17 +36,22 @@ class Accepting:
         self._receipts = node.receipts
         self._max_payload_bytes = node.settings.max_payload_bytes
 
-    def publish_once(self, run: Run, sender: Session, *, is_forced: bool = False) -> Receipt:
+    def publish_once(
+        self, run: Run, sender: Session, *, is_forced: bool = False, known_as: str | None = None
+    ) -> Receipt:
         """Publish a message, unless its sender's user published one with its id to its topic lately.
 
         Then its receipt is that of the first, whose commit may be under way. What is forced goes into a
         durable log whether the settings name its topic or not.
 
+        Args:
+            known_as: its id in the one spelling that counts, if it may be written in others.
+
         Raises:
             PenstockError: it may not be published, is too large, or cannot be stored now.
         """
         topic = self.check(run, sender)
-        key = self._receipts.key_of(run, sender.identity.user)
+        key = self._receipts.key_of(run, sender.identity.user, known_as)
         if key is not None:
             earlier = self._receipts.find(key)
             if earlier is not None:
@@ -105,7 +110,7 @@ class Accepting:
     def check(self, run: Run, sender: Session) -> Topic:
         """Refuse a message that `publish_all` would not take, or should not; answer its topic."""
         topic = sender.topics.get(run.topic)
-        if topic is None:
+        if topic is None or topic.is_deleted:
             topic = self._publishing.admit(run.topic, sender)
         size, limit_bytes = run.stride - run.head, self._max_payload_bytes
         if size > limit_bytes:

@@ -105,6 +105,11 @@ class Audience:
         """Someone is to get messages at QoS 1 or 2 even if they have to wait for it."""
         return any(form.qos for form, _ in self.classes()) or any(group.wants_owed for group in self.shared)
 
+    @property
+    def has_cursors(self) -> bool:
+        """Someone will come back with the cursor of the last message, and get what lies behind it."""
+        return any(form.has_cursor for form, _ in self.classes())
+
     def _build(self) -> list[tuple[Form, Members]]:
         overlapping = self._find_overlapping()
         if not overlapping:

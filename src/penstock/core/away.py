@@ -30,6 +30,10 @@ class AwayForm(Struct, frozen=True):
     def no_local(self) -> bool:
         return all(options.no_local for options in self.wishes)
 
+    @property
+    def has_cursor(self) -> bool:
+        return any(options.marks for options in self.wishes)
+
     def encode(self, runs: Sequence[Run], now: float) -> bytes:
         raise AssertionError("nobody is there to encode for")
 

@@ -69,6 +69,7 @@ class Broker:
         subscribing = Subscribing(node)
         self.subscribe = subscribing.subscribe
         self.unsubscribe = subscribing.unsubscribe
+        self.forget_waiting = subscribing.forget_waiting
         self.is_filter = subscribing.is_filter
         self.join = Joining(node, subscribing).join
         self._declared = declared = Declared(node, publishing, subscribing)
@@ -79,6 +80,7 @@ class Broker:
         self.when_declared = declared.when_stored
         self._attendance = attendance = Attendance(node, publishing, subscribing)
         self._rights = Rights(node, publishing, subscribing, attendance)
+        self.on_rights_withdrawn = self._rights.on_withdrawn
         self.connect = attendance.connect
         self.check_will = attendance.check_will
         self.resume = attendance.resume
@@ -117,6 +119,7 @@ class Broker:
         if self._node.recording.is_on:
             Restoring(self._node, self._attendance).restore()
             self._declared.restore()
+            self.topics.recency.begin(self.history.head + 1)
             self.receipts.restore()
             self.staging.restore()
             self.forget_rights()  # the rules may be others than when these sessions were saved

@@ -42,10 +42,12 @@ class Cursor(Struct, frozen=True):
             packed = urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4))
         except (Error, ValueError, UnicodeEncodeError):
             raise InvalidCursor("not a cursor") from None
-        if len(packed) < 1 + _ENTRY.size or packed[0] != _VERSION or (len(packed) - 1) % _ENTRY.size:
-            raise InvalidCursor("not a cursor of this version")
+        if len(packed) < 1 + _ENTRY.size or (len(packed) - 1) % _ENTRY.size:
+            raise InvalidCursor("not a cursor")
         if text.rstrip("=") != _text_of(packed):
             raise InvalidCursor("not a cursor")  # characters that base64 would overlook
+        if packed[0] != _VERSION:
+            raise InvalidCursor("not a cursor of this version")
         entries = _ENTRY.iter_unpack(packed[1:])
         return cls(tuple(Position(log_id.hex(), epoch, offset) for log_id, epoch, offset in entries))
 

@@ -2,7 +2,8 @@
 
 Core makes a topic on first use. A door whose clients are promised otherwise asks here whether there is one,
 and makes and deletes topics for them. A deleted topic is as if it had never been, but for two things: its
-sequences are not given again, and what the log has of it stays there. Whoever uses it again makes it again.
+sequences are not given again, and what the log has of it stays there, for readers with a cursor. Whoever uses
+it again makes it again, and its last messages are those since.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +19,7 @@ from penstock.core.sessions import Session
 from penstock.core.subscribing import Subscribing
 from penstock.core.topics import check_topic, is_reserved
 from penstock.errors import InvalidTopic, NotAuthorized, ShuttingDown, StorageUnavailable
-from penstock.model import Door
+from penstock.model import Door, Reason
 
 MOST_GONE = 100_000
 """How many deleted topics are remembered one by one. When an older one comes back, it begins above every
@@ -64,15 +65,15 @@ class Declared:
         is_new = name not in self._topics.declared
         if is_new:
             self._topics.declared.add(name)
-            self._save(name, DeclaredRecord())
+            self._save(name, DeclaredRecord(floor=self._topics.floors.get(name, 0)))
         return is_new
 
     def delete(self, name: str, *, by: Identity | None = None) -> bool:
         """Take a topic away, with its last messages and its retained value; False if there is none.
 
-        What was published before is delivered first. Web clients that have subscribed to just this topic are
-        unsubscribed, and told by whoever listens to `on_deleted`; all others go on and hear of it again when
-        somebody uses it again.
+        What was published before is delivered first, to those who keep up. Web clients that have subscribed
+        to just this topic are unsubscribed, and told by whoever listens to `on_deleted`; all others go on and
+        hear of it again when somebody uses it again.
 
         Raises:
             PenstockError: it is forbidden, or nothing can be stored now.
@@ -85,8 +86,10 @@ class Declared:
         subscribers = self._web_subscribers(name)
         for session in subscribers:
             self._subscribing.unsubscribe(session, name)
+            for run in self._subscribing.forget_waiting(session, name):
+                self._node.ledger.add(run, session.client_id, Reason.SESSION_ENDED)
         self._topics.declared.discard(name)
-        self._save(name, DeclaredRecord(gone.sequence))
+        self._save(name, DeclaredRecord(gone.sequence, self._topics.floors[name]))
         self._forget_oldest()
         for tell in self.on_deleted:
             tell(name, subscribers)
@@ -103,15 +106,22 @@ class Declared:
         """At start: the topics that were made, and those that were deleted and not used again since."""
         for name, record in self._node.state.scan(DECLARED):
             assert isinstance(record, DeclaredRecord)
-            if record.deleted_at is None:
-                self._topics.declared.add(name)
-                if name not in self._topics:
-                    self._topics.restore(name)
-            elif name in self._topics or self._node.log.last_sequence(name) > record.deleted_at:
-                self._node.recording.forget_record(DECLARED, name)
-            else:
-                self._topics.gone[name] = Gone(record.deleted_at)
+            self._restore(name, record)
         self._forget_oldest()
+
+    def _restore(self, name: str, record: DeclaredRecord) -> None:
+        topics, log = self._topics, self._node.log
+        if record.deleted_at is None:
+            topics.declared.add(name)
+            if name not in topics:
+                topics.restore(name)
+        elif name not in topics and log.last_sequence(name) <= record.deleted_at:
+            topics.gone[name] = Gone(record.deleted_at)
+        elif record.floor < log.first_offset:  # it is there again, and nothing is left of what was before
+            self._node.recording.forget_record(DECLARED, name)
+            return
+        if record.deleted_at is not None or record.floor:
+            topics.floors[name] = record.floor
 
     def _check(self, name: str, by: Identity | None) -> None:
         """Refuse whom publishing to a topic is refused."""
@@ -129,11 +139,10 @@ class Declared:
         """Let go of everything that a topic has."""
         node = self._node
         node.replaced.note(topic, 0)  # whatever becomes of the commit under way, its value does not come back
-        gone = self._topics.delete(topic)
+        gone = self._topics.delete(topic, node.history.head)
         if topic.retained is not None:
             node.retained.delete(topic)
             node.recording.forget_value(topic.name)
-        self._publishing.forget_topic(topic.name, node.sessions.values())
         return gone
 
     def _web_subscribers(self, name: str) -> list[Session]:
@@ -141,8 +150,7 @@ class Declared:
         group = self._node.router.find_group(name)
         classes = group.classes.values() if isinstance(group, Group) else ()
         listening = [session for members in classes for session in members]
-        sessions = self._node.sessions.values()
-        joining = [session for session in sessions if session.joins is not None and name in session.joins]
+        joining = [session for session in self._node.joining if name in (session.joins or ())]
         return [session for session in (*listening, *joining) if session.door is Door.WEB]
 
     def _save(self, name: str, record: DeclaredRecord) -> None:
@@ -151,7 +159,7 @@ class Declared:
             self._node.recording.hurry()
 
     def _forget_oldest(self) -> None:
-        while len(self._topics.gone) > MOST_GONE:
+        while len(self._topics.floors) > MOST_GONE:
             name = self._topics.forget_gone()
-            if self._node.recording.is_on:
+            if self._node.recording.is_on and name not in self._topics.declared:
                 self._node.recording.forget_record(DECLARED, name)

@@ -16,9 +16,9 @@ from penstock.core.broker import Broker
 from penstock.core.explanation import REASONS, Code, Explanation, Published, Waiting
 from penstock.core.ledger import Row
 from penstock.core.owed import StoredOwed
-from penstock.core.ports import Form
 from penstock.core.sessions import Session
 from penstock.core.shared import SharedGroup
+from penstock.core.streams.stream import GROUP
 from penstock.core.topics import matches, split_share
 from penstock.model import Run
 
@@ -83,7 +83,10 @@ class Case:
         session = self._broker.sessions.get(client_id)
         groups = [] if session is None else self._groups_of(session)
         names = {client_id, *(group.filter for group in groups)}
-        waiting = [] if session is None else list(self._places(session, groups))
+        if client_id == GROUP:
+            waiting = list(self._in_stream())
+        else:
+            waiting = [] if session is None else list(self._places(session, groups))
         if waiting:
             return self._tell_waiting(client_id, waiting)
         rows = [row for row in await self.rows() if row.client_id in names]
@@ -102,7 +105,7 @@ class Case:
         ahead = {0: "next to leave", 1: "behind one other"}.get(first.ahead, f"behind {first.ahead} others")
         text = f"It waits for {client_id}, {_PLACES[first.place]}, {ahead}."
         if not first.is_connected:
-            text += " The client is not connected."
+            text += f" {_ABSENCES.get(first.place, 'The client is not connected')}."
         return self._verdict(client_id, Code.WAITING, text, waiting=waiting)
 
     def _tell_row(self, client_id: str, rows: list[Row]) -> Explanation:
@@ -148,7 +151,7 @@ class Case:
         sessions = [session for _, members in audience.classes() for session in members]
         sessions += [session for group in audience.shared for session in group.members]
         everyone: list[Session | SharedGroup] = [*audience.shared, *dict.fromkeys(sessions)]  # each once
-        waiting: list[Waiting] = []
+        waiting = list(self._in_stream())
         looked_at = 0
         for who in everyone:
             waiting += self._in_group(who) if isinstance(who, SharedGroup) else self._places(who, [])
@@ -157,7 +160,7 @@ class Case:
                 looked_at = 0
                 await sleep(0)
         rows = await self.rows()  # what has left a queue meanwhile is there by now
-        waited_for = len({each.client_id for each in waiting})
+        waited_for = {each.client_id for each in waiting}
         return Explanation(
             self._topic,
             self._sequence,
@@ -169,16 +172,20 @@ class Case:
             is_truncated=len(rows) > ENTRIES_AT_MOST or len(waiting) > ENTRIES_AT_MOST,
         )
 
-    def _sum_up(self, rows: int, waited_for: int, subscribers: int) -> str:
+    def _sum_up(self, rows: int, waited_for: set[str], subscribers: int) -> str:
         """The same in sentences."""
+        count = len(waited_for - {GROUP})
         missed = {0: "Nobody is recorded as not having got it.", 1: "One record says who did not get it."}
-        waits = {0: "It waits for nobody.", 1: "It still waits for one subscriber."}
+        waits = {
+            0: "It waits in its stream, for whoever receives it." if waited_for else "It waits for nobody.",
+            1: "It still waits for one subscriber.",
+        }
         has = {0: "no subscribers", 1: "one subscriber"}
         return " ".join(
             (
                 "It was published.",
                 missed.get(rows, f"{rows} records say who did not get it."),
-                waits.get(waited_for, f"It still waits for {waited_for} subscribers."),
+                waits.get(count, f"It still waits for {count} subscribers."),
                 f"{self._topic} has {has.get(subscribers, f'{subscribers} subscribers')} now.",
             )
         )
@@ -205,7 +212,7 @@ class Case:
         if any(pending is not None and self._is_it(pending.run) for pending in inflight):
             yield Waiting(session.client_id, "in-flight", 0, is_connected)
         for place, queue in (("outbox", session.outbox), ("owed", session.owed)):
-            ahead = self._position(queue.entries()) if queue else None
+            ahead = self._position(run for run, _ in queue.entries()) if queue else None
             if ahead is None and isinstance(queue, StoredOwed):
                 ahead = self._stored_position(queue)
             if ahead is not None:
@@ -216,14 +223,22 @@ class Case:
             yield Waiting(session.client_id, "retained", 0, is_connected)
 
     def _in_group(self, group: SharedGroup) -> Iterator[Waiting]:
-        ahead = self._position(group.owed.entries())
+        ahead = self._position(run for run, _ in group.owed.entries())
         if ahead is not None:
             yield Waiting(group.filter, "group", ahead, bool(group.present))
 
-    def _position(self, entries: Iterable[tuple[Run, Form]]) -> int | None:
+    def _in_stream(self) -> Iterator[Waiting]:
+        """Whether the message waits for one of those who receive."""
+        topic = self._broker.topics.get(self._topic)
+        stream = None if topic is None else topic.stream
+        ahead = None if stream is None else self._position(stream.messages)
+        if stream is not None and ahead is not None:
+            yield Waiting(GROUP, "stream", ahead, stream.receivers is not None)
+
+    def _position(self, runs: Iterable[Run]) -> int | None:
         """How many messages are before this one, None if it is not there."""
         ahead = 0
-        for run, _ in entries:
+        for run in runs:
             if self._is_it(run):
                 return ahead + self._sequence - run.sequence
             ahead += run.count
@@ -289,4 +304,6 @@ _PLACES = {
     "owed": "in the list of what it is owed",
     "group": "in the list of what its shared group is owed",
     "retained": "among the retained values that are still being sent to it",
+    "stream": "in the stream of its topic",
 }
+_ABSENCES = {"stream": "Nobody receives there now"}

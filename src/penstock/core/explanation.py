@@ -60,11 +60,11 @@ class Published(Struct, frozen=True):
 
 
 class Waiting(Struct, frozen=True):
-    """Where a message waits, and for whom; a shared group is named by its filter."""
+    """Where a message waits, and for whom; a shared group is named by its filter, a stream is `$stream`."""
 
     client_id: str
     place: str
-    """`in-flight`, `outbox`, `owed`, `group` or `retained`."""
+    """`in-flight`, `outbox`, `owed`, `group`, `retained` or `stream`."""
     ahead: int
     """How many messages are before it in the same queue."""
     is_connected: bool

@@ -4,6 +4,7 @@ A topic that the log keeps is read from the log, any other from its ring. A read
 may join its audience in the same turn, and the seam is one offset.
 """
 
+from asyncio import Semaphore
 from collections.abc import Sequence
 from functools import reduce
 from sys import maxsize
@@ -21,6 +22,8 @@ from penstock.errors import InvalidCursor
 from penstock.model import Reason, Run
 
 ALL = maxsize
+READERS = 4
+"""How many chunks are read at the same time."""
 READ_BYTES = 4 << 20
 """How much of one topic is given at once, unless someone asks for less."""
 
@@ -34,6 +37,7 @@ class History:
         self.clock = clock
         self.head = 0  # the offset of the newest message
         self.start = log.last_offset  # rings know nothing of what is not behind this
+        self.seats = Semaphore(READERS)  # of those who look around or read; all others wait in their order
 
     def cursor(self, offset: int | None = None) -> Cursor:
         """The cursor of an offset; without one, of now."""
@@ -70,11 +74,13 @@ class History:
 
     async def last(self, name: str, count: int) -> tuple[Run, ...]:
         """The last messages of one topic that are still there, oldest first."""
-        newest, reach = self.newest(name), count
+        newest, reach, floor = self.newest(name), count, self.topics.floors.get(name, 0)
         while True:
             chunk = await self._read_topic(name, newest - reach + 1, ALL, ALL)
-            if chunk.statement.served >= count or reach >= newest or _is_all_there_is(chunk):
-                return _last_of(chunk.runs, count)
+            runs = [run for run in chunk.runs if run.offset > floor]  # others are of before a deletion
+            is_enough = chunk.statement.served >= count or len(runs) < len(chunk.runs)
+            if is_enough or reach >= newest or _is_all_there_is(chunk):
+                return _last_of(runs, count)
             reach *= 4  # some of them are missing, so look further back
 
     async def since_sequence(

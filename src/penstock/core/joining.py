@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from penstock.core.account import Account
 from penstock.core.joins import Joins
-from penstock.core.lagging import CHUNK_BYTES, TURN_BYTES
+from penstock.core.lagging import CHUNK_BYTES
 from penstock.core.node import Node
 from penstock.core.outbox import Entry
 from penstock.core.ports import Form
@@ -30,9 +30,6 @@ from penstock.errors import InvalidRequest, PenstockError, StorageUnavailable
 from penstock.model import Policy, Run
 
 __all__ = ["After", "Join", "Joining", "Last", "Start", "Wish"]
-
-LEAST_BYTES = 4_096
-"""What a chunk is taken to cost at least, so that a turn has not too many of them."""
 
 OnComplete: TypeAlias = Callable[[Statement], None]
 OnFailed: TypeAlias = Callable[[PenstockError], None]
@@ -75,8 +72,9 @@ class Joining:
         """Add filters to a session, or replace those it has, with their past from a start on.
 
         Several filters are read together, in one order, each message once. Without a start they are live at
-        once, and there is no statement. Where nothing has to be read from disk and the session keeps up, all
-        is done before this returns. Retained values are part of the past, and are not sent by themselves.
+        once, and there is no statement. Where nothing has to be read from disk, the session keeps up and few
+        others catch up at the same time, all is done before this returns. Retained values are part of the
+        past, and are not sent by themselves.
 
         Args:
             on_begin: called when nothing is wrong with the wish, before the first message.
@@ -104,6 +102,7 @@ class Joining:
         join = Join(self._node, self._subscribing, session, wish, replay, on_complete, on_failed)
         session.joins = session.joins or Joins(self._node.scheduler)
         session.joins.add(join)
+        self._node.joining.add(session)
         on_begin()
         join.go_on()
         return join
@@ -153,11 +152,13 @@ class Join:
         self._chunk = None
         if self._reading is not None:
             self._reading.cancel()
+        self._node.turns.leave(self)
         joins = self._session.joins
         if joins is not None:
             joins.remove(self)
             if not joins:
                 self._session.joins = None
+                self._node.joining.discard(self._session)
 
     def fail(self, error: PenstockError) -> None:
         """End before the head, and say why."""
@@ -168,17 +169,20 @@ class Join:
 
     def go_on(self) -> None:
         """Read and send, until the session is busy, something has to be read from disk, or all is done."""
-        if self._is_busy or self._reading is not None:
+        if not self._is_busy and self._reading is None and self._session.is_flowing:
+            self._node.turns.ask(self)
+
+    def work(self) -> None:
+        """Send one chunk; others have their turn before the next."""
+        if self.is_over or self._reading is not None:
             return
         self._is_busy = True
         try:
-            budget = TURN_BYTES
-            while budget > 0 and self._has_chunk():
-                budget -= self._send_chunk()
+            is_sent = self._has_chunk() and self._send_chunk()
         finally:
             self._is_busy = False
-        if budget <= 0 and not self.is_over:
-            self._node.scheduler.call_soon(self.go_on)  # others have their turn first
+        if is_sent:
+            self.go_on()
 
     def _has_chunk(self) -> bool:
         """Whether there is a chunk and somebody to take it; if it has to be read, that is begun."""
@@ -193,8 +197,8 @@ class Join:
         self._node.tick.settle()
         return not self.is_over and self._session.is_flowing
 
-    def _send_chunk(self) -> int:
-        """Send what was read, and end if that was all; answer about how many bytes were sent."""
+    def _send_chunk(self) -> bool:
+        """Send what was read, and end if that was all; answer whether there is more to do."""
         chunk, self._chunk = self._chunk, None
         assert chunk is not None and self._replay is not None and self._account is not None
         session, now = self._session, self._node.clock.monotonic()
@@ -203,13 +207,13 @@ class Join:
         served = sum(run.count for run, _ in entries)
         said = replace(chunk.statement, served=served, missing=(*chunk.statement.missing, *expired))
         self._account.add(said, self._replay.after)
-        sent, is_blocked = self._node.lagging.send(session, entries, now) if entries else (0, False)
+        _, is_blocked = self._node.lagging.send(session, entries, now) if entries else (0, False)
         if is_blocked:
             session.is_flowing = False  # the rest waits in its outbox
         is_sent = not (is_blocked or session.gate or self.is_over)
         if is_sent and self._replay.after == self._node.history.head:
             self._arrive(self._account)
-        return max(sent, LEAST_BYTES)
+        return not self.is_over
 
     def _is_wanted(self, run: Run) -> bool:
         """Whether a message is sent: some do not want their own, or have left a filter meanwhile."""
@@ -266,4 +270,4 @@ class Join:
             self.fail(StorageUnavailable(f"the log cannot be read now: {error}"))
         else:
             self._reading = None
-            self.go_on()
+            self.work()  # at once: nothing may be published meanwhile

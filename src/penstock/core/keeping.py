@@ -189,12 +189,23 @@ class Keeping:
             self.slow.mark(session, Policy.DISCONNECT)
             session.is_paused = True  # nothing more leaves until its door has let go of it
             if session.sink is not None:
+                self._discard(session)
                 session.sink.close(Ending.SLOW)
 
+    def _discard(self, session: Session) -> None:
+        """Drop what waits for somebody who is cut off, unless it or the others of a group get it later."""
+        if not session.outbox:
+            return
+        for run, _ in session.outbox.remove_entries(lambda entry: not _outlives(session, *entry)):
+            self._lose(run, session, Reason.OUTBOX_FULL, Policy.DISCONNECT, "outbox")
+
     def _drop(self, run: Run, session: Session, reason: Reason, policy: Policy, setting: str) -> None:
+        self._lose(run, session, reason, policy, setting)
+        self.outcomes.setdefault(run.offset, [0, 0])[0] += 1
+
+    def _lose(self, run: Run, session: Session, reason: Reason, policy: Policy, setting: str) -> None:
         self._ledger.add(run, session.client_id, reason, policy, setting)
         self.slow.note_dropped(session, run.count, policy)
-        self.outcomes.setdefault(run.offset, [0, 0])[0] += 1
 
     def outcome(self, run: Run) -> tuple[int, int]:
         """For how many subscribers a run of this turn was dropped, and how many hold its publisher back."""
@@ -331,6 +342,11 @@ class Keeping:
 def _is_durable(session: Session, run: Run, form: Form) -> bool:
     """A session gets this even if it is away meanwhile."""
     return bool(run.shape.qos and form.qos) and session.is_persistent
+
+
+def _outlives(session: Session, run: Run, form: Form) -> bool:
+    """What waits for a session does not end with its connection."""
+    return isinstance(form, SharedForm) or _is_durable(session, run, form)
 
 
 def _queues_of(who: Session | SharedGroup) -> tuple[str, list[Outbox]]:

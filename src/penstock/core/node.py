@@ -27,6 +27,7 @@ from penstock.core.settings import CoreSettings
 from penstock.core.slow import Slow
 from penstock.core.tallies import Tallies
 from penstock.core.tick import Tick
+from penstock.core.turns import Turns
 from penstock.core.unstored import Unstored
 
 
@@ -63,6 +64,8 @@ class Node:
         self.router = Router(self.topics, limits)
         self.tick = Tick(clock, scheduler)
         self.tick.is_durable = log.is_durable
+        self.turns = Turns(clock, scheduler)
+        self.joining: set[Session] = set()  # those that have joins
         self.recording = Recording(log, state, self.tick, self.sessions)
         self.receipts = Receipts(settings.message_ids, log, state, clock, self.recording)
         self.leaving = Leaving(log, self.recording, self.ledger)

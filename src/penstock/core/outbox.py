@@ -19,7 +19,15 @@ FOREVER = float("inf")
 class Outbox:
     """A bounded queue of runs for one subscriber."""
 
-    __slots__ = ("_entries", "_limits", "bytes", "high_watermark", "messages", "next_expiry")
+    __slots__ = (
+        "_entries",
+        "_limits",
+        "bytes",
+        "high_watermark",
+        "is_short_of_bytes",
+        "messages",
+        "next_expiry",
+    )
 
     def __init__(self, limits: Limits) -> None:
         self._entries: deque[Entry] = deque()
@@ -27,6 +35,7 @@ class Outbox:
         self.messages = 0
         self.bytes = 0
         self.high_watermark = 0
+        self.is_short_of_bytes = False  # what did not fit last was too large, not too many
         self.next_expiry = FOREVER
 
     def __len__(self) -> int:
@@ -64,6 +73,8 @@ class Outbox:
         """Take what the policy takes of a run; answer the decision and the runs that were dropped."""
         decision = decide(policy, run.count, self._fitting(run))
         dropped: list[Run] = []
+        if decision.close:
+            self.is_short_of_bytes = self.messages + run.count <= self._limits.messages
         if decision.accept:
             self._append(run.part(0, decision.accept), form)
         if decision.accept < run.count:

@@ -37,6 +37,11 @@ class Form(Protocol):
         ...
 
     @property
+    def has_cursor(self) -> bool:
+        """Each message tells how far its subscriber has come: then they have to leave in their order."""
+        ...
+
+    @property
     def limit_bytes(self) -> int:
         """The largest frame this subscriber takes; 0 if it did not say."""
         ...

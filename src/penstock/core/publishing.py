@@ -71,18 +71,18 @@ class Publishing:
         where it stands. A run that may not be published is handed to `refuse`, and the rest goes on.
         What is forced goes into a durable log whether the settings name its topic or not.
         """
-        tick, history, router, log = self._tick, self._history, self._router, self._log
+        tick, log, recency, offset = self._tick, self._log, self._topics.recency, self._history.head + 1
         if not tick.is_open:
             tick.open()
         find_topic, client_id, wall_us = sender.topics.get, sender.client_id, tick.wall_us
-        version, last, offset = router.version, tick.last, history.head + 1
+        version, last, era = self._router.version, tick.last, recency.era_at(offset)
         append, is_durable, failure, is_kept = log.append, log.is_durable, log.failure, False
         try:
             for run in runs:
                 topic = find_topic(run.topic)
-                if topic is None:
+                if topic is None or topic.version != version:
                     try:
-                        topic = self.admit(run.topic, sender)
+                        topic = self._look_up(run.topic, topic, sender)
                     except PenstockError as error:
                         refuse(run, error)
                         continue
@@ -94,10 +94,10 @@ class Publishing:
                 run.published_at = wall_us
                 run.offset = offset
                 offset += count
-                run.sequence = sequence = topic.sequence + 1
-                topic.sequence = sequence + count - 1
-                if topic.version != version:
-                    router.refresh(topic)
+                run.sequence = topic.sequence + 1
+                topic.sequence += count
+                if topic.era != era:
+                    recency.note(topic)
                 audience = topic.audience
                 if not (shape.is_plain and traits.is_plain):
                     self._publish_special(run, topic)
@@ -181,6 +181,13 @@ class Publishing:
             lambda failure: callback() if failure is None else self._wait(callback)
         )
 
+    def _look_up(self, name: str, known: Topic | None, sender: Session) -> Topic:
+        """A topic with the audience that it has now; one that was deleted since it was used is made again."""
+        topic = self.admit(name, sender) if known is None or known.is_deleted else known
+        if topic.version != self._router.version:
+            self._router.refresh(topic)
+        return topic
+
     def admit(self, name: str, sender: Session) -> Topic:
         """Decide once whether a sender may use a topic.
 
@@ -203,11 +210,6 @@ class Publishing:
         """Look topics up again, and decide again who may use them."""
         for session in (*sessions, *self._node.callers.sessions(), self._server):
             session.topics.clear()
-
-    def forget_topic(self, name: str, sessions: Iterable[Session]) -> None:
-        """The same for one topic."""
-        for session in (*sessions, *self._node.callers.sessions(), self._server):
-            session.topics.pop(name, None)
 
     def _retain(self, topic: Topic, run: Run) -> None:
         retained, node = self._node.retained, self._node

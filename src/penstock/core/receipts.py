@@ -75,8 +75,11 @@ class Receipts:
     def __len__(self) -> int:
         return len(self._known)
 
-    def key_of(self, run: Run, user: str | None) -> Key | None:
+    def key_of(self, run: Run, user: str | None, known_as: str | None = None) -> Key | None:
         """Under which key a user's message is remembered; None if it is not.
+
+        Args:
+            known_as: its id in the one spelling that counts, if it may be written in others.
 
         Raises:
             InvalidRequest: its id is empty, too long or no text that can be written.
@@ -90,7 +93,7 @@ class Receipts:
             raise InvalidRequest("a message id is text, and this one is half a character") from None
         if not 0 < size <= MAX_ID_BYTES:
             raise InvalidRequest(f"a message id has 1 to {MAX_ID_BYTES} bytes, and this one has {size}")
-        return (user, run.topic, message_id) if self.is_on else None
+        return (user, run.topic, known_as or message_id) if self.is_on else None
 
     def find(self, key: Key) -> Receipt | None:
         """The receipt of the message that was accepted under this key, if it is not too long ago."""

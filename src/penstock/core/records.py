@@ -185,6 +185,8 @@ class DeclaredRecord(Struct, frozen=True, array_like=True):
 
     deleted_at: int | None = None
     """The last sequence it had when it was deleted; None while it is there."""
+    floor: int = 0
+    """The newest offset when it was last deleted; 0 if it never was."""
 
 
 TABLES: dict[str, type[Struct]] = {

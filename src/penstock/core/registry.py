@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from penstock.core.audience import NOBODY, Audience
 from penstock.core.latency import Recent
+from penstock.core.recency import Recency
 from penstock.core.ring import Ring, Rings
 from penstock.core.settings import CoreSettings, TopicRule
 from penstock.core.topics import matches
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 STALE = -1
+DELETED = -2
+"""Stand for the version of an audience: that of the topic is to be found, or the topic is there no more."""
 Loss = tuple[Reason, Policy | None]
 """Why something was lost, and by which policy."""
 
@@ -60,6 +63,7 @@ class Topic:
     __slots__ = (
         "audience",
         "delivered",
+        "era",
         "gone_offset",
         "lost",
         "name",
@@ -81,6 +85,7 @@ class Topic:
         self.retained: Value | None = None
         self.audience: Audience = NOBODY
         self.version = STALE  # of the router, when `audience` was found
+        self.era = 0  # of its last message, for `recency.py`
         self.gone_offset = 0  # of a value that stood for the ring until it expired
         self.stream: Stream | None = None  # what receivers compete for
         # Since the server started, for `tallies.py`:
@@ -111,7 +116,12 @@ class Topic:
         """Of its last message that is, or was, in memory; 0 if there was none."""
         if self.ring is not None:
             return max(self.ring.last_offset, self.ring.forgotten_offset)
-        return self.gone_offset if self.retained is None else self.retained.offset
+        return self.gone_offset if self.retained is None else max(self.gone_offset, self.retained.offset)
+
+    @property
+    def is_deleted(self) -> bool:
+        """It is there no more; whoever remembers it looks again."""
+        return self.version == DELETED
 
     @property
     def is_unused(self) -> bool:
@@ -129,12 +139,17 @@ class Registry(dict[str, Topic]):
         self._settings = settings
         self._last_sequence = last_sequence  # that the log has ever had of a topic
         self._rings = Rings(settings.ring)
+        self.recency = Recency()
         self._traits: dict[tuple[int, ...], Traits] = {}
         self._floor = 0  # no forgotten topic had a higher sequence
         self.on_forgotten: Callable[[Topic], None] = lambda topic: None
         self.on_deleted: Callable[[Topic], None] = lambda topic: None
         self.declared: set[str] = set()  # those that somebody made on purpose: they stay, used or not
+        self.expected: dict[str, Topic] = {}  # those that somebody waits for, and nobody has used
         self.gone: dict[str, Gone] = {}  # those that somebody deleted and nobody has used since, oldest first
+        self.floors: dict[
+            str, int
+        ] = {}  # of all that were deleted: nothing up to here is among the last ones
 
     @property
     def rings(self) -> Rings:
@@ -167,19 +182,25 @@ class Registry(dict[str, Topic]):
         if topic.ring is not None:
             topic.ring.close()
         del self[topic.name]
+        self.recency.forget(topic)
         self.on_forgotten(topic)
 
-    def delete(self, topic: Topic) -> Gone:
+    def delete(self, topic: Topic, head: int) -> Gone:
         """Forget a topic, used or not; if it comes back it goes on behind the sequence that it had."""
+        self.floors.pop(topic.name, None)
+        self.floors[topic.name] = head
         gone = self.gone[topic.name] = Gone(topic.sequence, topic.last_offset)
         self._remove(topic)
+        topic.version = DELETED
         self.on_deleted(topic)
         return gone
 
     def forget_gone(self) -> str:
         """Remember the topic that was deleted first no longer by itself; answer which it was."""
-        name = next(iter(self.gone))
-        self._floor = max(self._floor, self.gone.pop(name).sequence)
+        name = next(iter(self.floors))
+        del self.floors[name]
+        if (gone := self.gone.pop(name, None)) is not None:
+            self._floor = max(self._floor, gone.sequence)
         return name
 
     def make(self, name: str) -> Topic:
@@ -191,11 +212,23 @@ class Registry(dict[str, Topic]):
             topic = self.restore(name)
         return topic
 
+    def find(self, name: str) -> Topic | None:
+        """The topic of this name, also if somebody only waits for it."""
+        return self.get(name) or self.expected.get(name)
+
+    def expect(self, name: str) -> Topic:
+        """The topic of this name; a new one is none for others before somebody uses it."""
+        topic = self.find(name)
+        if topic is None:
+            topic = self.expected[name] = Topic(name, self._find_traits(name))
+        return topic
+
     def restore(self, name: str) -> Topic:
         """Make a topic that was there before, however many there are."""
-        topic = Topic(name, self._find_traits(name))
+        topic = self.expected.pop(name, None) or Topic(name, self._find_traits(name))
         topic.begin_after(max(self._floor, self._last_sequence(name)))  # the log may not be able to say
         self[name] = topic
+        self.recency.note(topic)
         if (gone := self.gone.pop(name, None)) is not None:
             self._begin_again(topic, gone)
         return topic

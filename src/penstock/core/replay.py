@@ -4,9 +4,8 @@ Messages come in the order of their offsets, whether from the log or from rings.
 knows the last sequence that it served or said to be missing, so that a hole is told once and with its reason.
 """
 
-from asyncio import sleep
+from asyncio import Semaphore, sleep
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from operator import attrgetter
 from typing import Protocol
 
@@ -32,7 +31,7 @@ from penstock.model import NEVER, Reason, Run
 _offset_of = attrgetter("offset")
 TOPICS_A_SLICE = 500
 RINGS_A_SLICE = 100
-MATCHES_KEPT = 65_536
+NO_FLOORS: Mapping[str, int] = {}
 NEAR_TOPICS = 500
 NEAR_MESSAGES = 2_000
 """What rings may hold for a reader who does not want to wait; with more it is better to read the log."""
@@ -46,6 +45,7 @@ class Past(Protocol):
     clock: Clock
     head: int
     start: int
+    seats: Semaphore
 
     def cursor(self, offset: int | None = None) -> Cursor: ...
 
@@ -62,6 +62,7 @@ class Replay:
         log_after: int | None = None,
         expected: Mapping[str, tuple[int, int]] | None = None,
         gaps: Sequence[Gap] = (),
+        floors: Mapping[str, int] = NO_FLOORS,
     ) -> None:
         """Begin after an offset.
 
@@ -69,24 +70,24 @@ class Replay:
             log_after: where to begin in the log, if there is nothing to be found before.
             expected: the first and the last sequence of topics for which these are known.
             gaps: what the first chunk has to tell.
+            floors: of some topics, the offset up to which nothing is served, and nothing missing.
         """
         self._past = past
         self._after = after
         self._names = None if any(map(is_wildcard, filters)) else tuple(filters)
-        self._is_wanted = lru_cache(MATCHES_KEPT)(
-            lambda topic: any(matches(filter, topic) for filter in filters)
-        )
+        self._filters = tuple(filters)
         self._rings = RingSources(after)
         self._log = LogSource(
             past.log, after if log_after is None else log_after, self._is_wanted, lambda: past.head
         )
         self._gaps = list(gaps)
+        self._floors = floors
         # Of each topic the last sequence served, or said to be missing, and an offset before the next:
         self._served = {topic: (first - 1, 0) for topic, (first, _) in (expected or {}).items()}
         self._expected = {topic: last for topic, (_, last) in (expected or {}).items()}
         self._is_doubtful = bool(expected)  # topics may have lost messages that no later one tells of
         self._start = after
-        self._newest: Topic | None = None  # of the topics that were looked at
+        self._seen = after  # topics that were used up to here are known, but for those to be looked at yet
         self._unlooked: list[Topic] = []
         self._followed: dict[str, Topic] = {}  # those whose rings are read
         self._kept: dict[str, Topic] | None = {}  # those that the log keeps; None if they are too many
@@ -98,12 +99,15 @@ class Replay:
 
     # Which topics
 
+    def _is_wanted(self, topic: str) -> bool:
+        return any(matches(filter, topic) for filter in self._filters)
+
     def look(self) -> bool:
         """Find the topics that are meant, one slice at a time; True while there are more."""
         if not self._unlooked:
-            self._unlooked = self._find_new()
+            self._unlooked = self._find_used()
         for topic in self._unlooked[-TOPICS_A_SLICE:]:
-            if not self._is_wanted(topic.name):
+            if topic.last_offset <= self._start or not self._is_wanted(topic.name):
                 continue
             if not topic.traits.is_kept:
                 self._follow(topic)
@@ -114,18 +118,18 @@ class Replay:
         del self._unlooked[-TOPICS_A_SLICE:]
         return bool(self._unlooked)
 
-    def _find_new(self) -> list[Topic]:
-        """The topics that were made since the last look, newest first; single ones are looked up."""
-        found: list[Topic] = []
+    def _find_used(self) -> list[Topic]:
+        """The topics that may have got something since the last look; single ones are looked up."""
+        topics = self._past.topics
         if self._names is not None:
-            return [topic for topic in map(self._past.topics.get, self._names) if topic is not None]
-        for topic in reversed(self._past.topics.values()):
-            if topic is self._newest:
-                break
-            found.append(topic)
-        if found:
-            self._newest = found[0]
-        return found
+            return [topic for topic in map(topics.get, self._names) if topic is not None]
+        seen, self._seen = self._seen, self._past.head
+        return topics.recency.since(seen) if seen < self._seen else []
+
+    def _has_few_used(self) -> bool:
+        """Whether a look takes no time to speak of."""
+        is_seen = self._names is not None or self._seen == self._past.head
+        return is_seen or self._past.topics.recency.few_since(self._seen) is not None
 
     def _follow(self, topic: Topic) -> None:
         known = self._followed.get(topic.name)
@@ -139,15 +143,20 @@ class Replay:
 
     async def read(self, limit_bytes: int) -> Chunk:
         """The next chunk. If it ends at the head, its reader may join the audience in the same turn."""
-        while self.look():
-            await sleep(0)
-        await self._fill_rings()
-        await self._log.fill(limit_bytes)
-        return self._gather(limit_bytes)
+        async with self._past.seats:
+            while self.look():
+                await sleep(0)
+            await self._fill_rings()
+            await self._log.fill(limit_bytes)
+            return self._gather(limit_bytes)
 
     def read_now(self, limit_bytes: int) -> Chunk | None:
         """The next chunk, if that needs neither the disk nor a long look; otherwise None."""
-        if self.look() or (self._rings.is_swept and len(self._rings.news()) > RINGS_A_SLICE):
+        if self._unlooked or not self._has_few_used():
+            return None
+        while self.look():
+            pass
+        if self._rings.is_swept and len(self._rings.news()) > RINGS_A_SLICE:
             return None
         if not (self._log.fill_now() or self._take_near()):
             return None
@@ -203,6 +212,8 @@ class Replay:
             else:
                 item = rings.take()
                 ring_at = rings.next_offset
+            if item.offset <= self._floors.get(item.topic, 0):
+                continue
             if isinstance(item, Loss):
                 self._note_loss(item, missing)
             elif last_of(item) > reached:  # or else the ring has it as well

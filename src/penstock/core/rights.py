@@ -4,7 +4,7 @@ Rights are decided when a client connects, subscribes or publishes to a topic fo
 rules change, everything that was decided is decided again, wherever a message may be waiting.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from penstock.core.attendance import Attendance
@@ -15,6 +15,9 @@ from penstock.core.sessions import Session
 from penstock.core.subscribing import Subscribing
 from penstock.core.topics import split_share
 from penstock.model import Reason, Run
+
+OnWithdrawn = Callable[[Session, Sequence[str]], None]
+"""Gets a session that is connected, and the filters that were taken from it."""
 
 
 class Rights:
@@ -27,21 +30,28 @@ class Rights:
         self._publishing = publishing
         self._subscribing = subscribing
         self._attendance = attendance
+        self.on_withdrawn: list[OnWithdrawn] = []
 
     def reconsider(self) -> None:
         """Decide anew who may stay, and who may publish and read what."""
         self._node.tick.settle()  # what was published before is where it waits, and can be found there
         self._publishing.forget_topics(self._node.sessions.values())
         sessions = list(self._node.sessions.values())
-        for session in sessions:
-            self._withdraw(session)
+        withdrawn = {session: filters for session in sessions if (filters := self._withdraw(session))}
         # Only now: what the unknown leave behind, a will or a place in a group, must reach no one it may not.
         self._attendance.end_unknown()
+        for session, filters in withdrawn.items():
+            if session.sink is not None:  # else it was told that it is not known any more, or is away
+                for tell in self.on_withdrawn:
+                    tell(session, filters)
         for group in {group: None for session in sessions for group in session.groups or ()}:
             self._node.delivery.serve_group(group)
 
-    def _withdraw(self, session: Session) -> None:
-        """Take from a session what it may not read any more; others of a shared group get that instead."""
+    def _withdraw(self, session: Session) -> list[str]:
+        """Take from a session what it may not read any more; others of a shared group get that instead.
+
+        Answers the filters that were taken from it.
+        """
         is_forbidden = self._is_forbidden(session)
         if session.inflight is not None and session.sink is None:
             # Who is connected has got it; it is asked for again when it has to be sent again.
@@ -54,13 +64,15 @@ class Rights:
                 withdrawn += queue.remove(is_forbidden)
         for run, _ in self._node.keeping.offer_again(withdrawn):
             self._node.ledger.add(run, session.client_id, Reason.NOT_AUTHORIZED)
-        for filter in list(session.subscriptions):
-            if not self._node.access.may_subscribe(session.identity, split_share(filter)[1]):
-                self._subscribing.unsubscribe(session, filter, is_forced=True)
+        may_subscribe = partial(self._node.access.may_subscribe, session.identity)
+        filters = [filter for filter in session.subscriptions if not may_subscribe(split_share(filter)[1])]
+        for filter in filters:
+            self._subscribing.unsubscribe(session, filter, is_forced=True)
         if session.joins is not None:
-            session.joins.keep_if(partial(self._node.access.may_subscribe, session.identity))
+            session.joins.keep_if(may_subscribe)
         if withdrawn and session.sink is not None:
             self._node.lagging.wake(session)  # perhaps nothing waits any more
+        return filters
 
     def _is_forbidden(self, session: Session) -> Callable[[Run], bool]:
         may_read = partial(self._node.access.may_read, session.identity)

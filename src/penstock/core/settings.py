@@ -154,9 +154,11 @@ class StreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     max_streams: Count = 1_000_000
     """Most streams at the same time."""
     max_waiting: Count = 100_000
-    """Most sends and receives that wait at the same time."""
+    """Most sends and receives that wait at the same time, those at the head of the log included."""
     idle_s: Annotated[float, Meta(gt=0)] = 300.0
     """How long an empty stream that nobody waits at is remembered, and with it its size."""
+    abandoned_s: Annotated[float, Meta(gt=0)] = 3600.0
+    """How long a stream keeps its messages if nobody sends to it, receives from it or waits at it."""
     default_timeout_s: Seconds = 30.0
     """How long a receive waits that does not say how long."""
     max_timeout_s: Seconds = 300.0
@@ -192,7 +194,7 @@ class TopicRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     filter: str
     """The topics this rule is for."""
     batch_size: Count | None = None
-    """Messages that are gathered before they are passed on; with a data directory only those at QoS 0."""
+    """Messages gathered before they leave: with a data directory at QoS 0, and never for who gets cursors."""
     batch_timeout_ms: Milliseconds | None = None
     """Longest that messages are gathered."""
     ring_messages: CountOrZero | None = None

@@ -111,6 +111,10 @@ class SharedForm(Struct, frozen=True, eq=False):
         return self.form.qos
 
     @property
+    def has_cursor(self) -> bool:
+        return self.form.has_cursor
+
+    @property
     def limit_bytes(self) -> int:
         return self.form.limit_bytes
 

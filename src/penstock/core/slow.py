@@ -101,6 +101,17 @@ class Slow:
         if row is not None:
             row.dropped += count
 
+    def note_lost(self, client_id: str, count: int) -> None:
+        """Somebody who was cut off also lost what was on its way."""
+        row = self._rows.get(client_id)
+        if row is not None:
+            row.dropped += count
+
+    def dropped_by(self, client_id: str) -> int:
+        """How many messages somebody lost by being slow, as far as that is remembered."""
+        row = self._rows.get(client_id)
+        return 0 if row is None else row.dropped
+
     def mark(self, session: Session, policy: Policy) -> None:
         """A session is slow, whatever the time."""
         if session not in self.watched:

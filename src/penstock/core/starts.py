@@ -54,12 +54,17 @@ def begin(history: History, filters: Filters, start: Start) -> Replay | None:
     if not 0 <= start.count <= MOST_LAST:
         raise InvalidRequest(f"the number of last messages is between 0 and {MOST_LAST}")
     after = find_last_now(history, filters, start.count)
-    return None if after is None else Replay(history, filters, after)
+    return None if after is None else _replay(history, filters, after)
 
 
 async def search(history: History, filters: Filters, count: int, head: int) -> Replay:
     """A replay from the last messages of filters up to an offset on, wherever they are."""
-    return Replay(history, filters, await find_last(history, filters, count, head))
+    return _replay(history, filters, await find_last(history, filters, count, head))
+
+
+def _replay(history: History, filters: Filters, after: int) -> Replay:
+    """A replay without the messages of topics that were deleted since: these are not among the last ones."""
+    return Replay(history, filters, after, floors=history.topics.floors)
 
 
 def find_last_now(history: History, filters: Filters, count: int) -> int | None:
@@ -111,11 +116,12 @@ def _is_sure(history: History, filters: Filters, topics: Iterable[Topic], after:
 async def find_last(history: History, filters: Filters, count: int, head: int) -> int:
     """The offset after which the last messages of filters up to `head` lie that are still there."""
     reach = max(count, LEAST_REACH)
+    floor = history.topics.floors.get(filters[0], 0) if len(filters) == 1 else 0
     while True:
-        start = await _reach_back(history, filters, reach, head)
-        found = await _count_back(Replay(history, filters, start), count, head)
-        if found is not None or not start:
-            return found or 0
+        start = max(await _reach_back(history, filters, reach, head), floor)
+        found = await _count_back(_replay(history, filters, start), count, head)
+        if found is not None or start == floor:
+            return floor if found is None else found
         reach *= 4  # too few of what is there is meant, or still there
 
 

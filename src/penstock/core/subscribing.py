@@ -4,12 +4,13 @@ from collections.abc import Sequence
 
 from penstock.core.backlog import Backlog
 from penstock.core.node import Node
+from penstock.core.outbox import Entry
 from penstock.core.ports import Form
 from penstock.core.sessions import Options, Session, Subscription
-from penstock.core.shared import SharedGroup
-from penstock.core.topics import check_filter, split_share
+from penstock.core.shared import SharedForm, SharedGroup
+from penstock.core.topics import check_filter, matches, split_share
 from penstock.errors import InvalidFilter, NotAuthorized, QuotaExceeded, StorageUnavailable
-from penstock.model import Policy, Reason
+from penstock.model import Policy, Reason, Run
 
 
 class Subscribing:
@@ -97,6 +98,25 @@ class Subscribing:
             self._node.recording.note_former(session, old, self._node.history.head)
         self._node.recording.save(session)
         return True
+
+    def forget_waiting(self, session: Session, filter: str) -> list[Run]:
+        """Take out of a session's outbox what came by a filter that it has left, and by no other."""
+        if not session.outbox:
+            return []
+        unwanted: dict[str, bool] = {}
+
+        def is_unwanted(entry: Entry) -> bool:
+            run, form = entry
+            if run.topic not in unwanted:
+                unwanted[run.topic] = matches(filter, run.topic) and not self._wants(session, run.topic)
+            return unwanted[run.topic] and not isinstance(form, SharedForm)
+
+        taken = [run for run, _ in session.outbox.remove_entries(is_unwanted)]
+        self._node.lagging.wake(session)  # perhaps nothing waits any more
+        return taken
+
+    def _wants(self, session: Session, topic: str) -> bool:
+        return any(group.filter in session.subscriptions for group in self._node.router.match(topic))
 
     def is_filter(self, text: str) -> bool:
         """Somebody could subscribe to this."""

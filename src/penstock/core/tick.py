@@ -3,7 +3,8 @@
 An idle server flushes at once, a busy one batches by itself. Consecutive runs with the same audience
 and shape make a stretch, which is encoded once for each class of subscribers. A topic with a batch
 size or time of its own is gathered here until that is reached; with a durable log only at QoS 0, because
-what is stored must be known to be on its way in the same turn.
+what is stored must be known to be on its way in the same turn. Nor is it while a subscriber goes by cursors,
+which would pass over what is gathered.
 """
 
 from collections.abc import Callable
@@ -97,14 +98,17 @@ class Tick:
 
     def add(self, topic: Topic, run: Run) -> Stretch | None:
         """Begin a stretch with a run that cannot join the last; answer the one that the next run may join."""
-        if topic.traits.batch_size and not (run.shape.qos and self.is_durable):
+        if topic.traits.batch_size and self._may_wait(topic, run):
             self._gather(topic, run)
         else:
             if topic in self._batches:
                 self._release(topic)
-            self.last = Stretch(topic, topic.audience, run.shape, [run], self.read_at)
-            self._stretches.append(self.last)
+            self._append(topic, run, self.read_at)
         return self.last
+
+    def _may_wait(self, topic: Topic, run: Run) -> bool:
+        """Whether a run may leave behind later ones, and be lost in a crash."""
+        return not (run.shape.qos and self.is_durable) and not topic.audience.has_cursors
 
     def _append(self, topic: Topic, run: Run, read_at: float) -> None:
         last = self.last

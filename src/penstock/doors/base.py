@@ -1,7 +1,7 @@
 """What every door has in common: how it opens and closes, and one wheel for all its deadlines."""
 
 import asyncio
-from math import ceil
+from math import ceil, floor
 from typing import Protocol, cast
 
 import structlog
@@ -10,6 +10,9 @@ from msgspec import Struct
 from penstock.core.clock import Clock, Scheduler
 
 log = structlog.get_logger("penstock.doors")
+
+LATE_S = 1.0
+"""How much later than it asked for something is looked at, at most."""
 
 
 class Peer(Struct, frozen=True):
@@ -80,7 +83,7 @@ class Wheel:
         self._buckets.setdefault(second, set()).add(dated)
         if not self._is_turning:
             self._is_turning = True
-            self._scheduler.call_later(1.0, self.turn)
+            self._turn_soon()
 
     def discard(self, dated: Dated) -> None:
         """Look at something no more."""
@@ -100,7 +103,12 @@ class Wheel:
                     self._look_at(dated, now)
         self._is_turning = bool(self._buckets)
         if self._is_turning:
-            self._scheduler.call_later(1.0, self.turn)
+            self._turn_soon()
+
+    def _turn_soon(self) -> None:
+        """Turn when the next second begins: so nobody is looked at more than one too late."""
+        now = self._clock.monotonic()
+        self._scheduler.call_later(floor(now) + 1 - now, self.turn)
 
     def _look_at(self, dated: Dated, now: float) -> None:
         try:
@@ -109,7 +117,7 @@ class Wheel:
             log.exception("deadline not checked")
             return
         if again is not None:
-            self.add(dated, max(again, ceil(now) + 1))
+            self.add(dated, max(again, floor(now) + 1))
 
 
 class Gone:

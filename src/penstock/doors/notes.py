@@ -28,7 +28,14 @@ class Notes:
         self._left_out = 0
 
     def write(self, event: str, **details: object) -> None:
-        """One line, unless there were too many in this second."""
+        """One line, unless there were too many in this second; of what is empty it says nothing."""
+        self._write(self._log.info, event, details)
+
+    def write_failure(self, event: str, **details: object) -> None:
+        """The same about a mistake of ours, with the exception that is being handled."""
+        self._write(self._log.exception, event, details)
+
+    def _write(self, write: Callable[..., object], event: str, details: dict[str, object]) -> None:
         second = int(self._monotonic())
         if second != self._second:
             self._second, self._written = second, 0
@@ -38,4 +45,4 @@ class Notes:
         self._written += 1
         counted = {"left_out": self._left_out} if self._left_out else {}
         self._left_out = 0
-        self._log.info(event, **details, **counted)
+        write(event, **{key: value for key, value in details.items() if value != ""}, **counted)

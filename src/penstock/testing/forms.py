@@ -79,6 +79,7 @@ class PlainForm(Struct, frozen=True, kw_only=True):
     limit_bytes: int = 0
     identifiers: tuple[int, ...] = ()
     is_retained: bool = False
+    has_cursor: bool = False
 
     def encode(self, runs: Sequence[Run], now: float) -> bytes:
         """All messages at QoS 0, joined."""
@@ -104,6 +105,7 @@ class PlainForm(Struct, frozen=True, kw_only=True):
             qos=max(self.qos, other.qos),
             no_local=self.no_local and other.no_local,
             identifiers=self.identifiers + other.identifiers,
+            has_cursor=self.has_cursor or other.has_cursor,
         )
 
     def as_retained(self) -> Form:

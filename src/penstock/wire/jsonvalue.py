@@ -10,11 +10,13 @@ from base64 import b64decode, b64encode
 from binascii import Error
 
 from msgspec import DecodeError, Raw, Struct, ValidationError, field
-from msgspec.json import Decoder, format
+from msgspec.json import Decoder
 
 from penstock.errors import InvalidPayload
 
 BYTES_KEY = "$bytes"
+LINE_ENDS = b"\r\n"
+"""In JSON they stand only between its parts: inside texts they are escaped."""
 
 
 class Wrapped(Struct, forbid_unknown_fields=True):
@@ -38,7 +40,7 @@ def value_of(payload: bytes) -> Raw:
     value = payload.strip()
     if value.startswith(b"{") and _unwrap(value) is not None:
         return _bytes_value(payload)  # it must not be taken for what it would mean
-    return Raw(format(value, indent=-1) if b"\n" in value or b"\r" in value else value)
+    return Raw(value.translate(None, LINE_ENDS) if b"\n" in value or b"\r" in value else value)
 
 
 def payload_of(value: Raw) -> bytes:

@@ -50,9 +50,17 @@ class Receive:
         self, streams: Streams, topic: str, identity: Identity, wait_s: float, *, is_gone: bool
     ) -> None:
         self.is_gone = is_gone
+        self.seems_here = False
         self.handovers: list[Handover] = []
         self.errors: list[PenstockError] = []
-        self.wait: Wait | None = streams.receive(topic, identity, wait_s, self._take, self.errors.append)
+        self.wait: Wait | None = streams.receive(
+            topic,
+            identity,
+            wait_s,
+            self._take,
+            self.errors.append,
+            lambda: not self.is_gone or self.seems_here,
+        )
 
     def _take(self, handover: Handover) -> bool:
         if not self.is_gone:
@@ -102,11 +110,12 @@ class Crowd:
         ttl: float = NEVER,
         identity: Identity = ANYONE,
         message_id: str | None = None,
+        known_as: str | None = None,
         is_stored: bool = False,
     ) -> Send:
         self._number += 1
         message_id = message_id or str(UUID(int=self._number))
-        sending = Sending(topic, payload, message_id, identity, size, wait, ttl, is_stored)
+        sending = Sending(topic, payload, message_id, identity, size, wait, ttl, is_stored, known_as=known_as)
         return Send(self.streams, sending)
 
     def receive(

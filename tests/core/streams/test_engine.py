@@ -1,11 +1,15 @@
 """Streams: sending and receiving, in the three ways a send can be made."""
 
+from typing import Any
+
 import pytest
+from structlog.testing import capture_logs
 
 from penstock.core.access import Identity, OpenAccess
 from penstock.core.sessions import TOPICS_REMEMBERED
 from penstock.core.settings import CoreSettings, OutboxSettings, StreamSettings
-from penstock.core.streams.stream import GROUP
+from penstock.core.streams.stream import GROUP, Stream
+from penstock.errors import QuotaExceeded
 from penstock.model import Door, Policy
 from penstock.testing import Stage
 from tests.core.streams.streaming import ANYONE, Crowd
@@ -219,11 +223,37 @@ def test_without_size_and_receiver_nothing_is_published(stage: Stage, crowd: Cro
     assert crowd.receive().code == "wait-timeout"
 
 
-def test_what_was_handed_to_a_receiver_that_had_gone_stays_though_nothing_is_kept(crowd: Crowd) -> None:
+def test_without_size_nothing_is_published_for_a_receiver_that_has_gone(stage: Stage, crowd: Crowd) -> None:
     crowd.receive(wait=5.0, is_gone=True)
-    send = crowd.send(b"0", size=0, wait=5.0)
-    assert send.receipt.sequence == 1
+    send = crowd.send(b"0", size=0, wait=2.0)
+    assert send.is_waiting
+    assert "s" not in stage.broker.topics or stage.broker.topics["s"].sequence == 0
+    assert crowd.streams.counters.receivers_waiting == 0, "it has left the line"
     assert crowd.receive().payload == b"0"
+    assert send.receipt.sequence == 1
+
+
+def test_a_send_that_finds_only_receivers_that_have_gone_waits_in_vain(stage: Stage, crowd: Crowd) -> None:
+    send = crowd.send(b"0", size=0, wait=1.0)
+    crowd.receive(wait=5.0, is_gone=True)
+    stage.scheduler.advance(1.1)
+    assert send.code == "wait-timeout"
+    assert stage.broker.topics["s"].sequence == 0
+
+
+def test_what_was_handed_to_a_receiver_in_the_moment_it_went_stays_though_nothing_is_kept(
+    stage: Stage, crowd: Crowd
+) -> None:
+    receive = crowd.receive(wait=5.0)
+    receive.is_gone = receive.seems_here = True
+    assert crowd.send(b"0", size=0, wait=5.0).receipt.sequence == 1
+    stage.client("c").publish("s", b"published")
+    stage.settle()
+    assert stage.losses(GROUP) == [("s", 2, 2, "outbox-full")]
+    assert crowd.take_all() == [b"0"]
+    stage.client("c").publish("s", b"published")
+    stage.settle()
+    assert crowd.take_all() == []
 
 
 # Receivers
@@ -346,6 +376,17 @@ def test_what_somebody_waits_for_takes_no_room(stage: Stage, crowd: Crowd) -> No
     assert [receive.payload for receive in receives] == [b"first", b"0", b"1"]
     assert crowd.take_all() == [b"2"]
     assert stage.losses(GROUP) == []
+
+
+def test_a_burst_takes_nothing_from_those_who_wait(stage: Stage, crowd: Crowd) -> None:
+    crowd.send(size=1)
+    crowd.receive()
+    receives = [crowd.receive(wait=5.0) for _ in range(2)]
+    stage.client("c").publish("s", *(b"%d" % number for number in range(5)))
+    stage.settle()
+    assert [receive.payload for receive in receives] == [b"0", b"1"]
+    assert crowd.take_all() == [b"4"]
+    assert stage.losses(GROUP) == [("s", 4, 5, "outbox-full")]
 
 
 def test_a_stream_never_keeps_more_than_it_may_not_even_within_a_turn(stage: Stage, crowd: Crowd) -> None:
@@ -631,6 +672,61 @@ def test_there_are_only_so_many_streams_and_waits() -> None:
     assert crowd.receive("b", wait=5.0).is_waiting
 
 
+def test_who_need_not_wait_is_served_however_many_wait() -> None:
+    crowd = Crowd(limited(max_waiting=2))
+    sends = [crowd.send(b"%d" % number, size=0, wait=5.0) for number in range(2)]
+    assert crowd.send(wait=5.0).code == crowd.receive("t", wait=5.0).code == "quota-exceeded"
+    assert crowd.receive("t").code == "wait-timeout"
+    assert crowd.receive().payload == b"0"
+    assert crowd.receive(wait=5.0).payload == b"1"
+    assert [send.receipt.sequence for send in sends] == [1, 2]
+
+
+def test_those_who_wait_for_news_count_among_those_who_wait() -> None:
+    stage = limited(max_waiting=2)
+    crowd = Crowd(stage)
+    waits = [crowd.streams.when_published("s", lambda: None) for _ in range(2)]
+    assert crowd.receive(wait=5.0).code == "quota-exceeded"
+    with pytest.raises(QuotaExceeded):
+        crowd.streams.when_published("t", lambda: None)
+    waits[0].cancel()
+    waits[0].cancel()
+    assert crowd.receive(wait=5.0).is_waiting
+    stage.client("c").publish("s", b"x")
+    stage.settle()
+    assert crowd.receive("t", wait=5.0).is_waiting
+    assert crowd.receive("t", wait=5.0).is_waiting
+
+
+# Those who wait make no topics
+
+
+def test_a_topic_that_somebody_only_waits_for_is_none_for_others(stage: Stage, crowd: Crowd) -> None:
+    receive = crowd.receive(wait=5.0)
+    crowd.streams.when_published("t", lambda: None)
+    assert not stage.broker.has_topic("s") and not stage.broker.has_topic("t")
+    assert list(stage.broker.topics) == []
+    stage.client("c").publish("s", b"0")
+    stage.settle()
+    assert receive.payload == b"0"
+    assert list(stage.broker.topics) == ["s"]
+    assert list(stage.broker.topics.expected) == ["t"]
+
+
+def test_nothing_is_left_of_a_topic_that_nobody_waits_for_any_more(stage: Stage, crowd: Crowd) -> None:
+    crowd.receive(wait=5.0)
+    stage.advance(310.0)
+    assert (len(crowd.streams), stage.broker.topics.expected) == (0, {})
+
+
+def test_a_stream_too_many_leaves_no_topic() -> None:
+    stage = limited(max_streams=1)
+    crowd = Crowd(stage)
+    crowd.receive("a", wait=5.0)
+    assert crowd.receive("b", wait=5.0).code == "quota-exceeded"
+    assert list(stage.broker.topics.expected) == ["a"]
+
+
 def test_what_has_expired_is_not_received_and_leaves_room(stage: Stage, crowd: Crowd) -> None:
     crowd.send(b"0", size=2, ttl=10.0)
     crowd.send(b"1")
@@ -650,6 +746,23 @@ def test_each_message_expires_in_its_own_time(stage: Stage, crowd: Crowd) -> Non
         kept.append(crowd.streams.buffers.messages)
     assert kept == [2, 1, 0]
     assert sorted(stage.losses(GROUP)) == [("s", 1, 1, "expired"), ("s", 2, 3, "expired")]
+
+
+def test_nobody_looks_at_a_stream_before_something_in_it_expires(stage: Stage, crowd: Crowd) -> None:
+    for number in range(3):
+        crowd.send(b"late", f"{number}", ttl=1_000.0)
+    crowd.send(b"soon", "0", ttl=10.0)
+    looked_at: list[str] = []
+    remove = crowd.streams.buffers.remove
+
+    def note(stream: Stream, *args: Any) -> int:
+        looked_at.append(stream.topic.name)
+        return remove(stream, *args)
+
+    crowd.streams.buffers.remove = note  # type: ignore[method-assign]
+    stage.advance(20.0)
+    assert looked_at == ["0"]
+    assert crowd.streams.buffers.messages == 3
 
 
 def test_what_has_expired_a_moment_ago_is_not_received_either(stage: Stage, crowd: Crowd) -> None:
@@ -695,10 +808,17 @@ def test_a_stream_is_idle_from_when_it_was_last_used(use: str) -> None:
     assert len(crowd.streams) == 0
 
 
-def test_a_stream_with_messages_that_were_sent_is_not_forgotten(stage: Stage, crowd: Crowd) -> None:
+def test_a_stream_with_messages_that_were_sent_is_forgotten_much_later(stage: Stage, crowd: Crowd) -> None:
     crowd.send(b"0")
-    stage.advance(10_000.0)
+    crowd.send(b"1")
+    stage.advance(3_500.0)
     assert crowd.receive().payload == b"0"
+    stage.advance(3_500.0)
+    assert len(crowd.streams) == 1
+    stage.advance(200.0)
+    assert len(crowd.streams) == 0
+    assert stage.losses(GROUP) == [("s", 2, 2, "session-ended")]
+    assert crowd.streams.buffers.messages == 0
 
 
 def test_a_stream_at_which_somebody_waits_is_not_forgotten() -> None:
@@ -740,6 +860,7 @@ def test_a_topic_with_a_stream_is_in_use(stage: Stage, crowd: Crowd) -> None:
 def test_a_deleted_topic_takes_its_stream_with_it(stage: Stage, crowd: Crowd) -> None:
     crowd.send(b"0", size=1)
     send, receive = crowd.send(b"1", wait=5.0), crowd.receive("t", wait=5.0)
+    stage.broker.declare_topic("t")
     for name in ("s", "t"):
         stage.broker.delete_topic(name)
     stage.settle()
@@ -788,6 +909,24 @@ def test_what_nobody_received_is_recorded_when_the_server_ends(stage: Stage, cro
     stage.broker.stop()
     stage.broker.close()
     assert stage.losses(GROUP) == [("s", 1, 2, "session-ended")]
+
+
+def test_it_is_told_once_how_much_is_given_up_when_the_server_ends(stage: Stage, crowd: Crowd) -> None:
+    for topic in ("a", "a", "b"):
+        crowd.send(topic=topic)
+    crowd.receive("c", wait=5.0)
+    stage.broker.stop()
+    with capture_logs() as logs:
+        stage.broker.close()
+    assert logs == [{"event": "streams given up", "log_level": "warning", "messages": 3, "streams": 2}]
+
+
+def test_who_has_nothing_to_give_up_says_nothing(stage: Stage, crowd: Crowd) -> None:
+    crowd.send()
+    crowd.receive()
+    with capture_logs() as logs:
+        stage.broker.close()
+    assert logs == []
 
 
 # Figures

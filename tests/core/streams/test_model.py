@@ -44,6 +44,7 @@ class NaiveStream:
         self.sends: list[NaiveSend] = []
         self.published: list[bytes] = []
         self.dropped: list[bytes] = []
+        self.returned = 0
 
     def send(self, send: NaiveSend, size: int | None, wait: float) -> None:
         wanted = DEFAULT_SIZE if size is None else size
@@ -61,10 +62,7 @@ class NaiveStream:
 
     def receive(self, receive: NaiveReceive, wait: float) -> None:
         if self.kept and not self.receives:
-            if receive.is_gone:
-                receive.outcome = "gone"
-            else:
-                receive.outcome = self.kept.pop(0)
+            self._hand_over(receive)
             self._let_in()
             return
         self.is_there = self.is_there or wait > 0
@@ -107,17 +105,26 @@ class NaiveStream:
 
     def _can_take(self) -> bool:
         limit = DEFAULT_SIZE if self.size is None else self.size
-        return bool(self.receives and not self.kept) or len(self.kept) < limit
+        if len(self.kept) < limit:
+            return True
+        while not self.kept and self.receives and self.receives[0].is_gone:
+            self.receives.pop(0).outcome = "gone"
+        return bool(self.receives and not self.kept)
 
     def _match(self) -> None:
         while self.kept and self.receives:
-            receive = self.receives.pop(0)
-            receive.outcome = "gone" if receive.is_gone else self.kept.pop(0)
+            self._hand_over(self.receives.pop(0))
+
+    def _hand_over(self, receive: NaiveReceive) -> None:
+        self.returned = max(self.returned - 1, 0) + receive.is_gone
+        receive.outcome = "gone" if receive.is_gone else self.kept.pop(0)
 
     def _trim(self) -> None:
-        limit = (DEFAULT_SIZE if self.size is None else self.size) + len(self.receives)
-        while len(self.kept) > limit:
-            self.dropped.append(self.kept.pop(0))
+        size = DEFAULT_SIZE if self.size is None else self.size
+        spare = len(self.receives) if size else max(len(self.receives), self.returned)
+        while len(self.kept) > size + spare:
+            self.dropped.append(self.kept.pop(spare))
+            self.returned -= spare < self.returned
 
     def _let_in(self) -> None:
         while self.sends and self._can_take():

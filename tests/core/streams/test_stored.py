@@ -175,6 +175,14 @@ def test_a_stored_send_that_comes_again_is_answered_as_the_first_was(
     assert not other.receipt.is_duplicate
 
 
+def test_ids_that_mean_the_same_are_one_however_they_are_written(stage: Stage, crowd: Crowd) -> None:
+    first = crowd.send(message_id="ABC", known_as="abc", is_stored=True)
+    second = crowd.send(message_id="abc", known_as="abc", is_stored=True)
+    stage.settle()
+    assert (first.receipt.message_id, second.receipt.message_id) == ("ABC", "ABC")
+    assert (first.receipt.is_duplicate, second.receipt.is_duplicate) == (False, True)
+
+
 def test_it_is_known_after_a_restart_which_sends_were_stored(stage: Stage, disk: Disk, crowd: Crowd) -> None:
     first = crowd.send(b"0", is_stored=True, message_id="m")
     stage.settle()
@@ -328,6 +336,7 @@ def test_a_topic_that_nobody_waits_for_news_of_is_forgotten(stage: Stage, crowd:
 
 def test_who_waits_for_news_of_a_topic_that_is_deleted_looks_again(stage: Stage, crowd: Crowd) -> None:
     woken = watch(crowd)
+    stage.broker.declare_topic("s")
     stage.broker.delete_topic("s")
     stage.settle()
     assert woken == ["s"]

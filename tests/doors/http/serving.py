@@ -150,6 +150,7 @@ class House:
         add("GET", "/api/v1/refused", self._refuse)
         add("GET", "/bad-header", lambda request: request.respond(200, headers=[("x", "a\r\nb: c")]))
         add("GET", "/huge", lambda request: request.respond(200, bytes(MIB), content_type="text/plain"))
+        add("GET", "/turn", self._answer, waits_its_turn=True, takes_away=True)
         add("GET", "/nothing", lambda request: request.respond(204))
         self.routes.upgrade("/socket", lambda *given: self.taken.append(given))
         self.routes.admin("/app/admin")

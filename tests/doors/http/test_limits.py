@@ -150,6 +150,18 @@ async def test_slow_requests_and_silent_connections_end(house: House) -> None:
     assert await working.rest() == b""
 
 
+@pytest.mark.parametrize("began", [1_000.0, 1_000.3, 1_000.999])
+async def test_half_a_request_is_gone_before_its_time_is_over(house: House, began: float) -> None:
+    clock = ManualClock(monotonic=began)
+    await house.open(clock=clock, request_timeout_s=10.0)
+    silent, half = await house.connect(), await house.connect()
+    await half.send(get()[:-1])
+    await house.has_read(len(get()) - 1)
+    clock.advance(9.999)
+    assert await silent.rest() == b""
+    assert (await half.answer()).status == 408
+
+
 @pytest.mark.parametrize("said", [b"\r\n", b"\r\n\r\n"])
 async def test_empty_lines_earn_nobody_the_time_of_those_who_have_asked(house: House, said: bytes) -> None:
     clock = ManualClock()

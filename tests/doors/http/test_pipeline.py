@@ -258,3 +258,28 @@ async def test_the_application_is_told_that_its_client_has_gone(house: House) ->
     await house.has_started.wait()
     peer.writer.transport.abort()
     await asyncio.wait_for(house.was_left.wait(), 10)
+
+
+async def test_who_waits_its_turn_is_not_begun_before_all_answers_have_left(house: House) -> None:
+    await house.open(write_buffer_bytes=64 * MIB)
+    peer = await house.connect(is_slow=True)
+    asked = get("/huge") * 12 + get("/turn") * 2
+    await peer.send(asked)
+    await house.has_read(len(asked))
+    assert [seen.path for seen in house.seen] == []
+    for _ in range(12):
+        assert (await peer.answer()).status == 200
+    for _ in range(2):
+        assert (await peer.answer()).json()["hot"] == "/turn"
+
+
+async def test_what_is_abandoned_is_closed_behind_what_was_answered(house: House) -> None:
+    await house.open()
+    peer = await house.connect()
+    await peer.send(get("/hot") + get("/later") + get("/hot"))
+    await house.is_held.wait()
+    house.held[0].abandon()
+    house.held[0].abandon()
+    assert (await peer.answer()).json()["hot"] == "/hot"
+    assert await peer.rest() == b""
+    house.held[0].respond(200, b"to nobody")

@@ -15,7 +15,8 @@ from penstock.errors import InvalidRequest
 from tests.doors.http.serving import House, get, post, request
 from tests.doors.http.test_credentials import ALICE, QUICK, WRONG, SlowAccess, has_begun
 
-UPGRADE = ("Connection: Upgrade", "Upgrade: websocket")
+HANDSHAKE = ("Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==")
+UPGRADE = ("Connection: Upgrade", "Upgrade: websocket", *HANDSHAKE)
 TOKEN = base64.b64encode(b"alice:secret:x").decode()
 
 Taken = tuple[bytes, bytes, asyncio.Transport, Address, Identity]
@@ -220,7 +221,7 @@ async def test_a_token_in_the_query_stands_for_authorization_where_browsers_can_
 
 async def test_a_token_counts_nowhere_else(house: House, desk: Desk, access: FileAccess) -> None:
     await house.open(access=access)
-    for path in ("/plain", "/hot", "/app/x", "/known"):
+    for path in ("/plain", "/hot", "/app/x"):
         assert (await house.ask(get(f"{path}?access_token={TOKEN}"))).status == 401
     assert (await house.ask(post(f"/stream?access_token={TOKEN}"))).status == 401
     assert (await house.ask(request("POST", f"/known?access_token={TOKEN}", *UPGRADE))).status == 401
@@ -292,3 +293,47 @@ def test_a_token_that_is_base64_with_a_plus_needs_no_escape() -> None:
 def test_of_two_tokens_none_is_found() -> None:
     with pytest.raises(InvalidRequest):
         authorization_in(b"access_token=a&access_token=a")
+
+
+# What is no handshake
+
+
+@pytest.mark.parametrize(
+    ("data", "status", "told"),
+    [
+        (get("/known"), 426, {"upgrade": "websocket"}),
+        (get("/known", "Upgrade: websocket"), 426, {"upgrade": "websocket"}),
+        (get("/known", "Connection: Upgrade", "Upgrade: h2c"), 426, {"upgrade": "websocket"}),
+        (get("/known", *UPGRADE).replace(b"HTTP/1.1", b"HTTP/1.0"), 426, {"upgrade": "websocket"}),
+        (
+            get("/known", *UPGRADE).replace(b"Version: 13", b"Version: 8"),
+            426,
+            {"upgrade": "websocket", "sec-websocket-version": "13"},
+        ),
+        (get("/known", *UPGRADE[:2]), 426, {"upgrade": "websocket", "sec-websocket-version": "13"}),
+        (get("/known", *UPGRADE[:3]), 400, {}),
+        (get("/known", *UPGRADE[:3], "Sec-WebSocket-Key: c2hvcnQ="), 400, {}),
+        (get("/known", *UPGRADE[:3], "Sec-WebSocket-Key: ?"), 400, {}),
+        (get("/known", *UPGRADE, HANDSHAKE[1]), 400, {}),
+    ],
+    ids=[
+        "plain",
+        "unsaid",
+        "h2c",
+        "1.0",
+        "version",
+        "no version",
+        "no key",
+        "short",
+        "no base64",
+        "two keys",
+    ],
+)
+async def test_what_cannot_become_a_websocket_is_refused_like_any_request(
+    house: House, desk: Desk, data: bytes, status: int, told: dict[str, str]
+) -> None:
+    await house.open()
+    answer = await house.ask(data)
+    assert (answer.status, list(answer.json())) == (status, ["detail"])
+    assert told.items() <= answer.headers.items()
+    assert desk.taken == []

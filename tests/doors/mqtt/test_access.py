@@ -119,6 +119,21 @@ async def test_password_alone_is_nobody(strict: RunningServer, peers: Peers) -> 
     assert await peers.refused(packet, strict.port) == [refusal]
 
 
+async def test_the_log_names_who_was_refused_and_leaves_out_what_is_empty(
+    strict: RunningServer, ruled: RunningServer, peers: Peers, name: str
+) -> None:
+    await peers.refused(Connect(name, Version.V5, user_name="mallory", password=b"?"), strict.port)
+    await peers.refused(Connect("", Version.V5, user_name=name, password=b"?"), strict.port)
+    named, nameless = [line for line in strict.logged.splitlines() if name in line]
+    assert named.endswith(f" client={name} user=mallory")
+    assert "client" not in nameless
+    assert nameless.endswith(f" user={name}")
+    alice = await peers.connect(name, user="alice", password=b"alice!", port=ruled.port)
+    await alice.publish("t/news/1", b"x", 1)
+    (line,) = [line for line in ruled.logged.splitlines() if name in line]
+    assert line.endswith(f" client={name} topic=t/news/1 detail='not allowed to publish to t/news/1'")
+
+
 @both_versions
 async def test_refused_client_takes_nobodys_session(
     strict: RunningServer, peers: Peers, name: str, version: Version

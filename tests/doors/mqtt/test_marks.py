@@ -5,6 +5,7 @@ import time
 from penstock.core.cursor import Cursor
 from penstock.wire.mqtt import PacketProperties, Publish, Request, Version
 from tests.doors.mqtt.peers import Peers, both_versions, every_qos
+from tests.e2e.servers import StartServer
 
 ASKING = PacketProperties(user=(("penstock-meta", ""),))
 
@@ -71,3 +72,16 @@ async def test_marks_are_asked_for_once_and_outlive_the_connection(
     reader = await peers.connect(name, version, clean=False, expiry=100)
     message = await reader.receive(Publish)
     assert len(message.properties.user) == (3 if version is Version.V5 else 0)
+
+
+async def test_a_topic_that_is_gathered_is_not_overtaken_by_the_cursors_of_others(
+    start_server: StartServer, peers: Peers, name: str
+) -> None:
+    rule = {"filter": f"{name}/slow", "batch_size": 10, "batch_timeout_ms": 60_000}
+    port = start_server({"topics": [rule]}).port
+    reader, sender = await peers.connect(port=port), await peers.connect(port=port)
+    await reader.subscribe(f"{name}/#", properties=ASKING)
+    for topic in ("slow", "quick"):
+        await sender.publish(f"{name}/{topic}", b"x")
+    messages = [await reader.receive(Publish) for _ in range(2)]
+    assert [message.topic for message in messages] == [f"{name}/slow", f"{name}/quick"]

@@ -67,7 +67,7 @@ async def reader_waits(server: Server, stream: str, count: int = 1) -> None:
     """Until so many wait at the head of the log for a message of a stream."""
 
     def waiting() -> int:
-        topic = server.broker.topics.get(stream)
+        topic = server.broker.topics.find(stream)
         return 0 if topic is None or topic.stream is None else len(topic.stream.watchers or ())
 
     await until(lambda: waiting() == count)

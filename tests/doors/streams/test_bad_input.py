@@ -1,4 +1,4 @@
-"""Whatever is wrong with a request, it gets one key that says so, and nothing comes of it."""
+"""Whatever is wrong with a request, it is told in a key that says so, and nothing comes of it."""
 
 import random
 from typing import Any
@@ -12,7 +12,7 @@ from penstock.core.settings import StreamSettings
 from tests.doors.streams.people import RECEIVE, SEND, Person
 from tests.doors.web.serving import Start, client_of
 
-INVALID = {"error": "invalid request schema"}
+INVALID = "invalid request schema"
 GOOD_ID = "123e4567-e89b-12d3-a456-426614174000"
 INT32 = 2**31
 
@@ -118,17 +118,40 @@ def is_told(answer: httpx.Response, status: int) -> bool:
     return answer.status_code == status and list(answer.json()) == ["error"] and answer.json()["error"] != ""
 
 
+def is_of_another_form(answer: httpx.Response) -> bool:
+    """Whether a sender is told that its body is no send, and in a header what is wrong with it."""
+    is_told_why = answer.headers["Penstock-Detail"] != ""
+    return answer.status_code == 400 and is_told_why and answer.json() == {"error": INVALID}
+
+
 async def test_what_is_no_send_is_refused(person: Person) -> None:
     for content in NO_SENDS:
         answer = await person.http.post(SEND, content=content)
-        assert (answer.status_code, answer.json()) == (400, INVALID), content[:100]
+        assert is_of_another_form(answer), content[:100]
 
 
 async def test_keys_are_those_of_a_send_and_values_of_their_kind(server: Server, person: Person) -> None:
     for changed in OF_ANOTHER_FORM:
         answer = await person.http.post(SEND, json=body(**changed))
-        assert (answer.status_code, answer.json()) == (400, INVALID), changed
+        assert is_of_another_form(answer), changed
     assert len(server.broker.streams) == 0
+
+
+@pytest.mark.parametrize(
+    ("changed", "detail"),
+    [
+        ({"urgent": 1}, "Object contains unknown field `urgent`"),
+        ({"message": ...}, "Object missing required field `message`"),
+        ({"streamId": 1}, "Expected `str`, got `int` - at `$.streamId`"),
+        ({"\u00fc\n": 1}, "Object contains unknown field `\\xfc\\n`"),
+    ],
+)
+async def test_a_sender_learns_which_key_is_wrong(
+    person: Person, changed: dict[str, Any], detail: str
+) -> None:
+    answer = await person.http.post(SEND, json=body(**changed))
+    assert answer.headers["Penstock-Detail"] == detail
+    assert answer.json() == {"error": INVALID}
 
 
 async def test_values_that_cannot_be_are_refused_and_make_no_stream(server: Server, person: Person) -> None:
@@ -204,6 +227,14 @@ async def test_a_page_of_another_origin_takes_no_message_away(person: Person, na
     assert own.json()["message"] == "x"
 
 
+async def test_a_page_that_is_not_welcome_takes_no_message_away_either(person: Person, name: str) -> None:
+    await person.send_all(name, "x")
+    page = {"Origin": "https://elsewhere.example"}
+    assert is_told(await person.http.get(RECEIVE, params={"streamId": name}, headers=page), 403)
+    own = {"Origin": str(person.http.base_url)}
+    assert (await person.http.get(RECEIVE, params={"streamId": name}, headers=own)).json()["message"] == "x"
+
+
 async def test_a_payload_that_is_too_large_is_refused(start: Start, name: str) -> None:
     server = await start(max_payload_bytes=1_000)
     async with client_of(server) as http:
@@ -240,7 +271,7 @@ async def test_damaged_requests_are_answered_and_never_with_a_mistake_of_ours(
     for _ in range(100):
         answer = await person.http.post(SEND, content=damaged(whole, chance, bytes(range(256))))
         assert answer.status_code in (200, 400), answer.text
-        assert list(answer.json()) == [{200: "errorType", 400: "error"}[answer.status_code]]
+        assert next(iter(answer.json())) == {200: "errorType", 400: "error"}[answer.status_code]
         text = damaged(query, chance, b"abcs=&%0123456789+-").decode()
         asked = text.replace("timeoutSeconds=", "timeoutSeconds=-").replace("%", "%25")
         if "timeoutSeconds=-" not in asked or "&timeoutSeconds=-" not in f"&{asked}":
@@ -263,3 +294,20 @@ def damaged(data: bytes, chance: random.Random, alphabet: bytes) -> bytes:
             case _:
                 changed[at:at] = changed[at : at + chance.randint(1, 9)]
     return bytes(changed)
+
+
+@pytest.mark.parametrize(("method", "status"), [("HEAD", 405), ("POST", 405), ("OPTIONS", 204)])
+async def test_a_receive_has_no_head_and_does_not_say_so(
+    person: Person, name: str, method: str, status: int
+) -> None:
+    await person.send_all(name, 1)
+    answer = await person.http.request(method, RECEIVE, params={"streamId": name})
+    assert answer.status_code == status
+    assert answer.headers["allow"] == ("GET, OPTIONS" if method == "OPTIONS" else "GET")
+    assert await person.take(name, 0) == 1
+
+
+async def test_of_a_key_that_is_there_twice_the_last_counts(person: Person, name: str) -> None:
+    body = f'{{"streamId":"{name}","messageUuid":"{uuid4()}","message":1,"message":2}}'
+    assert (await person.http.post(SEND, content=body)).status_code == 200
+    assert await person.take(name, 0) == 2

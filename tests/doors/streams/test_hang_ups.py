@@ -156,3 +156,67 @@ async def test_nothing_is_left_of_many_who_hung_up(
     await receivers_wait(server, 0)
     assert await person.take(name, 0) == 1
     await until(lambda: len(server.http.connections) == 1)
+
+
+async def all_left(server: Server, others: int = 1) -> None:
+    """Until nobody has a connection but so many."""
+    async with asyncio.timeout(20):
+        await until(lambda: len(server.http.connections) == others)
+
+
+async def test_nothing_is_left_of_a_receiver_that_hung_up_before_its_message_was_handed_over(
+    server: Server, person: Person, call: Call, name: str
+) -> None:
+    await person.send_all(name, "x")
+    for _ in range(20):
+        call(receive(name)).close()
+    await until(lambda: server.broker.streams.counters.given_back == 20)
+    await all_left(server)
+    assert await person.take(name, 0) == "x"
+
+
+async def test_nothing_is_left_of_a_receiver_that_a_send_waited_for_in_vain(
+    server: Server, person: Person, call: Call, name: str
+) -> None:
+    sender = call(blocking_send(name, "x"))
+    await senders_wait(server, 1)
+    call(receive(name)).close()
+    await all_left(server, 1)
+    assert server.broker.counters.published == 0
+    assert await person.take(name, 0) == "x"
+    assert (await asyncio.get_running_loop().sock_recv(sender, 4096)).startswith(b"HTTP/1.1 200")
+
+
+async def test_nothing_is_left_of_a_receiver_that_is_not_read_when_its_message_comes(
+    server: Server, person: Person, call: Call, name: str
+) -> None:
+    connection = call(receive(name) * (2 * server.settings.http.max_pipelined))
+    await receivers_wait(server, 1)
+    connection.close()
+    send_now(server, name, b"1")
+    await all_left(server, 0)
+    assert await person.take(name, 0) == 1
+
+
+async def test_who_closes_its_direction_alone_counts_as_gone(
+    server: Server, person: Person, call: Call, name: str
+) -> None:
+    await person.send_all(name, "x")
+    connection = call(receive(name))
+    connection.shutdown(socket.SHUT_WR)
+    assert await asyncio.get_running_loop().sock_recv(connection, 4096) == b""
+    assert await person.take(name, 0) == "x"
+
+
+async def test_a_send_is_not_matched_with_a_receiver_that_hung_up(
+    server: Server, person: Person, call: Call, name: str
+) -> None:
+    connection = call(receive(name))
+    await receivers_wait(server, 1)
+    connection.close()
+    outcomes: list[object] = []
+    sending = Sending(name, b"1", str(uuid4()), Identity(None, ""), 0, 60.0)
+    server.broker.streams.send(sending, outcomes.append)
+    assert (outcomes, server.broker.counters.published) == ([], 0)
+    assert await person.take(name, 0) == 1
+    assert len(outcomes) == 1

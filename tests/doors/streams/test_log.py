@@ -253,3 +253,31 @@ async def test_the_log_is_not_read_if_that_is_said(stored_person: Person, name: 
         await stored_person.send_all(name, word)
         assert await stored_person.take(name, 0, readFromDB=word, dbResumeToken="") == word
         assert await stored_person.finds_nothing(name)
+
+
+@pytest.mark.parametrize("wait", [0, 20])
+async def test_a_reader_makes_no_topic(
+    stored_server: Server, stored_person: Person, name: str, wait: int
+) -> None:
+    reading = asyncio.create_task(read(stored_person, name, wait=wait))
+    if wait:
+        await reader_waits(stored_server, name)
+        assert not stored_server.broker.has_topic(name)
+        await stored_person.send_all(name, 1, writeToDB=True)
+    assert (await reading).status_code == (200 if wait else 424)
+    assert stored_server.broker.has_topic(name) == bool(wait)
+    assert name not in stored_server.broker.topics.expected
+
+
+async def test_a_message_is_stored_once_however_its_id_is_written(stored_person: Person, name: str) -> None:
+    written = str(uuid4()).upper()
+    for spelling in (
+        written,
+        written.lower(),
+        written.replace("-", ""),
+        f"urn:uuid:{written}",
+        f"{{{written}}}",
+    ):
+        await stored_person.send_all(name, spelling, messageUuid=spelling, writeToDB=True)
+    answer = (await read(stored_person, name, limit=10)).json()
+    assert [(each["message"], each["messageUuid"]) for each in answer["messages"]] == [(written, written)]

@@ -49,7 +49,9 @@ async def test_a_topic_is_made_however_often_that_is_asked(http: httpx.AsyncClie
     assert (await http.get("/topics")).json() == [name]
 
 
-@pytest.mark.parametrize("name", ["a/b", "a b", "#", "a+", "$SYS", "é", "a\n", "\0", "\u0661", "a\ud800"])
+@pytest.mark.parametrize(
+    "name", [".", "..", "a/b", "a b", "#", "a+", "$SYS", "é", "a\n", "\0", "\u0661", "a\ud800"]
+)
 async def test_a_name_with_other_characters_is_refused(http: httpx.AsyncClient, name: str) -> None:
     escaped = "".join(f"\\u{ord(letter):04x}" for letter in name)
     body = f'{{"name": "{escaped}"}}'
@@ -72,6 +74,12 @@ async def test_a_body_without_a_name_is_refused(http: httpx.AsyncClient, body: s
     answer = await http.post("/topics", content=body, headers={"Content-Type": "application/json"})
     assert answer.status_code == 422
     assert list(answer.json()) == ["detail"]
+
+
+async def test_a_body_that_is_no_text_is_told_what_it_should_be(http: httpx.AsyncClient) -> None:
+    answer = await http.post("/topics", content=b'{"name": "\xff"}')
+    assert answer.status_code == 422
+    assert "JSON is UTF-8, and this is not" in str(answer.json()["detail"])
 
 
 async def test_other_keys_are_overlooked_as_they_always_were(http: httpx.AsyncClient) -> None:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from penstock.app import Server
 from penstock.core.cursor import Cursor
 from penstock.core.ports import Position
-from penstock.core.settings import AccessSettings, OutboxSettings, RingSettings
+from penstock.core.settings import AccessSettings, OutboxSettings, RingSettings, TopicRule
 from penstock.doors.base import Peer
 from penstock.doors.http.protocol import HttpConnection
 from penstock.doors.http.requests import Request
@@ -28,6 +28,7 @@ from penstock.doors.web.event_stream import EventStream
 from penstock.doors.web.events import BEAT_S, MAX_LAST, Events
 from penstock.doors.web.hot import Nowhere
 from penstock.errors import PenstockError
+from penstock.model import Policy, Reason
 from penstock.testing import Stage
 from tests.doors.web.following import PATH, Event, follow
 from tests.doors.web.serving import EVERYTHING, Start, client_of, mqtt_of, port_of
@@ -220,6 +221,44 @@ async def test_who_is_still_being_told_the_past_keeps_its_place(stored_server: S
         assert (follower.comments, follower.last_id) == (1, before)
 
 
+async def test_who_got_something_since_the_last_sign_of_life_needs_none(server: Server) -> None:
+    async with follow(server, "a") as busy, follow(server, "quiet") as quiet:
+        publish(server, "a", 1)
+        service = events_of(server)
+        for _ in range(2):
+            service.beat()
+        assert values_of(await busy.take(1)) == [1]
+        publish(server, "a", 2)
+        for follower in (busy, quiet):
+            assert await follower.block() is None  # one for the busy one, two for the other
+        assert values_of(await busy.take(1)) == [2]
+        assert await quiet.block() is None
+
+
+async def test_signs_of_life_for_many_leave_in_several_turns(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.doors.web.events.BEAT_STREAMS", 2)
+    beaten: list[EventStream] = []
+    monkeypatch.setattr(EventStream, "beat", lambda stream, place: beaten.append(stream))
+    async with follow(server, "a"), follow(server, "a"), follow(server, "a"):
+        events_of(server).beat()
+        assert len(beaten) == 2
+        await asyncio.sleep(0)
+        assert beaten == streams_of(server)
+
+
+async def test_who_follows_nothing_has_no_place(server: Server) -> None:
+    async with follow(server, "a") as follower:
+        [session] = server.broker.sessions.values()
+        server.broker.unsubscribe(session, "a")
+        before = follower.last_id
+        publish(server, "a", 1)
+        events_of(server).beat()
+        assert await follower.block() is None
+        assert (follower.comments, follower.last_id) == (1, before)
+
+
 # Coming back
 
 
@@ -359,6 +398,46 @@ async def test_across_a_restart_with_a_data_directory_nothing_is_missed(start: S
         assert (await follower.next()).data["is_complete"] is True
 
 
+async def test_a_topic_that_is_gathered_is_not_overtaken_by_the_ids_of_others(start: Start) -> None:
+    rule = TopicRule(filter="slow/#", batch_size=10, batch_timeout_ms=60_000)
+    server = await start(topics=(rule,))
+    async with follow(server, "#") as follower:
+        publish(server, "slow/a", 1)
+        publish(server, "quick", 2)
+        events = await follower.take(2)
+    assert values_of(events) == [1, 2]
+    assert Cursor.decode(events[-1].id) == server.broker.history.cursor()
+
+
+async def test_the_last_messages_are_none_of_before_a_deletion_and_an_id_reaches_them(
+    stored_server: Server,
+) -> None:
+    server = stored_server
+    start = server.broker.history.cursor().encode()
+    publish(server, "a", 1, 2)
+    server.broker.delete_topic("a")
+    publish(server, "a", 3)
+    async with follow(server, "a", last=10) as follower:
+        assert values_of(await follower.take(1)) == [3]
+        assert (await follower.next()).data["is_complete"]
+    async with follow(server, "a", last_id=start) as follower:
+        assert values_of(await follower.take(3)) == [1, 2, 3]
+
+
+async def test_many_who_come_back_at_once_get_all_that_they_have_missed(server: Server) -> None:
+    for number in range(2_000):
+        publish(server, f"dev/{number}", number)
+    place = server.broker.history.cursor().encode()
+    publish(server, "dev/7", 1, 2)
+
+    async def come_back() -> None:
+        async with follow(server, "dev/#", last_id=place) as follower:
+            assert values_of(await follower.take(2)) == [1, 2]
+            assert (await follower.next()).data["served"] == 2
+
+    await asyncio.gather(*(come_back() for _ in range(30)))
+
+
 # What is refused
 
 
@@ -459,6 +538,30 @@ async def test_another_method_is_not_offered(http: httpx.AsyncClient) -> None:
 
 
 # Who may
+
+
+@pytest.mark.parametrize(
+    "query", ["filter=a", "filter=a&last=5", "filter=%23/a", "filter=a&after=x", "", "filter=$share/g/a"]
+)
+async def test_head_is_answered_as_get_would_be(server: Server, query: str) -> None:
+    async with client_of(server) as http:
+        head = await http.head(f"{PATH}?{query}")
+        async with http.stream("GET", f"{PATH}?{query}") as answer:
+            assert head.status_code == answer.status_code
+            own = {"date", "content-length"}
+            heads = [
+                {name: value for name, value in each.headers.items() if name not in own}
+                for each in (head, answer)
+            ]
+            assert heads[0] == heads[1]
+    await until_gone(server)
+
+
+async def test_head_asks_for_the_same_rights(guarded: Server) -> None:
+    async with client_of(guarded, auth=("alice", "secret")) as http:
+        assert (await http.head(PATH, params={"filter": "yours"})).status_code == 403
+        assert (await http.head(PATH, params={"filter": "mine/#"})).status_code == 200
+    assert guarded.broker.sessions == {}
 
 
 @pytest.fixture
@@ -572,6 +675,9 @@ async def test_who_does_not_read_is_cut_and_comes_back_for_the_rest(start: Start
     [end] = [line for line in received.split(b"\n") if line.startswith(b'data: {"code"')]
     told = json.loads(end.removeprefix(b"data: "))
     assert (told["code"], told["retryable"]) == ("quota-exceeded", True)
+    rows = list(server.broker.ledger.rows(client_id=told["client_id"]))
+    cut = {(Reason.OUTBOX_FULL, Policy.DISCONNECT)}  # and perhaps one that came when it had gone
+    assert cut <= {(row.reason, row.policy) for row in rows} <= {*cut, (Reason.NOT_CONNECTED, None)}
     got = received.count(b'data: {"type":"event"')
     assert 0 < got < sent
     lost = server.broker.ledger.total
@@ -626,6 +732,21 @@ async def test_who_is_not_known_any_more_is_sent_away(guarded: Server, tmp_path:
         guarded.reload()
         end = await follower.next()
         assert (end.name, end.data["code"]) == ("end", "bad-credentials")
+        assert await follower.is_over()
+    await until_gone(guarded)
+
+
+@pytest.mark.parametrize("start_of", [{}, {"last": 10}])
+async def test_who_may_not_follow_any_more_is_told_so(
+    guarded: Server, tmp_path: Path, start_of: dict[str, int]
+) -> None:
+    async with follow(guarded, "mine/#", "mine", auth=("alice", "secret"), **start_of) as follower:
+        if start_of:
+            assert (await follower.next()).name == "statement"
+        (tmp_path / "acl").write_text("user alice\nsubscribe mine/a\n")
+        guarded.reload()
+        end = await follower.next()
+        assert (end.name, end.data["code"], end.data["retryable"]) == ("end", "not-authorized", False)
         assert await follower.is_over()
     await until_gone(guarded)
 

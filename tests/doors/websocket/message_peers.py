@@ -13,8 +13,10 @@ from websockets.uri import parse_uri
 from penstock.core.identity import Identity
 from penstock.doors.base import Peer
 from penstock.doors.websocket.deflating import TAIL
+from penstock.doors.websocket.encoding import Pinged
 from penstock.doors.websocket.message_entrance import MessageEntrance
 from penstock.doors.websocket.message_socket import MessageSocket
+from penstock.doors.websocket.messages import Messages
 from penstock.testing import ManualClock, ManualScheduler
 from tests.doors.websocket import peers
 from tests.doors.websocket.peers import Client, Hall, make_terms, request_bytes
@@ -77,6 +79,7 @@ class MessageRecorder:
         self.batches: list[list[str | bytes]] = []
         self.losses: list[Exception | None] = []
         self.is_full = False
+        self.received_bytes = 0
 
     def opened(self, socket: MessageSocket) -> None:
         self.socket = self.transport = socket
@@ -84,10 +87,18 @@ class MessageRecorder:
         self._hall.on_opened(self)
         self._hall.note()
 
-    def messages_received(self, messages: list[str | bytes]) -> None:
+    def messages_received(self, messages: Messages, size_bytes: int) -> None:
         assert messages
-        self.batches.append(messages)
-        self._hall.on_messages(self, messages)
+        assert size_bytes
+        self.received_bytes += size_bytes
+        said = [message for message in messages if not isinstance(message, Pinged)]
+        if said:
+            self.batches.append(said)
+        for message in messages:
+            if isinstance(message, Pinged):
+                self.socket.write(message.pong)
+            else:
+                self._hall.on_messages(self, [message])
         self._hall.note()
 
     def pause_writing(self) -> None:
@@ -134,7 +145,6 @@ class MessageHall(Hall):
 
     def make_entrance(
         self,
-        admits: Callable[[str], bool] = lambda host: True,
         ping_s: float = 20.0,
         ping_timeout_s: float = 10.0,
         **changes: Any,
@@ -145,7 +155,6 @@ class MessageHall(Hall):
             memoryview(bytearray(64 * 1024)),
             self.clock,
             self.scheduler,
-            admits=admits,
             ping_s=ping_s,
             ping_timeout_s=ping_timeout_s,
         )

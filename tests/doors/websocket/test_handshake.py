@@ -80,8 +80,8 @@ def test_other_paths_lead_nowhere(path: str) -> None:
         (request(Upgrade="h2c"), 426),
         (without("Sec-WebSocket-Key"), 400),
         (request(Sec_WebSocket_Key="c2hvcnQ="), 400),
-        (without("Sec-WebSocket-Version"), 400),
-        (request(Sec_WebSocket_Version="8"), 400),
+        (without("Sec-WebSocket-Version"), 426),
+        (request(Sec_WebSocket_Version="8"), 426),
         (without("Host"), 400),
         (request(("Host", "localhost")), 400),
         (request(("Origin", "http://localhost"), ("Origin", "http://localhost")), 400),
@@ -96,7 +96,8 @@ def test_what_is_no_handshake_is_refused(bad: Request, status: int) -> None:
 
 
 def test_a_client_of_another_version_is_told_ours() -> None:
-    assert ask(request(Sec_WebSocket_Version="8")).headers["Sec-WebSocket-Version"] == "13"
+    headers = ask(request(Sec_WebSocket_Version="8")).headers
+    assert (headers["Sec-WebSocket-Version"], headers["Upgrade"]) == ("13", "websocket")
 
 
 LISTED_HOSTS = WebSocketSettings(hosts=("broker.example.org", "Second.Example:8083"))
@@ -242,8 +243,8 @@ def test_where_no_subprotocol_is_spoken_none_has_to_be_offered(offered: str | No
     assert "Sec-WebSocket-Protocol" not in response.headers
 
 
-def test_a_handshake_may_take_ten_seconds_unless_told_otherwise() -> None:
-    assert Terms(path="/", origins=Origins("localhost"), limit_bytes=1).timeout_s == 10
+def test_a_handshake_is_over_within_ten_seconds_unless_told_otherwise() -> None:
+    assert 9 < Terms(path="/", origins=Origins("localhost"), limit_bytes=1).timeout_s < 10
 
 
 # Compression (RFC 7692)

@@ -7,6 +7,7 @@ from typing import cast
 from structlog.testing import capture_logs
 from websockets.frames import Opcode
 
+from penstock.doors.websocket.encoding import text_frame
 from tests.doors.websocket.message_peers import MessageClient, MessageHall, frame
 from tests.doors.websocket.peers import MIB, request_bytes
 
@@ -101,7 +102,7 @@ async def test_a_slow_reader_is_given_time_while_it_reads(forum: MessageHall) ->
         await loop.sock_sendall(client, request_bytes("/ws"))
         await forum.until(lambda: bool(forum.doors))
         door = forum.door
-        door.socket.write_text(bytes(64 * MIB))
+        door.socket.write(text_frame(bytes(64 * MIB)))
         forum.scheduler.advance(22)
         for _ in range(3):
             before = door.socket.get_write_buffer_size()
@@ -111,6 +112,31 @@ async def test_a_slow_reader_is_given_time_while_it_reads(forum: MessageHall) ->
             assert not door.socket.is_closing()
         forum.scheduler.advance(12)
         assert door.socket.is_closing()
+
+
+async def test_who_is_not_read_from_and_reads_nothing_is_cut(forum: MessageHall) -> None:
+    await forum.open(ping_s=20, ping_timeout_s=10)
+    loop = asyncio.get_running_loop()
+    with socket.create_connection(("127.0.0.1", forum.port)) as client:
+        client.setblocking(False)
+        await loop.sock_sendall(client, request_bytes("/ws"))
+        await forum.until(lambda: bool(forum.doors))
+        door = forum.door
+        door.socket.write(text_frame(bytes(64 * MIB)))
+        door.socket.pause_reading()
+        forum.scheduler.advance(22)
+        for _ in range(3):
+            before = door.socket.get_write_buffer_size()
+            while door.socket.get_write_buffer_size() >= before:
+                await loop.sock_recv(client, MIB)
+            forum.scheduler.advance(21)
+            assert not door.socket.is_closing()
+        unsent_bytes = door.socket.get_write_buffer_size()
+        with capture_logs() as lines:
+            forum.scheduler.advance(21)
+        assert [line["event"] for line in lines] == ["nothing read from us"]
+        await forum.until(lambda: bool(door.losses))
+        assert door.socket.lost_bytes == unsent_bytes
 
 
 async def test_a_connection_that_closes_is_not_pinged(forum: MessageHall) -> None:

@@ -74,7 +74,7 @@ async def test_a_connection_of_our_own_listener_is_known_by_its_address(forum: M
     ("request_", "status"),
     [
         (request_bytes("/other"), 404),
-        (request_bytes("/ws", Sec_WebSocket_Version="8"), 400),
+        (request_bytes("/ws", Sec_WebSocket_Version="8"), 426),
         (request_bytes("/ws", Sec_WebSocket_Key="short"), 400),
         (request_bytes("/ws", Host="attacker.example"), 421),
         (request_bytes("/ws", Origin="https://attacker.example"), 403),

@@ -84,9 +84,9 @@ async def test_frames_are_written_as_they_are(forum: MessageHall) -> None:
     large = b"x" * 3 * MIB
     socket.write(text_frame(b"one") + text_frame(b"two"))
     socket.write(b"")
-    socket.write_text(b"three")
-    socket.write_text(b"")
-    socket.write_text(large)
+    socket.write(text_frame(b"three"))
+    socket.write(text_frame(b""))
+    socket.write(text_frame(large))
     socket.write(text_frame(large))
     for expected in (b"one", b"two", b"three", b"", large, large):
         assert await client.read_frame() == (TEXT, expected)
@@ -157,7 +157,7 @@ async def test_pings_are_answered_in_order_among_the_messages(forum: MessageHall
         (TEXT, b"three"),
         (PONG, b"4"),
     ]
-    assert forum.door.batches == [["one"], ["two", "three"]]
+    assert forum.door.batches == [["one", "two", "three"]]  # with the pings among them, in one call
 
 
 async def test_pings_of_who_reads_nothing_are_not_answered_until_it_does(forum: MessageHall) -> None:
@@ -238,10 +238,10 @@ async def test_a_door_that_closes_waits_for_the_answer_of_the_peer(forum: Messag
     await forum.open()
     client = await forum.enter()
     socket = forum.door.socket
-    socket.write_text(b"bye")
+    socket.write(text_frame(b"bye"))
     socket.close(1008, "too slow")
     socket.close(1000)
-    socket.write_text(b"never sent")
+    socket.write(text_frame(b"never sent"))
     socket.write(text_frame(b"nor this"))
     assert await client.read_frame() == (TEXT, b"bye")
     assert await client.read_frame() == (CLOSE, struct.pack("!H", 1008) + b"too slow")
@@ -306,7 +306,7 @@ async def test_a_door_may_end_the_connection_amid_a_read(
                 assert await client.read_frame() == (CLOSE, BYE)
             client.writer.close()
         await forum.until(lambda: bool(forum.door.losses))
-    assert forum.door.received == ["x"]
+    assert len(forum.door.batches) == 1  # of the one read; nothing follows
     assert len(lines) == (ending == "close" and behind == b"\x83\x80")
 
 
@@ -323,7 +323,7 @@ async def test_a_peer_that_vanishes_is_noticed_once(forum: MessageHall, is_reset
             client.writer.close()
         await forum.until(lambda: bool(forum.door.losses))
         socket = forum.door.socket
-        socket.write_text(b"into the void")
+        socket.write(text_frame(b"into the void"))
         socket.close()
         socket.resume_reading()
         socket.abort()
@@ -354,7 +354,7 @@ async def test_a_peer_that_breaks_the_rules_can_read_why(
         assert await client.read_close() == (code, b"")
     assert [(line["event"], line["code"]) for line in lines] == [("bad frame", code)]
     assert forum.door.losses == [None]
-    forum.door.socket.write_text(b"nothing more")
+    forum.door.socket.write(text_frame(b"nothing more"))
     forum.door.socket.close()
     client.send(frame(b"not heard any more"))
     client.writer.close()

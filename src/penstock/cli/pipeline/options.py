@@ -41,8 +41,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from penstock.cli.connection import Output, OutputOption, User
-from penstock.cli.http import PasswordFile, first_line
+from penstock.cli.connection import Output, OutputOption, PasswordFile, User, first_line
 from penstock.cli.pipeline.running import run_job
 from penstock.errors import InvalidConfig
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from penstock.core.ledger import Ledger
 from penstock.core.settings import StreamSettings
+from penstock.core.streams.expiring import Expiring
 from penstock.core.streams.stream import GROUP, Stream, weight_of
 from penstock.model import NEVER, Policy, Reason, Run
 
@@ -21,7 +22,7 @@ class StreamBuffers:
     def __init__(self, settings: StreamSettings, ledger: Ledger) -> None:
         self._settings = settings
         self._ledger = ledger
-        self._expiring: dict[Stream, None] = {}  # those that have messages which may expire
+        self._expiring = Expiring()
         self.messages = 0
         self.bytes = 0
         self.dropped = 0
@@ -33,7 +34,7 @@ class StreamBuffers:
         self.messages += 1
         self.bytes += weight_of(run)
         if run.expires_at != NEVER:
-            self._expiring[stream] = None
+            self._expiring.add(stream, run.expires_at)
 
     def put_back(self, stream: Stream, run: Run) -> None:
         """Whoever was to get a message has gone: it is the first again."""
@@ -50,8 +51,8 @@ class StreamBuffers:
             self._ledger.add(run, GROUP, Reason.EXPIRED)
         return None
 
-    def _take(self, stream: Stream) -> Run:
-        run = stream.take()
+    def _take(self, stream: Stream, index: int = 0) -> Run:
+        run = stream.take(index)
         self.messages -= 1
         self.bytes -= weight_of(run)
         return run
@@ -76,37 +77,39 @@ class StreamBuffers:
         return self._settings.default_size if stream.size is None else stream.size
 
     def trim(self, stream: Stream) -> None:
-        """Let the oldest messages go that are too many, not counting those that somebody waits for."""
+        """Let the oldest messages go that are too many, behind those that somebody waits for.
+
+        Where nothing is kept, what somebody was to get who had gone has no other place: it stays, too.
+        """
         settings, size = self._settings, self._size_of(stream)
-        spare = 0 if stream.receivers is None else len(stream.receivers)
+        awaited = 0 if stream.receivers is None else len(stream.receivers)
+        spare = awaited if size else max(awaited, stream.returned)
         while stream.count > spare:
             if stream.count > size + spare or stream.bytes > settings.stream_bytes:
-                self._drop(stream, "streams")
+                self._drop(stream, spare, "streams")
             elif self.bytes > settings.total_bytes:
-                self._drop(stream, "streams.total_bytes")
+                self._drop(stream, spare, "streams.total_bytes")
             else:
                 break
 
-    def _drop(self, stream: Stream, setting: str) -> None:
+    def _drop(self, stream: Stream, index: int, setting: str) -> None:
         self.dropped += 1
-        self._ledger.add(self._take(stream), GROUP, Reason.OUTBOX_FULL, Policy.DROP_OLDEST, setting)
+        self._ledger.add(self._take(stream, index), GROUP, Reason.OUTBOX_FULL, Policy.DROP_OLDEST, setting)
 
     def remove(self, stream: Stream, is_unwanted: Callable[[Run], bool], reason: Reason) -> int:
         """Take some messages out, wherever they stand, and tell the ledger why; answer how many."""
-        messages = stream.messages
-        removed = [run for run in messages if is_unwanted(run)]
-        if removed:
-            before = stream.bytes
-            stream.keep([run for run in messages if not is_unwanted(run)])
-            self.messages -= len(removed)
-            self.bytes -= before - stream.bytes
-            for run in removed:
-                self._ledger.add(run, GROUP, reason)
+        before = stream.bytes
+        removed = stream.remove(is_unwanted)
+        self.messages -= len(removed)
+        self.bytes -= before - stream.bytes
+        for run in removed:
+            self._ledger.add(run, GROUP, reason)
         return len(removed)
 
-    def clear(self, stream: Stream, reason: Reason) -> None:
-        """Let everything go."""
-        self.remove(stream, lambda run: True, reason)
+    def clear(self, stream: Stream, reason: Reason) -> int:
+        """Let everything go; answer how much it was."""
+        self._expiring.discard(stream)
+        return self.remove(stream, lambda run: True, reason)
 
     def expire(self, now: float) -> list[Stream]:
         """Take out what has expired; answer the streams that have room again.
@@ -115,13 +118,11 @@ class StreamBuffers:
         """
         relieved: list[Stream] = []
         looked_at = 0
-        for stream in list(self._expiring):
-            if looked_at > LOOKED_AT:
-                break
+        while looked_at <= LOOKED_AT and (stream := self._expiring.take(now)) is not None:
             looked_at += 1 + stream.count
-            del self._expiring[stream]
             if self.remove(stream, lambda run: NEVER < run.expires_at <= now, Reason.EXPIRED):
                 relieved.append(stream)
-            if any(run.expires_at != NEVER for run in stream.messages):
-                self._expiring[stream] = None
+            times = [run.expires_at for run in stream.messages if run.expires_at != NEVER]
+            if times:
+                self._expiring.add(stream, min(times))
         return relieved

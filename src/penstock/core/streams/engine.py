@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
+import structlog
+
 from penstock.core.accepting import Accepting
 from penstock.core.identity import Identity
 from penstock.core.node import Node
@@ -23,7 +25,7 @@ from penstock.core.streams.counters import StreamCounters
 from penstock.core.streams.matching import Matching
 from penstock.core.streams.sending import Sending
 from penstock.core.streams.stream import Stream, weight_of
-from penstock.core.streams.waits import Done, Missed, Pending, Receiver, Sender, Take, Wait
+from penstock.core.streams.waits import Done, IsHere, Missed, Pending, Receiver, Sender, Take, Wait
 from penstock.core.streams.watching import Watching
 from penstock.core.timeouts import Timed, Timeouts
 from penstock.core.topics import check_topic
@@ -38,6 +40,8 @@ from penstock.errors import (
     WaitTimeout,
 )
 from penstock.model import Door, Reason, Run
+
+log = structlog.get_logger("penstock.streams")
 
 ROUND = 120
 """In so many reaps every stream is looked at, whether it is idle."""
@@ -95,7 +99,7 @@ class Streams:
             self._check_open()
             run = sending.run()
             if sending.is_stored:
-                return self._store(run, caller, done)
+                return self._store(run, caller, done, sending.known_as)
             size = self._check_size(sending)
             topic = self._accepting.check(run, caller)
             self._check_weight(topic.stream, weight_of(run), may_wait=sending.wait_s > 0)
@@ -149,18 +153,19 @@ class Streams:
         return stream
 
     def _wait_for_room(self, stream: Stream, run: Run, caller: Session, done: Done, wait_s: float) -> Wait:
-        self._check_crowd()
+        if self._is_crowded:
+            raise self._too_many()
         now = stream.used_at
         sender = Sender(stream, run, caller, done, now, self._matching.give_up_sender)
         self._matching.line_up_sender(sender)
         self._timeouts.add(sender, now + min(wait_s, self._settings.max_timeout_s))
         return sender
 
-    def _store(self, run: Run, caller: Session, done: Done) -> Wait:
+    def _store(self, run: Run, caller: Session, done: Done, known_as: str | None) -> Wait:
         """Publish a message that goes into the log; a stream that is there gets it after its commit."""
         if not self._node.log.is_durable:
             raise InvalidRequest("nothing is stored here: this server has no data directory")
-        pending, receipt = Pending(done), self._matching.store(run, caller)
+        pending, receipt = Pending(done), self._matching.store(run, caller, known_as)
         self._publishing.when_settled(receipt.ticket, partial(self._on_stored, receipt, pending))
         return pending
 
@@ -175,11 +180,18 @@ class Streams:
     # Receiving
 
     def receive(
-        self, topic: str, identity: Identity, wait_s: float, take: Take, missed: Missed
+        self,
+        topic: str,
+        identity: Identity,
+        wait_s: float,
+        take: Take,
+        missed: Missed,
+        is_here: IsHere = lambda: True,
     ) -> Wait | None:
         """Hand the next message of a stream to a receiver, now or as soon as there is one.
 
-        Where that is decided at once, it is called before this returns, and None is returned.
+        Where that is decided at once, it is called before this returns, and None is returned. A receiver
+        that has gone is not called, and neither is one that does not take what it is given.
         """
         try:
             self._check_open()
@@ -187,21 +199,28 @@ class Streams:
             stream, now = self._find(topic), self._clock.monotonic()
             if stream is not None and self._matching.give_now(stream, take, now):
                 return None
-            if stream is None and wait_s <= 0:
-                raise self._miss_now()
-            stream = stream or self._open(self._topics.make(topic))
-            self._check_crowd()
-            receiver = Receiver(stream, identity, take, missed, now, self._matching.leave)
+            if stream is None:
+                stream = self._expect(topic, wait_s)
+            receiver = Receiver(stream, identity, take, missed, is_here, now, self._matching.leave)
             self._matching.line_up(receiver)
-            if wait_s > 0:
-                if stream.receivers is not None and receiver in stream.receivers:
-                    self._timeouts.add(receiver, now + min(wait_s, self._settings.max_timeout_s))
-                    return receiver
-            elif self._matching.leave(receiver):
-                raise self._miss_now()
+            if stream.receivers is None or receiver not in stream.receivers:
+                return None
+            if wait_s > 0 and not self._is_crowded:
+                self._timeouts.add(receiver, now + min(wait_s, self._settings.max_timeout_s))
+                return receiver
+            self._matching.leave(receiver)
+            raise self._miss_now() if wait_s <= 0 else self._too_many()
         except PenstockError as error:
             missed(error)
         return None
+
+    def _expect(self, name: str, wait_s: float) -> Stream:
+        """A new stream for somebody who waits for the first message."""
+        if wait_s <= 0:
+            raise self._miss_now()
+        if self._is_crowded:
+            raise self._too_many()
+        return self._open(self._topics.expect(name))
 
     def _miss_now(self) -> WaitTimeout:
         self.counters.receive_timeouts += 1
@@ -218,17 +237,25 @@ class Streams:
             self._allowed.clear()
         self._allowed.add(key)
 
-    def _check_crowd(self) -> None:
-        if len(self._timeouts) >= self._settings.max_waiting:
-            raise QuotaExceeded(f"{len(self._timeouts)} sends and receives wait already")
+    @property
+    def _waiting(self) -> int:
+        return len(self._timeouts) + len(self._watching)
+
+    @property
+    def _is_crowded(self) -> bool:
+        return self._waiting >= self._settings.max_waiting
+
+    def _too_many(self) -> QuotaExceeded:
+        return QuotaExceeded(f"{self._waiting} sends and receives wait already")
 
     def _find(self, name: str) -> Stream | None:
-        topic = self._topics.get(name)
+        topic = self._topics.find(name)
         stream = None if topic is None else topic.stream
         return stream if stream is not None and stream.is_open else None
 
     def _make(self, topic: Topic) -> Stream:
         if len(self._all) >= self._settings.max_streams:
+            self._topics.expected.pop(topic.name, None)
             raise QuotaExceeded(f"there are {len(self._all)} streams already")
         stream = topic.stream = Stream(topic, self._clock.monotonic())
         self._all.append(stream)
@@ -240,10 +267,12 @@ class Streams:
         """Call back once when there is something new on a topic that can be read, or the server is draining.
 
         Raises:
-            PenstockError: the topic is invalid, or there are too many.
+            PenstockError: the topic is invalid, or too many wait already.
         """
         check_topic(topic, self._node.settings.topic)
-        known = self._topics.make(topic)
+        if self._is_crowded:
+            raise self._too_many()
+        known = self._topics.expect(topic)
         watcher = self._watching.add(known.stream or self._make(known), woken)
         if self.is_draining:
             watcher.cancel()
@@ -318,13 +347,14 @@ class Streams:
             self._matching.let_in(stream)
 
     def _is_idle(self, stream: Stream, now: float) -> bool:
-        """Nobody will miss it: it is empty, or nobody ever sent to it, and nobody has come for long."""
-        if stream.is_attended or now - stream.used_at < self._settings.idle_s:
-            return False
-        return not stream.count or stream.size is None
+        """Nobody has come for long, or for very long if there is something that was sent to it."""
+        is_kept = stream.count and stream.size is not None
+        limit_s = self._settings.abandoned_s if is_kept else self._settings.idle_s
+        return not stream.is_attended and now - stream.used_at >= limit_s
 
     def _free(self, stream: Stream) -> None:
         stream.topic.stream = None
+        self._topics.expected.pop(stream.topic.name, None)
         self._matching.forget(stream)
         self.buffers.clear(stream, Reason.SESSION_ENDED)
 
@@ -342,5 +372,7 @@ class Streams:
 
     def close(self) -> None:
         """The server ends: what nobody has received is recorded as not delivered."""
-        for stream in self._all:
-            self.buffers.clear(stream, Reason.SESSION_ENDED)
+        streams = [stream for stream in self._all if stream.is_attached and stream.count]
+        if streams:
+            messages = sum(self.buffers.clear(stream, Reason.SESSION_ENDED) for stream in streams)
+            log.warning("streams given up", messages=messages, streams=len(streams))

@@ -64,11 +64,11 @@ class Matching:
             self._serve(stream)
         return receipt
 
-    def store(self, run: Run, caller: Session) -> Receipt:
+    def store(self, run: Run, caller: Session, known_as: str | None) -> Receipt:
         """Publish what goes into the log first; `release` follows when its commit is over."""
         self._is_storing = True
         try:
-            return self._accepting.publish_once(run, caller, is_forced=True)
+            return self._accepting.publish_once(run, caller, is_forced=True, known_as=known_as)
         finally:
             self._is_storing = False
 
@@ -218,8 +218,18 @@ class Matching:
 
     def can_take(self, stream: Stream, run: Run) -> bool:
         """A message need not wait: it may stay in the stream, or is handed over at once."""
-        is_awaited = bool(stream.receivers) and not stream.count
-        return is_awaited or self._buffers.has_room(stream, weight_of(run))
+        if self._buffers.has_room(stream, weight_of(run)):
+            return True
+        return not stream.count and self._is_awaited(stream)
+
+    def _is_awaited(self, stream: Stream) -> bool:
+        """Somebody waits for a message and is still there; those before it that are not leave the line."""
+        while stream.receivers:
+            first = next(iter(stream.receivers))
+            if first.is_here():
+                return True
+            self.leave(first)
+        return False
 
     def let_in(self, stream: Stream) -> None:
         """Publish what waits for room, as far as there is some."""

@@ -24,6 +24,8 @@ class Sending(Struct, frozen=True, gc=False):
     is_stored: bool = False
     """It goes into the log, and is answered when it outlives the server."""
     content_type: str | None = JSON
+    known_as: str | None = None
+    """The message id in the one spelling that counts, if it may be written in others."""
 
     def run(self) -> Run:
         """The message, not published yet."""

@@ -5,6 +5,7 @@ the first message is kept by itself, and lines are made when somebody stands in 
 """
 
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from penstock.core.registry import Topic
@@ -26,8 +27,10 @@ class Stream:
         "_messages",
         "bytes",
         "count",
+        "due",
         "is_open",
         "receivers",
+        "returned",
         "senders",
         "size",
         "topic",
@@ -42,6 +45,8 @@ class Stream:
         self.used_at = now  # when somebody last sent, received or waited here
         self.count = 0
         self.bytes = 0
+        self.returned = 0  # messages at the front that somebody was to get who had gone
+        self.due: int | None = None  # the second in which the first of its messages expires
         self._messages: Run | deque[Run] | None = None  # oldest first
         self.receivers: OrderedDict[Receiver, None] | None = None
         self.senders: OrderedDict[Sender, None] | None = None
@@ -85,28 +90,38 @@ class Stream:
             messages.appendleft(run)
         else:
             self._messages = deque((run, messages))
+        self.returned += 1
         self.count += 1
         self.bytes += weight_of(run)
 
-    def take(self) -> Run:
-        """Take the oldest message away; there is one."""
+    def take(self, index: int = 0) -> Run:
+        """Take a message away that is there: the oldest, or one so many places behind it."""
         messages = self._messages
         assert messages is not None
         if isinstance(messages, deque):
-            run = messages.popleft()
+            run = messages[index]
+            del messages[index]
             if not messages:
                 self._messages = None
         else:
             run, self._messages = messages, None
+        if index < self.returned:
+            self.returned -= 1
         self.count -= 1
         self.bytes -= weight_of(run)
         return run
 
-    def keep(self, runs: list[Run]) -> None:
-        """Let these be all messages."""
-        self._messages = deque(runs) if runs else None
-        self.count = len(runs)
-        self.bytes = sum(map(weight_of, runs))
+    def remove(self, is_unwanted: Callable[[Run], bool]) -> list[Run]:
+        """Take some messages away, wherever they stand."""
+        messages = self.messages
+        removed = [run for run in messages if is_unwanted(run)]
+        if removed:
+            kept = [run for run in messages if not is_unwanted(run)]
+            self.returned -= sum(map(is_unwanted, messages[: self.returned]))
+            self._messages = deque(kept) if kept else None
+            self.count = len(kept)
+            self.bytes = sum(map(weight_of, kept))
+        return removed
 
     @property
     def messages(self) -> list[Run]:

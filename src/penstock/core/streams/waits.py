@@ -35,6 +35,8 @@ class Handover(Struct, frozen=True, gc=False):
 
 Take = Callable[[Handover], bool]
 """Answers whether the message was written; if not, its receiver has gone."""
+IsHere = Callable[[], bool]
+"""Answers whether a receiver could still be given a message."""
 Missed = Callable[[PenstockError], None]
 Done = Callable[[Receipt | PenstockError], None]
 
@@ -50,7 +52,7 @@ class Wait(Protocol):
 class Receiver(Timed):
     """Stands in line for a message."""
 
-    __slots__ = ("_on_cancel", "identity", "missed", "since", "stream", "take")
+    __slots__ = ("_on_cancel", "identity", "is_here", "missed", "since", "stream", "take")
 
     def __init__(
         self,
@@ -58,6 +60,7 @@ class Receiver(Timed):
         identity: Identity,
         take: Take,
         missed: Missed,
+        is_here: IsHere,
         since: float,
         on_cancel: "Callable[[Receiver], object]",
     ) -> None:
@@ -66,6 +69,7 @@ class Receiver(Timed):
         self.identity = identity
         self.take = take
         self.missed = missed
+        self.is_here = is_here
         self.since = since
         self._on_cancel = on_cancel
 

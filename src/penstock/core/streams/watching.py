@@ -14,10 +14,13 @@ from penstock.core.streams.stream import Stream
 class Watcher:
     """Is told once."""
 
-    __slots__ = ("_stream", "_woken")
+    __slots__ = ("_on_cancel", "_woken", "stream")
 
-    def __init__(self, stream: Stream, woken: Callable[[], None]) -> None:
-        self._stream = stream
+    def __init__(
+        self, stream: Stream, woken: Callable[[], None], on_cancel: "Callable[[Watcher], None]"
+    ) -> None:
+        self.stream = stream
+        self._on_cancel = on_cancel
         self._woken: Callable[[], None] | None = woken
 
     def wake(self) -> None:
@@ -28,9 +31,7 @@ class Watcher:
     def cancel(self) -> None:
         """Nobody wants to know any more."""
         self._woken = None
-        watchers = self._stream.watchers
-        if watchers is not None and watchers.pop(self, self) is None and not watchers:
-            self._stream.watchers = None
+        self._on_cancel(self)
 
 
 class Watching:
@@ -39,14 +40,25 @@ class Watching:
     def __init__(self, log: Log, publishing: Publishing) -> None:
         self._log = log
         self._publishing = publishing
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
 
     def add(self, stream: Stream, woken: Callable[[], None]) -> Watcher:
         """Somebody waits for the next message of a stream's topic."""
-        watcher = Watcher(stream, woken)
+        watcher = Watcher(stream, woken, self._leave)
         if stream.watchers is None:
             stream.watchers = {}
         stream.watchers[watcher] = None
+        self._count += 1
         return watcher
+
+    def _leave(self, watcher: Watcher) -> None:
+        watchers = watcher.stream.watchers
+        if watchers is not None and watchers.pop(watcher, watcher) is None:
+            self._count -= 1
+            watcher.stream.watchers = watchers or None
 
     def on_published(self, stream: Stream, *, is_forced: bool) -> None:
         """Something was published: whoever waits is told as soon as it can be read."""
@@ -60,8 +72,9 @@ class Watching:
         _wake(self._take(stream))
 
     def _take(self, stream: Stream) -> Iterable[Watcher]:
-        watchers, stream.watchers = stream.watchers, None
-        return watchers or ()
+        watchers, stream.watchers = stream.watchers or {}, None
+        self._count -= len(watchers)
+        return watchers
 
 
 def _wake(watchers: Iterable[Watcher]) -> None:

@@ -228,8 +228,9 @@ class Hosted:
     def _tells_methods(self, message: Message) -> bool:
         """Say which methods a path takes, where the application does not know all of them, or not OPTIONS."""
         request, headers = self._request, message.get("headers", ())
-        told = [request.allowed, *(value.decode("latin-1") for name, value in headers if name == b"allow")]
-        allowed = allow(method for each in told if each for method in each.split(", "))
+        own = [value.decode("latin-1").split(", ") for name, value in headers if name == b"allow"]
+        told = [request.allowed, *(allow(each) for each in own)]
+        allowed = ", ".join(sorted({method for each in told if each for method in each.split(", ")}))
         if request.method == "OPTIONS" and allowed:
             self._is_over = True
             request.tell_methods(allowed)

@@ -5,6 +5,7 @@ the rest of what could be read in two ways, and everything that is a matter of w
 leaves open where the next request begins ends the connection; after all else the connection lives on.
 """
 
+from base64 import b64decode
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,8 @@ NOTED = frozenset(
         b"expect",
         b"host",
         b"origin",
+        b"sec-websocket-key",
+        b"sec-websocket-version",
         b"transfer-encoding",
         b"upgrade",
         b"x-client-id",
@@ -39,6 +42,9 @@ NOTED = frozenset(
 """Headers that decide something here, and so may be given once."""
 EVENT_STREAM = "text/event-stream"
 MAX_CLIENT_ID_BYTES = 256
+WEBSOCKET = ("Upgrade", "websocket")
+WEBSOCKET_VERSION = b"13"
+WEBSOCKET_KEY_BYTES = 16
 
 Noted = dict[bytes, bytes]
 
@@ -131,7 +137,14 @@ class Heads:
             return None
         if upgrade.needs_identity:
             _accept_token(request)
+        request.refusal = request.refusal or _flaw_of_handshake(request, noted)
         return upgrade if request.refusal is None else None
+
+    def ask_for_upgrade(self, request: Request) -> None:
+        """Refuse a request that stays with us, at a path where there is nothing but WebSockets."""
+        is_theirs = request.path in self._routes.upgrades and not request.allowed
+        if is_theirs and request.method in SAFE and request.refusal is None:
+            request.refusal = _upgrade_required("there is a WebSocket here: ask for an upgrade to it, alone")
 
     # One thing after the other
 
@@ -153,7 +166,7 @@ class Heads:
             request.method not in SAFE
             or b"upgrade" in noted
             or EVENT_STREAM in (request.header(b"accept") or "")
-            or (route is not None and route.is_stream)
+            or (route is not None and (route.is_stream or route.takes_away))
         )
         if is_checked and not self._origins.is_welcome(origin, host.decode("latin-1").strip()):
             detail = f"Origin {origin!r} is not allowed: see websocket.origins"
@@ -211,6 +224,27 @@ def noted_in(headers: list[tuple[bytes, bytes]]) -> Noted:
                 raise Refusal(400, f"{name.decode().title()} is given twice")
             noted[name] = value
     return noted
+
+
+def _flaw_of_handshake(request: Request, noted: Noted) -> Refusal | None:
+    """Why a request cannot become a WebSocket (RFC 6455, 4.2.1), said in the form of all refusals here."""
+    if request.version == "1.0":
+        return _upgrade_required("a WebSocket begins with HTTP/1.1")
+    if noted.get(b"sec-websocket-version") != WEBSOCKET_VERSION:
+        version = WEBSOCKET_VERSION.decode()
+        told = ("Sec-WebSocket-Version", version)
+        return _upgrade_required(f"version {version} of WebSocket is spoken here", told)
+    try:
+        key = b64decode(noted.get(b"sec-websocket-key", b""), validate=True)
+    except ValueError:
+        key = b""
+    if len(key) != WEBSOCKET_KEY_BYTES:
+        return Refusal(400, "Sec-WebSocket-Key is 16 bytes in base64", is_fatal=False)
+    return None
+
+
+def _upgrade_required(detail: str, *headers: tuple[str, str]) -> Refusal:
+    return Refusal(426, detail, code="upgrade-required", headers=[WEBSOCKET, *headers], is_fatal=False)
 
 
 def _accept_token(request: Request) -> None:

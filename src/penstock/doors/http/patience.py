@@ -1,5 +1,6 @@
 """How long a connection may take: for a request, for the next one, for reading what it asked for."""
 
+from penstock.doors.base import LATE_S
 from penstock.doors.http.settings import HttpSettings
 
 CLOSING_TIMEOUT_S = 5.0
@@ -47,13 +48,17 @@ class Patience:
 
     def request_due(self) -> float:
         """When the request has to be there; what it has brought so far earns it time."""
-        settings = self._settings
-        return self.since + settings.request_timeout_s + self.received_bytes / settings.body_rate_bytes
+        return self.since + self._request_s + self.received_bytes / self._settings.body_rate_bytes
 
     def next_request_due(self) -> float:
         """When the next request has to begin; the first has less time."""
-        settings = self._settings
-        return self.idle_since + (settings.keep_alive_s if self.has_asked else settings.request_timeout_s)
+        return self.idle_since + (self._settings.keep_alive_s if self.has_asked else self._request_s)
+
+    @property
+    def _request_s(self) -> float:
+        """How long a request may take: who is looked at too late is cut in time all the same."""
+        timeout_s = self._settings.request_timeout_s
+        return max(timeout_s - LATE_S, timeout_s / 2)
 
     def closing_due(self) -> float:
         """When the last bytes have to be away, if these are the last."""

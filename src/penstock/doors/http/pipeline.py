@@ -73,7 +73,9 @@ class Pipeline:
         try:
             while pending:
                 request = pending[0]
-                is_simple = request.is_received and request.is_proven and request.route and not answers
+                route = request.route
+                is_hot = route is not None and not route.waits_its_turn
+                is_simple = is_hot and request.is_received and request.is_proven and not answers
                 if not (is_simple and not self._connection.waits) and not self._may_begin(request):
                     break
                 answers.append(pending.popleft())
@@ -98,7 +100,7 @@ class Pipeline:
         if request.wants_continue and not before:
             request.wants_continue = False
             self._connection.write(CONTINUE)
-        return request.is_received
+        return request.is_received and (not route.waits_its_turn or self._connection.has_sent_all())
 
     def _has_app(self) -> bool:
         application = self._door.application

@@ -1,7 +1,7 @@
 """One HTTP connection: the socket, when it is read, how long things may take, and how it ends.
 
 Nothing here grows without a limit: reading stops while too much waits for an answer, for the application or
-for a peer that does not read. Answers of one turn of the loop leave in one write.
+for a peer that does not read.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ import structlog
 from penstock.core.identity import Identity
 from penstock.doors.base import GONE, Peer
 from penstock.doors.http.heads import Heads
+from penstock.doors.http.link import Link
 from penstock.doors.http.patience import CLOSING_TIMEOUT_S, GRACE_S, HURRY_S, Patience
 from penstock.doors.http.pipeline import Pipeline
 from penstock.doors.http.problems import INTERNAL_DETAIL
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("penstock.http")
 
-JOINED_BYTES = 64 * 1024
-"""Answers of one turn are joined up to this size; more leave at once."""
 TURN_WORK = 64 * HEAD_WORK
 """What is done for one connection in one turn of the loop, so that nobody waits long behind it."""
 UNKNOWN = Peer("", 0)
@@ -35,22 +34,15 @@ UNKNOWN = Peer("", 0)
 Scheme = Literal["http", "https"]
 
 
-class HttpConnection(asyncio.Protocol):
+class HttpConnection(Link):
     """What stands between one socket and the routes."""
 
     __slots__ = (
-        "_door",
         "_is_deaf",
-        "_is_feeding",
-        "_is_flush_due",
         "_is_paused",
-        "_loop",
-        "_out",
-        "_out_bytes",
         "_patience",
         "_reader",
         "_rest",
-        "_writable",
         "has_arrived",
         "has_ended",
         "is_counted",
@@ -58,15 +50,11 @@ class HttpConnection(asyncio.Protocol):
         "peer",
         "pipeline",
         "scheme",
-        "transport",
         "waits",
     )
 
-    transport: asyncio.Transport
-
     def __init__(self, door: "HttpDoor", heads: Heads, scheme: Scheme, peer: Peer | None = None) -> None:
-        self._door = door
-        self._loop = door.loop
+        super().__init__(door)
         self._reader = RequestReader(self, heads, door.bodies, door.settings)
         self.pipeline = Pipeline(self, door)
         self.scheme = scheme
@@ -79,13 +67,8 @@ class HttpConnection(asyncio.Protocol):
         # What has come, and when:
         self._rest = b""  # read, and not parsed yet
         self.waits = 0  # reasons not to read
-        self._is_feeding = self._is_paused = self._is_deaf = False
+        self._is_paused = self._is_deaf = False
         self._patience = Patience(door.settings)
-        # What leaves:
-        self._out: list[bytes] = []
-        self._out_bytes = 0
-        self._is_flush_due = False
-        self._writable: asyncio.Event | None = None  # while the peer has too much to read
 
     # The socket
 
@@ -138,6 +121,8 @@ class HttpConnection(asyncio.Protocol):
         if self._writable is not None:
             self._writable.set()
             self._writable = None
+        if not self.transport.is_closing():
+            self.transport.set_write_buffer_limits(high=self._door.settings.write_buffer_bytes)
         self.pipeline.tell_room(is_full=False)
         self.open(FULL)
 
@@ -251,47 +236,6 @@ class HttpConnection(asyncio.Protocol):
 
     def _restart_clock(self) -> None:
         self._patience.restart(self._door.now())
-
-    # Writing
-
-    def write(self, data: bytes) -> None:
-        """Send some bytes with this turn of the loop."""
-        self._out.append(data)
-        self._out_bytes += len(data)
-        if self._out_bytes >= JOINED_BYTES:
-            self._flush()
-        elif not self._is_feeding and not self._is_flush_due:
-            self._is_flush_due = True
-            self._loop.call_soon(self._flush_due)
-
-    def _flush_due(self) -> None:
-        self._is_flush_due = False
-        self._flush()
-
-    def _flush(self) -> None:
-        out, size = self._out, self._out_bytes
-        if not out:
-            return
-        self._out, self._out_bytes = [], 0
-        if self.transport.is_closing():
-            return
-        self._door.counters.bytes_sent += size
-        if len(out) == 1:
-            self.transport.write(out[0])
-        elif size < 2 * JOINED_BYTES:
-            self.transport.write(b"".join(out))
-        else:  # a large one and something before it
-            self.transport.writelines(out)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the peer has too much to read already."""
-        return self._writable is not None
-
-    async def drain(self) -> None:
-        """Wait until the peer has read some of what was written."""
-        if self._writable is not None:
-            await self._writable.wait()
 
     # Deadlines
 

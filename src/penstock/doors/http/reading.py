@@ -151,6 +151,8 @@ class RequestReader:
             if request.upgrade is not None:
                 self.upgrading = request
                 return
+        if request.route is None:
+            self._heads.ask_for_upgrade(request)
         self._headers = []  # what comes behind a body has no meaning here, and the same limits
         self.current = request
         self._connection.on_head(request)

@@ -176,6 +176,11 @@ class Request:
         """
         return self.is_gone or self._connection is None or has_hung_up(self._connection.transport)
 
+    def abandon(self) -> None:
+        """Close the connection unanswered: nobody is there, whether we have read that or not."""
+        if not self.answered and self._connection is not None:
+            self._connection.end()
+
     def fail(self, error: PenstockError) -> None:
         """Answer with an error, in the form that callers of this path know."""
         status, body, content_type = answer_to(error, self.path)

@@ -35,6 +35,7 @@ class Route(Struct, frozen=True):
     max_body_bytes: int | None = None
     is_stream: bool = False
     waits_its_turn: bool = False
+    takes_away: bool = False
 
 
 class Upgrade(Struct, frozen=True):
@@ -51,16 +52,20 @@ class HotPath(Struct, frozen=True):
     routes: dict[str, Route]
 
     def find(self, method: str) -> Route | None:
-        """The route for a method; whoever answers GET answers HEAD, and everybody tells the methods."""
+        """The route for a method; who answers GET mostly answers HEAD, and everybody tells the methods."""
         found = self.routes.get(method)
-        if found is None and method == "HEAD":
+        if found is None and method == "HEAD" and self._takes_head:
             return self.routes.get("GET")
         return self._telling if found is None and method == "OPTIONS" else found
 
     @property
     def allowed(self) -> str:
         """The methods that are offered, as the header `Allow` has them."""
-        return allow(self.routes)
+        return allow(self.routes) if self._takes_head else ", ".join(sorted(self.routes))
+
+    @property
+    def _takes_head(self) -> bool:
+        return "GET" in self.routes and not self.routes["GET"].takes_away
 
     @property
     def _telling(self) -> Route:
@@ -98,6 +103,7 @@ class Routes:
         max_body_bytes: int | None = None,
         is_stream: bool = False,
         waits_its_turn: bool = False,
+        takes_away: bool = False,
     ) -> None:
         """Answer a method of a path by calling a function.
 
@@ -109,9 +115,13 @@ class Routes:
                 `Authorization` with such a request, `access_token` in the query stands for it.
             waits_its_turn: it is not begun before its answer could leave at once, behind all answers to what
                 was asked before on the same connection.
+            takes_away: what a GET answers is nobody else's any more. So it is not asked for the head alone,
+                and only pages that are welcome may ask, as if it changed something.
         """
         hot = self._paths.setdefault(path, HotPath(path, {}))
-        hot.routes[method] = Route(handler, is_open, is_admin, max_body_bytes, is_stream, waits_its_turn)
+        hot.routes[method] = Route(
+            handler, is_open, is_admin, max_body_bytes, is_stream, waits_its_turn, takes_away
+        )
         self.raw[path.encode()] = hot
 
     @overload

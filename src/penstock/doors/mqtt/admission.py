@@ -18,7 +18,6 @@ from penstock.doors.mqtt.answers import RETURN_CODES, encode_within, in_words, r
 from penstock.doors.mqtt.authentication import Authentication
 from penstock.doors.mqtt.capabilities import announcement, will_refusal
 from penstock.doors.mqtt.gate import Why
-from penstock.doors.notes import shortened
 from penstock.doors.passwords import PasswordChecks
 from penstock.errors import NotAuthorized, PenstockError
 from penstock.model import NEVER, Door, Properties
@@ -102,8 +101,7 @@ class Admission:
     def on_failure(self, connection: "Connection", client_id: str, user: str | None = None) -> None:
         """Somebody is not who it says."""
         self._door.counters.authentications_failed += 1
-        who = f"user {shortened(user)}, " if user else ""
-        self._door.note("credentials refused", connection, f"{who}client {shortened(client_id)}")
+        self._door.note("credentials refused", connection, client=client_id, user=user or "")
 
     # The answer
 
@@ -126,8 +124,7 @@ class Admission:
             self._let_in(connection, packet, identity, proof)
         except PenstockError as error:
             self._door.counters.actions_forbidden += isinstance(error, NotAuthorized)  # its will
-            who = f"client {shortened(packet.client_id)}"
-            self._door.note("connection refused", connection, who, str(error))
+            self._door.note("connection refused", connection, str(error), client=packet.client_id)
             self.refuse(connection, refusal_of(error), str(error))
 
     def _refusal(self, packet: Connect) -> ReasonCode | None:

@@ -333,13 +333,13 @@ class MqttDoor:
         self.counters.publishes_refused += run.count
         if isinstance(error, NotAuthorized):
             self.counters.actions_forbidden += 1
-        self.note("publish refused", connection, shortened(run.topic), str(error))
+        self.note("publish refused", connection, str(error), topic=run.topic)
 
     def on_subscription_refused(self, connection: Connection, filter: str, error: PenstockError) -> None:
         """A filter was not granted."""
         if isinstance(error, NotAuthorized):
             self.counters.actions_forbidden += 1
-        self.note("subscription refused", connection, shortened(filter), str(error))
+        self.note("subscription refused", connection, str(error), filter=filter)
 
     def on_wire_error(self, connection: Connection, error: MqttWireError) -> None:
         """A peer sent bytes that break the protocol."""
@@ -347,11 +347,12 @@ class MqttDoor:
         self.counters.malformed_packets += isinstance(error, MalformedPacket)
         self.note("bad packet", connection, str(error))
 
-    def note(self, event: str, connection: Connection, *details: str) -> None:
+    def note(self, event: str, connection: Connection, detail: str = "", **about: str) -> None:
         """One line in the program's log, as long as there are not too many of this connection."""
         connection.notes += 1
         if connection.notes <= NOTES_PER_CONNECTION:
             is_last = connection.notes == NOTES_PER_CONNECTION
-            words = (*details, "(no more of this connection is written)") if is_last else details
-            peer, client = str(connection.peer), shortened(connection.client_id)
-            self._notes.write(event, peer=peer, client=client, detail=" ".join(words))
+            words = [detail, "(no more of this connection is written)"] if is_last else [detail]
+            known = {"peer": str(connection.peer), "client": connection.client_id} | about
+            shown = {key: shortened(value) for key, value in known.items()}
+            self._notes.write(event, **shown, detail=" ".join(filter(None, words)))

@@ -29,6 +29,7 @@ class MqttForm:
         "_retain_as_published",
         "_subscription_ids",
         "_version",
+        "has_cursor",
         "is_retained",
         "limit_bytes",
         "no_local",
@@ -55,9 +56,9 @@ class MqttForm:
         self._subscription_ids = subscription_ids
         self.is_retained = is_retained
         self._marks = marks
+        self.has_cursor = marks is not None and version is Version.V5  # 3.1.1 has nothing to carry marks
         # Nothing of its own has to be added: a frame of the same layout can be passed on as it came.
-        is_marked = marks is not None and version is Version.V5  # 3.1.1 has nothing to carry them
-        self._is_transparent = not (subscription_ids or is_retained or is_marked)
+        self._is_transparent = not (subscription_ids or is_retained or self.has_cursor)
 
     def encode(self, runs: Sequence[Run], now: float) -> bytes:
         """All messages at QoS 0, joined."""

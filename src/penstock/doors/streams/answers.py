@@ -10,6 +10,7 @@ from penstock.core.history import History
 from penstock.core.statement import Missing
 from penstock.doors.http.problems import status_of
 from penstock.doors.http.requests import Request
+from penstock.doors.streams.incoming import INVALID, InvalidForm
 from penstock.errors import PenstockError, WaitTimeout
 from penstock.model import Reason, Run
 from penstock.wire.jsonvalue import value_of
@@ -17,6 +18,8 @@ from penstock.wire.jsonvalue import value_of
 SENT = b'{"errorType":0}'
 HEALTHY = b'{"status":"ok"}'
 WAITED_IN_VAIN = b'{"error":"long poll waiting timeout"}'
+MALFORMED = b'{"error":"%b"}' % INVALID.encode()
+DETAIL = "Penstock-Detail"
 LAST_SECOND = 253_402_300_799
 """Nothing later can be written."""
 
@@ -76,6 +79,10 @@ def fail(request: Request, error: PenstockError) -> None:
     """Answer that nothing was sent or received."""
     if isinstance(error, WaitTimeout):
         request.respond(status_of(error), WAITED_IN_VAIN)
+    elif isinstance(error, InvalidForm):
+        # Their body has one key and one text, so the rest stands in a header, where only signs of ASCII may.
+        detail = error.detail.encode("unicode_escape").decode("ascii")
+        request.respond(status_of(error), MALFORMED, headers=[(DETAIL, detail)])
     else:
         request.fail(error)
 

@@ -1,11 +1,13 @@
 """From the body of a send to what core is to publish.
 
 Decoding is strict: what is not a field of a send is refused, and so is what only looks like one. Senders know
-one text for everything that is wrong with the form of a body; about values they are told more.
+one text for everything that is wrong with the form of a body, and find in a header what that is; about values
+they are told more in the text itself.
 """
 
 import re
 from typing import Annotated
+from uuid import UUID
 
 from msgspec import DecodeError, Meta, Raw, Struct, field
 from msgspec.json import Decoder
@@ -13,6 +15,7 @@ from msgspec.json import Decoder
 from penstock.core.settings import StreamSettings
 from penstock.core.streams.sending import Sending
 from penstock.doors.http.requests import Request
+from penstock.doors.notes import shortened
 from penstock.doors.streams.durations import seconds_of
 from penstock.errors import InvalidRequest
 from penstock.model import NEVER
@@ -21,14 +24,28 @@ from penstock.wire.jsonvalue import payload_of
 JSON = "application/json"
 INVALID = "invalid request schema"
 DEFAULT_TTL_S = 86_400
-UUID = re.compile(
+UUID_FORM = re.compile(
     r"(?:urn:uuid:)?[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}"
     r"|[0-9a-f]{32}|\{[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\}",
     re.IGNORECASE | re.ASCII,
 )
 """The forms in which a UUID is written."""
 
+BAD_JSON = {
+    UnicodeDecodeError: "JSON is UTF-8, and this is not",
+    RecursionError: "this JSON is nested too deeply",
+}
+"""What is wrong with a body where its decoder has no words for it."""
+
 Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
+
+
+class InvalidForm(InvalidRequest):
+    """A body that is no send; `detail` says what is wrong with it."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(INVALID)
+        self.detail = detail
 
 
 class NewSend(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -55,9 +72,9 @@ def read_send(request: Request, settings: StreamSettings) -> Sending:
     """
     try:
         new = _decoder.decode(request.body)
-    except (DecodeError, UnicodeDecodeError, RecursionError):
-        raise InvalidRequest(INVALID) from None
-    if UUID.fullmatch(new.message_uuid) is None:
+    except (DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidForm(shortened(BAD_JSON.get(type(error)) or str(error))) from None
+    if UUID_FORM.fullmatch(new.message_uuid) is None:
         raise InvalidRequest(f"{INVALID}: messageUuid is not a UUID")
     if new.size is not None and new.size < 0:
         raise InvalidRequest(f"{INVALID}: inMemoryStreamSize is less than 0")
@@ -75,6 +92,7 @@ def read_send(request: Request, settings: StreamSettings) -> Sending:
         ttl_s=float(new.ttl_s or DEFAULT_TTL_S) if is_stored else NEVER,
         is_stored=is_stored,
         content_type=JSON if payload == bytes(new.message) else None,
+        known_as=str(UUID(new.message_uuid)) if is_stored else None,
     )
 
 

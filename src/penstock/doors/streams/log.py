@@ -81,6 +81,8 @@ class LogPolls:
         streams = self._broker.streams
         if streams.is_draining:
             raise ShuttingDown("the server is about to stop")
+        if asyncio.get_running_loop().time() >= deadline:
+            raise WaitTimeout(f"nothing was published to {topic}")
         news = asyncio.Event()
         wait = streams.when_published(topic, news.set)
         try:

@@ -14,7 +14,7 @@ def offer(table: Routes, broker: Broker) -> None:
     sender, receiver = Sender(broker), Receiver(broker)
     for prefix in STREAMS:
         table.add("POST", f"{prefix}/send", sender.take)
-        table.add("GET", f"{prefix}/receive", receiver.take, waits_its_turn=True)
+        table.add("GET", f"{prefix}/receive", receiver.take, waits_its_turn=True, takes_away=True)
         table.add("GET", f"{prefix}/health", tell_health, is_open=True, max_body_bytes=0)
 
 

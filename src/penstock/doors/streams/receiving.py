@@ -4,6 +4,7 @@ A receive takes its message away. So a caller who has hung up must not get one, 
 read it, nor whoever asks for the head of the answer alone.
 """
 
+from asyncio import get_running_loop
 from functools import partial
 
 from penstock.core.broker import Broker
@@ -30,9 +31,6 @@ class Receiver:
 
     def take(self, request: Request) -> None:
         """Receive for a request; it is answered now or later."""
-        if request.method != "GET":
-            request.refuse_method("GET")
-            return
         if request.reader is None and request.header(b"sec-fetch-site") in FOREIGN:
             raise NotAuthorized("a page of another origin may not receive: see http.cors_origins")
         asked = self._queries.read(request)
@@ -40,15 +38,20 @@ class Receiver:
             self._polls.begin(request, asked)
             return
 
+        def is_here() -> bool:
+            is_here = not request.has_left()
+            if not is_here:  # later, because a message may be on its way back into its stream
+                get_running_loop().call_soon(request.abandon)
+            return is_here
+
         def hand_over(handover: Handover) -> bool:
-            if request.is_gone or request.has_left():
+            if not is_here():
                 return False
             give(request, shape_of(handover.run, 0, self._history))
             return True
 
-        wait = self._streams.receive(
-            asked.topic, request.identity, asked.wait_s, hand_over, partial(self._miss, request)
-        )
+        miss = partial(self._miss, request)
+        wait = self._streams.receive(asked.topic, request.identity, asked.wait_s, hand_over, miss, is_here)
         if wait is not None:
             request.on_gone = wait.cancel
 

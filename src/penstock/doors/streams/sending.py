@@ -4,7 +4,7 @@ from penstock.core.broker import Broker
 from penstock.core.receipts import Receipt
 from penstock.doors.http.requests import Request
 from penstock.doors.streams.answers import SENT, fail
-from penstock.doors.streams.incoming import read_send
+from penstock.doors.streams.incoming import InvalidForm, read_send
 from penstock.errors import NotAuthorized, PenstockError, WaitTimeout
 
 
@@ -25,7 +25,12 @@ class Sender:
             else:
                 request.respond(200, SENT)
 
-        wait = self._streams.send(read_send(request, self._settings), done)
+        try:
+            sending = read_send(request, self._settings)
+        except InvalidForm as error:
+            fail(request, error)
+            return
+        wait = self._streams.send(sending, done)
         if wait is not None:
             request.on_gone = wait.cancel
 

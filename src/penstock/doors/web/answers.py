@@ -26,6 +26,8 @@ UNSNIFFED = {"X-Content-Type-Options": "nosniff"}
 BINARY = {"type": "string", "format": "binary"}
 """The schema of a body that is bytes as they are."""
 SCHEMAS = "#/components/schemas/{name}"
+TARGET_TOO_LONG = 414
+"""What the listener says to a path and query that are too long, whatever they ask for."""
 
 _shapes: dict[type, None] = {}  # every type that some answer was declared to have
 
@@ -87,7 +89,7 @@ def describe(
     described: dict[int | str, dict[str, Any]] = {status: {"description": text}}
     if shape is not None:
         described[status]["content"] = {media: {"schema": reference_to(shape)}}
-    causes: dict[int, list[str]] = {}
+    causes: dict[int, list[str]] = {TARGET_TOO_LONG: [InvalidRequest.code]}  # the listener's own
     for error in (*errors, *_ANY_TIME):
         codes = causes.setdefault(status_of(error), [])
         if error.code not in codes:

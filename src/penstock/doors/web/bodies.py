@@ -6,13 +6,14 @@ a form, or says nothing, is JSON as well.
 
 from typing import Any, TypeVar
 
-import msgspec
 from fastapi import Request
+from msgspec.json import Decoder
 
 from penstock.doors.http.problems import JSON
 from penstock.doors.web.answers import reference_to
 from penstock.doors.web.bare import FORM
-from penstock.errors import InvalidRequest, TooLarge, UnsupportedMedia
+from penstock.doors.web.decoding import decode
+from penstock.errors import TooLarge, UnsupportedMedia
 
 MAX_BYTES = 4 << 20
 """No such body needs more."""
@@ -37,12 +38,7 @@ async def read_json(request: Request, shape: type[T]) -> T:
         body += piece
         if len(body) > MAX_BYTES:
             raise TooLarge(f"such a body may have {MAX_BYTES} bytes")
-    try:
-        return msgspec.json.decode(body, type=shape)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidRequest(str(error)) from None
-    except RecursionError:
-        raise InvalidRequest("this JSON is nested too deeply") from None
+    return decode(Decoder(shape), bytes(body))
 
 
 def media_of(request: Request) -> str:

@@ -35,7 +35,8 @@ NO_CONTENT = 204
 INVALID_NAME = "Invalid topic name. Use alphanumeric, underscore, hyphen, or dot only."
 STOPPING = "Server is shutting down"
 MAX_NAME = 255
-_NAME = re.compile(r"[A-Za-z0-9_.-]+")
+_NAME = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9_.-]+")
+"""Without `.` and `..`, which no path can name: who made them could not delete them."""
 
 Name = Annotated[
     str,

@@ -21,7 +21,9 @@ def decode(decoder: Decoder[T], text: bytes | Raw, where: str = "") -> T:
     """
     try:
         return decoder.decode(text)
-    except (DecodeError, UnicodeDecodeError) as error:
+    except DecodeError as error:
         raise InvalidRequest(f"{where}{error}") from None
+    except UnicodeDecodeError:
+        raise InvalidRequest(f"{where}JSON is UTF-8, and this is not") from None
     except RecursionError:
         raise InvalidRequest(f"{where}this JSON is nested too deeply") from None

@@ -26,6 +26,7 @@ class EventForm:
     qos = 0
     no_local = False
     is_retained = False
+    has_cursor = True
     limit_bytes = 0
 
     def __init__(self, texts: EventTexts) -> None:

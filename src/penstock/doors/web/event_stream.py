@@ -17,6 +17,7 @@ from penstock.doors.web.event_frames import COMMENT, block, opening
 from penstock.doors.web.shapes import StatementShape, statement_shape
 from penstock.errors import (
     BadCredentials,
+    NotAuthorized,
     PenstockError,
     QuotaExceeded,
     ShuttingDown,
@@ -60,6 +61,8 @@ class EndShape(Struct):
     code: str
     detail: str
     retryable: bool
+    client_id: str
+    """By which the ledger knows who did not get something."""
 
 
 class DeletedShape(Struct):
@@ -77,13 +80,14 @@ class LostPlace(StatementShape):
 class EventStream:
     """Sends what its filters match until one side has had enough."""
 
-    __slots__ = ("_flow", "_is_live", "_session", "service")
+    __slots__ = ("_flow", "_is_live", "_is_quiet", "_session", "service")
 
     def __init__(self, service: "Events") -> None:
         self.service = service
         self._flow = Outflow(None, None)
         self._session: Session | None = None
         self._is_live = False  # everything up to now has been written, or waits
+        self._is_quiet = True  # no message has come since the last beat
 
     def begin(self, request: Request, wish: Wish) -> None:
         """Follow, from where the wish says.
@@ -112,10 +116,14 @@ class EventStream:
         except Exception:
             self._leave()
             raise
+        if self._flow.is_over:  # who asked for the head alone has it
+            self._leave()
 
     def _open(self, request: Request, wish: Wish) -> None:
         """Nothing is wrong with the wish: from here on there is an answer."""
         self._flow = flow = request.begin(200, HEADERS, content_type=MEDIA_TYPE)
+        if flow.is_over:
+            return
         flow.on_pause, flow.on_resume, flow.on_gone = self._pause, self._resume, self._leave
         flow.on_drain = _let_core_end_it
         history = self.service.broker.history
@@ -131,6 +139,7 @@ class EventStream:
 
     def write(self, data: bytes) -> None:
         """Send messages."""
+        self._is_quiet = False
         self._flow.write(data)
 
     def hold(self, *, is_unacknowledged: bool) -> None:
@@ -160,10 +169,15 @@ class EventStream:
     # What else happens
 
     def beat(self, place: bytes) -> None:
-        """Show that somebody is here, and where a follower is that has everything up to now."""
-        session = self._session
-        if session is not None and not self._flow.is_full:
-            self._flow.write(place if self._is_live and session.is_flowing else COMMENT)
+        """Show who got nothing since the last beat that somebody is here, and where it is if up to date."""
+        session, was_quiet, self._is_quiet = self._session, self._is_quiet, True
+        if session is not None and was_quiet and not self._flow.is_full:
+            has_all = self._is_live and session.is_flowing and session.subscriptions
+            self._flow.write(place if has_all else COMMENT)
+
+    def on_withdrawn(self, filter: str) -> None:
+        """A filter may not be followed any more: who comes back is refused, as for every filter of these."""
+        self._end(NotAuthorized(f"not allowed to subscribe to {filter} any more"))
 
     def on_topic_deleted(self, topic: str) -> None:
         """A topic that it followed by its name is gone, and so is that subscription."""
@@ -186,9 +200,11 @@ class EventStream:
     def _end(self, error: PenstockError) -> None:
         """Say why it ends, as the last thing."""
         session = self._forget()
-        self._flow.end(block("end", EndShape(error.code, str(error), error.retryable)))
-        if session is not None:  # core may be in the middle of something, and lets go of it after that
-            get_running_loop().call_soon(self._disconnect, session)
+        if session is None:
+            return
+        end = EndShape(error.code, str(error), error.retryable, session.client_id)
+        self._flow.end(block("end", end))
+        get_running_loop().call_soon(self._disconnect, session)  # core may be in the middle of something
 
     def _leave(self) -> None:
         """The client has gone, or was never let in."""

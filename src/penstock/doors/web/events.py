@@ -4,8 +4,9 @@ Each message has its cursor as its id, so that a browser that lost its connectio
 where it was (`Last-Event-ID`) and gets what it missed first. A message is encoded once for all who follow.
 """
 
-from asyncio import TimerHandle, get_running_loop
-from collections.abc import Sequence
+from asyncio import Handle, get_running_loop
+from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from penstock.core.cursor import Cursor
 from penstock.core.joining import After, Last, Start
@@ -27,6 +28,8 @@ ONCE = frozenset({"after", "last", TOKEN.decode()})
 MAX_LAST = 10_000
 BEAT_S = 15.0
 """How often somebody to whom nothing is sent learns that the server is there."""
+BEAT_STREAMS = 500
+"""How many of them are told in one turn of the loop, before others have theirs."""
 
 
 class Events:
@@ -36,8 +39,9 @@ class Events:
         self.broker = web.broker
         self.form = EventForm(EventTexts(web.broker.log))
         self._streams: dict[EventStream, None] = {}
-        self._timer: TimerHandle | None = None
+        self._timer: Handle | None = None
         self.broker.on_topic_deleted.append(self._on_topic_deleted)
+        self.broker.on_rights_withdrawn.append(self._on_rights_withdrawn)
 
     def take(self, request: Request) -> None:
         """Answer a request with the messages that it wants to follow.
@@ -48,9 +52,6 @@ class Events:
         if preferred(request.header(b"accept"), (MEDIA_TYPE,)) is None:
             raise NotAcceptable(f"there is {MEDIA_TYPE} here")
         wish = self._read(request)
-        if request.method == "HEAD":
-            request.begin(200, content_type=MEDIA_TYPE)
-            return
         try:
             EventStream(self).begin(request, wish)
         except PenstockError as error:
@@ -107,17 +108,31 @@ class Events:
 
     def beat(self) -> None:
         """Show everybody that the server is there, and those who are up to date how far that is."""
+        self._beat_some(iter(list(self._streams)))
+
+    def _beat_some(self, streams: Iterator[EventStream]) -> None:
         self.broker.tick.settle()  # so that everything up to now is written, or waits
-        now = place(self.broker.history.cursor().encode())
-        for stream in list(self._streams):
+        now, loop = place(self.broker.history.cursor().encode()), get_running_loop()
+        some = list(islice(streams, BEAT_STREAMS))
+        for stream in some:
             stream.beat(now)
-        self._timer = get_running_loop().call_later(BEAT_S, self.beat) if self._streams else None
+        if not self._streams:
+            self._timer = None
+        elif len(some) == BEAT_STREAMS:
+            self._timer = loop.call_soon(self._beat_some, streams)
+        else:
+            self._timer = loop.call_later(BEAT_S, self.beat)
 
     def _on_topic_deleted(self, topic: str, sessions: Sequence[Session]) -> None:
         for session in sessions:
             stream = session.sink
             if isinstance(stream, EventStream) and stream.service is self:
                 stream.on_topic_deleted(topic)
+
+    def _on_rights_withdrawn(self, session: Session, filters: Sequence[str]) -> None:
+        stream = session.sink
+        if isinstance(stream, EventStream) and stream.service is self:
+            stream.on_withdrawn(filters[0])
 
 
 def _checked(filter: str) -> str:

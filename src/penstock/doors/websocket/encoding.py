@@ -6,6 +6,8 @@ Nothing here loads the `websockets` package, so who only writes frames can be im
 import struct
 from enum import IntEnum
 
+from msgspec import Struct
+
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
 FINAL = 0x80
 COMPRESSED = 0x40
@@ -67,6 +69,17 @@ def text_frame(payload: bytes) -> bytes:
 def control_frame(opcode: int, payload: bytes) -> bytes:
     """A whole control frame of a server."""
     return bytes((FINAL | opcode, len(payload))) + payload
+
+
+class Pinged(Struct, frozen=True):
+    """Stands among messages where a ping came."""
+
+    payload: bytes
+
+    @property
+    def pong(self) -> bytes:
+        """The frame that answers it."""
+        return control_frame(PONG, self.payload)
 
 
 def close_payload(code: int, text: str = "") -> bytes:

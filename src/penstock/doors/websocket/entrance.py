@@ -46,7 +46,9 @@ class Reception(ABC):
         admits: whether somebody from an address may begin; not asked again where a listener has done so.
     """
 
-    def __init__(self, terms: Terms, buffer: memoryview, admits: Callable[[str], bool]) -> None:
+    def __init__(
+        self, terms: Terms, buffer: memoryview, admits: Callable[[str], bool] = lambda host: True
+    ) -> None:
         self.terms = terms
         self.buffer = buffer
         self.admits = admits

@@ -4,12 +4,13 @@ There is no socket here: an HTTP server that has read a request itself can ask f
 ours and which pages are welcome is in `doors/origins.py`.
 """
 
+import logging
 from collections.abc import Sequence
 from http import HTTPStatus
 
 from msgspec import Struct
 from websockets.datastructures import MultipleValuesError
-from websockets.exceptions import NegotiationError
+from websockets.exceptions import InvalidHeader, NegotiationError
 from websockets.extensions.permessage_deflate import PerMessageDeflate, ServerPerMessageDeflateFactory
 from websockets.http11 import Request, Response
 from websockets.server import ServerProtocol
@@ -17,6 +18,11 @@ from websockets.typing import Subprotocol
 
 from penstock.doors.origins import Origins
 from penstock.doors.websocket.deflating import WINDOW_BITS, Deflate
+
+VERSION = "13"
+
+engine_log = logging.getLogger("penstock.websocket.engine")
+engine_log.setLevel(logging.WARNING)  # below that it writes whole heads, with whatever proves who somebody is
 
 
 class Terms(Struct, frozen=True, kw_only=True):
@@ -29,8 +35,8 @@ class Terms(Struct, frozen=True, kw_only=True):
     """Our names, and the pages that are welcome."""
     limit_bytes: int
     """Largest frame of a stream of bytes; where there are messages, the largest of those."""
-    timeout_s: float = 10.0
-    """Longest a handshake may take."""
+    timeout_s: float = 9.5
+    """Longest a handshake may take: who is silent is gone within ten seconds."""
     deflates: bool = False
     """Whether messages are compressed if a client asks for it."""
 
@@ -55,7 +61,7 @@ class _Refusal(Exception):
 
 def read_request(head: bytes) -> Request | None:
     """The request that a head holds, up to its empty line; None if it is not valid."""
-    engine = ServerProtocol()
+    engine = ServerProtocol(logger=engine_log)
     engine.receive_data(head)
     engine.parser.close()  # it refers to the engine, and the engine to it
     return next((event for event in engine.events_received() if isinstance(event, Request)), None)
@@ -72,7 +78,8 @@ def answer(request: Request, terms: Terms) -> Answer:
             return None
         raise NegotiationError(f"the sub-protocol {' or '.join(terms.subprotocols)} must be offered")
 
-    engine = ServerProtocol(select_subprotocol=select, extensions=_EXTENSIONS if terms.deflates else None)
+    extensions = _EXTENSIONS if terms.deflates else None
+    engine = ServerProtocol(select_subprotocol=select, extensions=extensions, logger=engine_log)
     engine.parser.close()
     try:
         _check(request, terms)
@@ -80,8 +87,13 @@ def answer(request: Request, terms: Terms) -> Answer:
         return Answer(engine.reject(refusal.status, f"{refusal}\n"))
     response = engine.accept(request)
     del engine.select_subprotocol
+    if _is_of_another_version(engine.handshake_exc):
+        response = engine.reject(
+            HTTPStatus.UPGRADE_REQUIRED, f"version {VERSION} of WebSocket is spoken here\n"
+        )
+        response.headers["Upgrade"] = "websocket"
     if response.status_code != HTTPStatus.SWITCHING_PROTOCOLS:
-        response.headers["Sec-WebSocket-Version"] = "13"  # RFC 6455, 4.4
+        response.headers["Sec-WebSocket-Version"] = VERSION  # RFC 6455, 4.4
         return Answer(response)
     return Answer(response, _agreed(engine))
 
@@ -98,6 +110,10 @@ _EXTENSIONS = [
 refer back within one is told our own window."""
 
 
+def _is_of_another_version(error: Exception | None) -> bool:
+    return isinstance(error, InvalidHeader) and error.name == "Sec-WebSocket-Version"
+
+
 def _agreed(engine: ServerProtocol) -> Deflate | None:
     for extension in engine.extensions:
         if isinstance(extension, PerMessageDeflate):
@@ -107,7 +123,7 @@ def _agreed(engine: ServerProtocol) -> Deflate | None:
 
 def refusal(status: HTTPStatus, text: str) -> Response:
     """The answer to what could not even be read."""
-    engine = ServerProtocol()
+    engine = ServerProtocol(logger=engine_log)
     engine.parser.close()
     return engine.reject(status, f"{text}\n")
 

@@ -34,11 +34,10 @@ class MessageEntrance(Reception):
         clock: Clock,
         scheduler: Scheduler,
         *,
-        admits: Callable[[str], bool] = lambda host: True,
         ping_s: float = PING_S,
         ping_timeout_s: float = PING_TIMEOUT_S,
     ) -> None:
-        super().__init__(terms, buffer, admits)
+        super().__init__(terms, buffer)
         self._factory = factory
         self._keepalive = Keepalive(clock, scheduler, ping_s, ping_timeout_s)
 

@@ -1,7 +1,8 @@
 """An open WebSocket that speaks in messages, for a door whose protocol is made of them.
 
-All messages of one read reach the inner protocol in one call. What it writes are frames already, because one
-frame may be for very many connections.
+All messages of one read reach the inner protocol in one call, and the pings among them too: so their answers
+leave with all others, in order. What it writes are frames already, because one frame may be for very many
+connections.
 """
 
 import asyncio
@@ -10,8 +11,8 @@ from typing import Protocol
 from penstock.doors.base import Peer
 from penstock.doors.notes import Notes
 from penstock.doors.websocket.deflating import Deflate
-from penstock.doors.websocket.encoding import PING, PONG, CloseCode, close_payload, control_frame, text_header
-from penstock.doors.websocket.frame_socket import JOINED_BELOW_BYTES, FrameSocket, hang_up
+from penstock.doors.websocket.encoding import PING, CloseCode, Pinged, close_payload, control_frame
+from penstock.doors.websocket.frame_socket import FrameSocket, hang_up
 from penstock.doors.websocket.keepalive import Keepalive
 from penstock.doors.websocket.messages import MessageReader, Messages
 
@@ -23,8 +24,11 @@ class MessageInner(Protocol):
 
     def opened(self, socket: "MessageSocket", /) -> None: ...
 
-    def messages_received(self, messages: Messages, /) -> None:
-        """Take messages in order, never none of them: text as `str`, binary as `bytes`."""
+    def messages_received(self, messages: Messages, size_bytes: int, /) -> None:
+        """Take messages in order, never none of them: text as `str`, binary as `bytes`; and answer pings.
+
+        `size_bytes` have come since the last call.
+        """
 
     def pause_writing(self) -> None: ...
 
@@ -38,7 +42,7 @@ class Nobody:
 
     def opened(self, socket: "MessageSocket", /) -> None: ...
 
-    def messages_received(self, messages: Messages, /) -> None: ...
+    def messages_received(self, messages: Messages, size_bytes: int, /) -> None: ...
 
     def pause_writing(self) -> None: ...
 
@@ -58,7 +62,15 @@ class MessageSocket(FrameSocket):
         deflate: what was agreed on, if messages may be compressed.
     """
 
-    __slots__ = ("_deflate", "_heard_at", "_keepalive", "_pinged_at", "_unsent_bytes")
+    __slots__ = (
+        "_deflate",
+        "_heard_at",
+        "_is_stuck",
+        "_keepalive",
+        "_new_bytes",
+        "_pinged_at",
+        "_unsent_bytes",
+    )
 
     _inner: MessageInner
     _reader: MessageReader
@@ -83,6 +95,8 @@ class MessageSocket(FrameSocket):
         self._heard_at = keepalive.now()
         self._pinged_at: float | None = None  # while an answer is awaited
         self._unsent_bytes = 0  # what waited to be sent when it was last looked at
+        self._is_stuck = False  # nobody listened to it then
+        self._new_bytes = 0  # what has come since messages were last handed on
 
     @property
     def peer(self) -> Peer:
@@ -101,25 +115,21 @@ class MessageSocket(FrameSocket):
         if data and not self._has_said_close:
             self._socket.write(data)
 
-    def write_text(self, payload: bytes) -> None:
-        """Send some UTF-8 as one text frame; after a close it goes nowhere."""
-        if self._has_said_close:
-            return
-        header = text_header(len(payload))
-        if len(payload) < JOINED_BELOW_BYTES:
-            self._socket.write(header + payload)
-        else:
-            self._socket.writelines((header, payload))
-
-    def close(self, code: int = CloseCode.NORMAL_CLOSURE, reason: str = "") -> None:
+    def close(
+        self, code: int = CloseCode.NORMAL_CLOSURE, reason: str = "", timeout_s: float | None = None
+    ) -> None:
         """Say why it ends, and end it when the peer has answered, or does not for too long.
 
         What was written before still leaves; what comes meanwhile is not handed on any more.
+
+        Args:
+            timeout_s: what is too long, if not the same as for everyone; closing again can shorten it.
         """
-        if not self.is_closing() and not self._has_said_close:
-            self._say_close(close_payload(code, reason))
-            self._limit_closing()
-            self._socket.resume_reading()  # or the answer would never be seen
+        if not self.is_closing():
+            self._limit_closing(timeout_s)
+            if not self._has_said_close:
+                self._say_close(close_payload(code, reason))
+                self._socket.resume_reading()  # or the answer would never be seen
 
     # Reading
 
@@ -136,34 +146,30 @@ class MessageSocket(FrameSocket):
         if self.is_closing():
             return
         self._heard_at = self._keepalive.now()
+        self._new_bytes += len(data)
         reader = self._reader
         messages = reader.feed(data)
         if reader.pings and not self._is_full:
-            messages = self._hand_on_to_pings(messages)
+            messages = self._with_pings(messages)
         self._hand_on(messages)
         if (reader.pings or reader.close is not None or reader.error is not None) and not self.is_closing():
             self._on_controls()
 
     def _hand_on(self, messages: Messages) -> None:
         if messages and not self._has_said_close and not self.is_closing():
-            self._inner.messages_received(messages)
+            size_bytes, self._new_bytes = self._new_bytes, 0
+            self._inner.messages_received(messages, size_bytes)
 
-    def _hand_on_to_pings(self, messages: Messages) -> Messages:
-        """Hand on what came before each ping, then answer it; what came after the last is left.
-
-        So what is written behind a pong answers what was sent behind the ping.
-        """
+    def _with_pings(self, messages: Messages) -> Messages:
+        """Put pings between the messages where they came, so that they are answered in their place."""
         pings, self._reader.pings = self._reader.pings, []
-        pongs: list[bytes] = []
+        woven: Messages = []
         done = 0
         for place, ping in zip(self._reader.ping_places, pings, strict=True):
-            if place > done:
-                self.write(b"".join(pongs))
-                self._hand_on(messages[done:place])
-                done, pongs = place, []
-            pongs.append(control_frame(PONG, ping))
-        self.write(b"".join(pongs))
-        return messages[done:]
+            woven += messages[done:place]
+            woven.append(Pinged(ping))
+            done = place
+        return woven + messages[done:]
 
     def _on_close(self, payload: bytes) -> None:
         # Its side is left open until it closes it: if something came after its last word, closing both would
@@ -178,6 +184,7 @@ class MessageSocket(FrameSocket):
 
     def resume_reading(self) -> None:
         self._heard_at = self._keepalive.now()  # it may have spoken while nobody listened
+        self._is_stuck = False
         super().resume_reading()
 
     def check_deadline(self, now: float) -> float | None:
@@ -185,7 +192,7 @@ class MessageSocket(FrameSocket):
         if self.is_closing() or self._has_said_close:
             return None  # this has its own time limit
         if not self._socket.is_reading():
-            self._heard_at = now
+            return self._check_reading(now)
         keepalive, pinged_at = self._keepalive, self._pinged_at
         if pinged_at is not None and self._heard_at < pinged_at:
             return self._check_answer(now, pinged_at)
@@ -197,6 +204,17 @@ class MessageSocket(FrameSocket):
         self._socket.write(PING_FRAME)
         return now + keepalive.timeout_s
 
+    def _check_reading(self, now: float) -> float | None:
+        """Give up a peer that nobody listens to and that reads nothing either: it may wait for ever."""
+        unsent_bytes, was_stuck = self._socket.get_write_buffer_size(), self._is_stuck
+        if was_stuck and unsent_bytes and unsent_bytes >= self._unsent_bytes:
+            self._notes.write("nothing read from us", peer=str(self._peer))
+            self.abort()
+            return None
+        self._heard_at, self._pinged_at = now, None
+        self._unsent_bytes, self._is_stuck = unsent_bytes, True
+        return now + self._keepalive.ping_s
+
     def _check_answer(self, now: float, pinged_at: float) -> float | None:
         if now < pinged_at + self._keepalive.timeout_s:
             return pinged_at + self._keepalive.timeout_s
@@ -205,5 +223,5 @@ class MessageSocket(FrameSocket):
             self._unsent_bytes, self._pinged_at = unsent_bytes, now
             return now + self._keepalive.timeout_s
         self._notes.write("no answer to a ping", peer=str(self._peer))
-        self._socket.abort()
+        self.abort()
         return None

@@ -17,11 +17,12 @@ from penstock.doors.websocket.encoding import (
     TWO_BYTES,
     WHOLE_TEXT,
     CloseCode,
+    Pinged,
 )
 from penstock.doors.websocket.frames import KEY_BYTES, MASKED, FrameError, HeaderReader, apply_mask, turned
 from penstock.doors.websocket.inflating import Inflater
 
-Messages = list[str | bytes]
+Messages = list[str | bytes | Pinged]
 
 
 class MessageReader(HeaderReader):

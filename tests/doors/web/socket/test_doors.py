@@ -1,6 +1,7 @@
 """Said at one door and heard at another: `/ws` beside MQTT and the HTTP API."""
 
 import json
+import logging
 from base64 import b64encode
 from pathlib import Path
 from uuid import UUID
@@ -200,9 +201,40 @@ async def test_rights_that_are_taken_away_count_at_once(start: Start, files: Fil
         await ann.data(1)
         files.write("user ann\npublish other\n")
         server.reload()
+        told = await ann.answer()
+        assert (told["type"], told["code"]) == ("error", "NOT_AUTHORIZED")
+        assert told["details"] == {"code": "not-authorized", "filter": "open/a", "topic": "open/a"}
         server.broker.publish_server("open/a", b"2")
         assert (await ann.ask("publish", topic="open/a", data=3))["code"] == "NOT_AUTHORIZED"
         assert (await ann.ask("unsubscribe", topic="open/a"))["code"] == "NOT_SUBSCRIBED"
+
+
+async def test_of_several_filters_those_are_told_that_are_taken_away(start: Start, files: Files) -> None:
+    server = await start(access=files.settings)
+    async with Talker(server, additional_headers=basic("bob")) as bob:
+        for filter in ("open/#", "$share/g/left", "kept"):
+            await bob.ask("subscribe", filter=filter)
+        files.write("user bob\nsubscribe kept\n")
+        server.reload()
+        told = [(await bob.answer())["details"] for _ in range(2)]
+        assert told == [{"code": "not-authorized", "filter": each} for each in ("open/#", "$share/g/left")]
+        server.broker.publish_server("kept", b"1")
+        assert await bob.data(1) == [1]
+
+
+async def test_nobody_who_proves_who_it_is_is_written_down(
+    start: Start, files: Files, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = await start(access=files.settings)
+    token = basic("ann")["Authorization"].removeprefix("Basic ")
+    address = f"ws://127.0.0.1:{port_of(server, 'http')}/ws"
+    caplog.set_level(logging.WARNING, "websockets.client")  # which is the test's own side
+    caplog.set_level(logging.DEBUG)
+    async with connect(f"{address}?access_token={token}", proxy=None) as socket:
+        assert "Connected" in str(await socket.recv())
+    async with Talker(server, additional_headers=basic("ann")):
+        pass
+    assert token not in caplog.text
 
 
 async def test_who_is_not_known_any_more_is_cut(start: Start, files: Files) -> None:

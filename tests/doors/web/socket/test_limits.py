@@ -4,8 +4,11 @@ import asyncio
 import gc
 import json
 import weakref
+from collections import Counter
+from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, ConnectionClosedError, InvalidStatus
 
@@ -14,6 +17,8 @@ from penstock.core.settings import SessionSettings
 from penstock.doors.guard import Guard, GuardSettings
 from penstock.doors.http.settings import HttpSettings
 from penstock.doors.web.settings import WebSettings
+from penstock.doors.web.socket.connection import CHANGE_BYTES, TURN_BYTES
+from penstock.doors.web.socket.door import NOTES_PER_CONNECTION
 from penstock.doors.websocket.encoding import CloseCode
 from tests.doors.web.serving import Start, port_of
 from tests.doors.web.socket.talking import Sloth, Talker, until
@@ -33,6 +38,27 @@ async def test_who_sends_too_fast_is_told_when_to_come_again(start: Start, name:
             assert 0 < answer["details"]["retry_after_seconds"] <= 1_000
         assert server.broker.topics[name].sequence == 3
         await other.publish(name, 1)  # each has its own
+
+
+async def test_whatever_is_sent_counts_for_the_rate(start: Start) -> None:
+    server = await start(web=WebSettings(rate_per_s=0.001, burst=3))
+    async with Talker(server) as talker:
+        await talker.send("{", b"binary", '{"type":"dance","request_id":1}')
+        for _ in range(3):
+            assert (await talker.answer())["code"] in ("INVALID_JSON", "UNKNOWN_MESSAGE_TYPE")
+        await talker.send("{", b"binary", '{"type":"dance","request_id":2}', "[2]")
+        answers = [await talker.answer() for _ in range(4)]
+        assert {answer["code"] for answer in answers} == {"RATE_LIMITED"}
+        assert [answer.get("request_id") for answer in answers] == [None, None, 2, None]
+
+
+async def test_who_has_to_wait_a_moment_is_not_told_to_come_at_once(start: Start) -> None:
+    server = await start(web=WebSettings(rate_per_s=1_000, burst=500))
+    async with Talker(server) as talker:
+        await talker.send_at_once(*([{"type": "ping"}] * 3_000))
+        answers = [await talker.answer() for _ in range(3_000)]
+        waits_s = {answer["details"]["retry_after_seconds"] for answer in answers if "details" in answer}
+        assert waits_s == {0.001}
 
 
 async def test_there_is_no_limit_to_the_rate_by_default(server: Server) -> None:
@@ -196,6 +222,67 @@ async def test_who_does_not_read_its_answers_is_not_read_from(server: Server) ->
         assert not connection.gate.is_shut
 
 
+async def test_who_never_reads_its_answers_is_cut(start: Start) -> None:
+    server = await start(web=WebSettings(ping_s=1.0))
+    request = {"type": "unsubscribe", "filter": "x" * 60_000}
+    async with Sloth(server, ping_interval=None) as sloth:
+        sending = asyncio.create_task(sloth.send(*([request] * 300)))
+        (connection,) = server.socket.connections
+        await until(lambda: connection.gate.is_shut)
+        await until(lambda: not server.socket.connections)
+        await asyncio.wait([sending])
+        assert sending.exception() is not None
+        sloth.connection.transport.abort()
+
+
+class Turns:
+    """Counts the turns of the loop until it is over."""
+
+    def __init__(self) -> None:
+        self.turn = 0
+        self.is_over = False
+
+    def go_on(self) -> None:
+        self.turn += 1
+        if not self.is_over:
+            asyncio.get_running_loop().call_soon(self.go_on)
+
+
+async def test_many_changes_of_one_read_leave_others_their_turn(
+    server: Server, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics = [f"{name}/{number}" for number in range(300)]
+    for topic in topics:
+        for number in range(10):
+            server.broker.publish_server(topic, b"%d" % number)
+    turns: list[int] = []
+    join, clock = server.broker.join, Turns()
+
+    def note(*wanted: Any, **options: Any) -> Any:
+        turns.append(clock.turn)
+        return join(*wanted, **options)
+
+    monkeypatch.setattr(server.broker, "join", note)
+    async with Talker(server) as talker:
+        clock.go_on()
+        await talker.send_at_once(*({"type": "subscribe", "topic": topic, "last_n": 10} for topic in topics))
+        told = Counter([(await talker.answer())["type"] for _ in range(600)])
+        clock.is_over = True
+        assert told == {"ack": 300, "info": 300}
+        assert len(turns) == 300
+        assert max(Counter(turns).values()) <= TURN_BYTES // CHANGE_BYTES
+        assert Counter(await talker.data(3_000)) == dict.fromkeys(range(10), 300)
+
+
+async def test_what_comes_is_counted_in_bytes(server: Server) -> None:
+    async with Talker(server) as talker:
+        before = server.broker.counters.bytes_received
+        text = json.dumps({"type": "ping", "fill": "ü" * 1_000}, ensure_ascii=False)
+        await talker.send(text)
+        assert await talker.answer() == {"type": "pong"}
+        assert server.broker.counters.bytes_received - before == len(text.encode()) + 8  # and its header
+
+
 async def test_nothing_of_a_connection_waits_for_the_garbage_collector(server: Server, name: str) -> None:
     server.broker.declare_topic(name)
     gc.collect()
@@ -226,3 +313,40 @@ async def test_a_mistake_of_ours_is_told_and_the_connection_kept(
                 answer = await talker.ask(**request, request_id=call)
             assert (answer["code"], answer["request_id"]) == ("INTERNAL", call)
         await talker.publish(name, 1)
+
+
+async def test_a_mistake_amid_a_read_leaves_every_answer_in_its_place(
+    server: Server, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.broker.declare_topic(name)
+    async with Talker(server) as talker:
+        monkeypatch.setattr(server.broker, "publish_all", None)
+        publish = {"type": "publish", "topic": name, "data": 1}
+        await talker.send_at_once(
+            {"type": "ping", "request_id": 1},
+            {**publish, "request_id": 2},
+            {"type": "ping", "request_id": 3},
+            {**publish, "request_id": 4},
+            {"type": "dance", "request_id": 5},
+        )
+        answers = [await talker.answer() for _ in range(5)]
+        assert [answer["request_id"] for answer in answers] == [1, 2, 3, 4, 5]
+        assert [answer.get("code") for answer in answers] == [
+            None,
+            "INTERNAL",
+            None,
+            "INTERNAL",
+            "UNKNOWN_MESSAGE_TYPE",
+        ]
+
+
+async def test_mistakes_that_one_connection_meets_do_not_fill_the_log(
+    server: Server, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.broker.declare_topic(name)
+    monkeypatch.setattr(server.broker, "unsubscribe", None)
+    async with Talker(server) as talker:
+        with capture_logs() as lines:
+            for _ in range(NOTES_PER_CONNECTION + 10):
+                assert (await talker.ask("unsubscribe", topic=name))["code"] == "INTERNAL"
+        assert [line["log_level"] for line in lines] == ["error"] * NOTES_PER_CONNECTION

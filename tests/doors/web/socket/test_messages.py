@@ -218,6 +218,16 @@ async def test_a_topic_has_to_be_made_first(server: Server, topic: str, request_
         assert (answer["code"], answer["message"]) == (NOT_FOUND, f"Topic '{topic}' not found")
 
 
+@pytest.mark.parametrize(("topic", "is_hinted"), [("a/#", True), ("$share/g/a", True), ("never made", False)])
+async def test_who_takes_a_filter_for_a_topic_gets_a_hint(
+    server: Server, topic: str, is_hinted: bool
+) -> None:
+    async with Talker(server) as talker:
+        answer = await talker.ask("subscribe", topic=topic)
+        assert answer["details"].pop("hint", "").startswith("this looks like a filter") is is_hinted
+        assert answer["details"] == {"code": "unknown-topic", "topic": topic}
+
+
 async def test_a_topic_that_another_door_uses_is_there(server: Server, name: str) -> None:
     server.broker.publish_server(name, b"1")
     async with Talker(server) as talker:
@@ -233,6 +243,9 @@ async def test_topics_come_by_themselves_where_that_is_set(start: Start, name: s
         for type in ("subscribe", "publish"):
             answer = await talker.ask(type, topic="a/#", data=1)
             assert answer["details"]["code"] == "invalid-topic"
+        answer = await talker.ask("subscribe", topic=f"$share/group/{name}")
+        assert answer["details"]["code"] == "invalid-topic"
+        assert (await talker.ask("subscribe", filter=f"$share/group/{name}"))["type"] == "ack"
 
 
 async def test_a_filter_reaches_topics_that_come_later(server: Server, name: str) -> None:

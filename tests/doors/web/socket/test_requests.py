@@ -1,6 +1,7 @@
 """Whatever a client sends is a request or gets an error that clients know."""
 
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -63,6 +64,42 @@ def test_any_text_that_looks_like_json_is_a_request_or_an_error(text: str) -> No
 
 def test_keys_that_nobody_knows_are_overlooked() -> None:
     assert read_request('{"x":1,"type":"ping","topic":5}') == Ping()
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        ("", "either topic or filter is needed"),
+        (',"topic":"a","filter":"a"', "either topic or filter, not both"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["subscribe", "unsubscribe"])
+def test_a_request_names_a_topic_or_a_filter(kind: str, names: str, text: str) -> None:
+    with pytest.raises(BadMessage) as refused:
+        read_request(f'{{"type":"{kind}"{names}}}')
+    assert refused.value.details is not None
+    assert [error["msg"] for error in refused.value.details["errors"]] == [text]
+
+
+@pytest.mark.parametrize("said", ["5", "null", '{"a":1}', "[]"])
+def test_a_type_that_is_no_text_is_told_as_it_was_written(said: str) -> None:
+    with pytest.raises(BadMessage, match=r"^Unknown message type: ") as refused:
+        read_request(f'{{"type":{said}}}')
+    assert str(refused.value).endswith(said)
+
+
+@pytest.mark.parametrize(
+    "message", ['{"type":"dance","x":%s}', '{"type":%s}', '{"type":"ping","request_id":%s}']
+)
+def test_what_is_refused_is_not_built_first(message: str) -> None:
+    text = message % f"[{','.join(['[]'] * 100_000)}]"
+    tracemalloc.start()
+    try:
+        assert outcome(text) in ("UNKNOWN_MESSAGE_TYPE", "VALIDATION_ERROR")
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 2 * len(text)
 
 
 def every_error() -> list[type[PenstockError]]:

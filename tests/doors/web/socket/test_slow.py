@@ -3,14 +3,17 @@
 import asyncio
 import gc
 import json
+from random import randbytes
 
 import pytest
+from structlog.testing import capture_logs
 
 from penstock.app import Server
+from penstock.core.sessions import Ending
 from penstock.core.settings import OutboxSettings, RingSettings, TopicRule
 from penstock.doors.web.settings import WebSettings
+from penstock.doors.web.socket.connection import CLOSING_S
 from penstock.doors.web.socket.slow import Patience
-from penstock.doors.websocket import frame_socket
 from penstock.doors.websocket.encoding import CloseCode
 from penstock.model import Policy, Reason
 from tests.doors.web.serving import Start
@@ -25,11 +28,12 @@ def watched() -> int:
     return sum(isinstance(each, Patience) for each in gc.get_objects())
 
 
-async def is_told_and_cut(sloth: Sloth) -> list[Said]:
-    """Read what is left, up to the last word; answer the events."""
+async def is_told_and_cut(sloth: Sloth, limit: Said) -> list[Said]:
+    """Read what is left, up to the last word, which names the limit; answer the events."""
     *events, last = await sloth.read_all()
     assert (last["type"], last["code"]) == ("error", "SLOW_CONSUMER")
     assert last["message"] == "Too slow: events waited too long to be sent"
+    assert last["details"] == {"client_id": sloth.client_id, **limit}
     close = sloth.connection.protocol
     assert (close.close_code, close.close_reason) == (CloseCode.POLICY_VIOLATION, "Slow consumer")
     return events
@@ -41,17 +45,35 @@ def missed_by(server: Server, client_id: str) -> list[int]:
     return sorted(sequence for row in rows for sequence in range(row.first, row.last + 1))
 
 
+def lost_by(server: Server, client_id: str) -> set[tuple[Reason, Policy | None, str]]:
+    """Why a client did not get something."""
+    rows = server.broker.ledger.rows(client_id=client_id)
+    return {(row.reason, row.policy, row.setting) for row in rows}
+
+
+SLOW = (Reason.OUTBOX_FULL, Policy.DISCONNECT, "outbox")
+
+
 @pytest.mark.parametrize(
-    "settings",
+    ("settings", "limit"),
     [
-        {"web": WebSettings(slow_after_ms=50)},
-        {"web": WebSettings(slow_after_ms=0), "outbox": OutboxSettings(messages=100)},
-        {"web": WebSettings(slow_after_ms=60_000), "outbox": OutboxSettings(bytes=1_000_000)},
+        (
+            {"web": WebSettings(slow_after_ms=50), "outbox": OutboxSettings(bytes=100_000_000)},
+            {"slow_after_ms": 50},
+        ),
+        (
+            {"web": WebSettings(slow_after_ms=0), "outbox": OutboxSettings(messages=100)},
+            {"outbox_messages": 100},
+        ),
+        (
+            {"web": WebSettings(slow_after_ms=60_000), "outbox": OutboxSettings(bytes=1_000_000)},
+            {"outbox_bytes": 1_000_000},
+        ),
     ],
     ids=["too old", "too many", "too large"],
 )
 async def test_a_slow_client_is_told_and_cut_and_what_it_missed_is_in_the_ledger(
-    start: Start, name: str, settings: Said
+    start: Start, name: str, settings: Said, limit: Said
 ) -> None:
     """Stress scenario 2: 500 publishes to a client that reads nothing."""
     server = await start(**settings)
@@ -59,19 +81,25 @@ async def test_a_slow_client_is_told_and_cut_and_what_it_missed_is_in_the_ledger
     async with Sloth(server) as sloth, Talker(server) as publisher, Talker(server) as reader:
         await sloth.subscribe(name)
         await reader.subscribe(name)
-        await publisher.publish(name, *([LARGE] * MANY))  # all are answered, whoever reads or not
-        assert len(await reader.data(MANY)) == MANY
-        await until(lambda: sloth.client_id not in server.broker.sessions)
-        events = await is_told_and_cut(sloth)
+        with capture_logs() as lines:
+            await publisher.publish(name, *([LARGE] * MANY))  # all are answered, whoever reads or not
+            assert len(await reader.data(MANY)) == MANY
+            await until(lambda: sloth.client_id not in server.broker.sessions)
+        events = await is_told_and_cut(sloth, limit)
         got = [event["sequence"] for event in events]
         assert got == list(range(1, len(got) + 1))
         missed = missed_by(server, sloth.client_id)  # up to where it was cut
         assert missed == list(range(len(got) + 1, len(got) + len(missed) + 1))
         assert missed
-        reasons = {row.reason for row in server.broker.ledger.rows(client_id=sloth.client_id)}
-        assert reasons <= {Reason.DISCONNECTED, Reason.OUTBOX_FULL, Reason.NOT_CONNECTED}
+        assert lost_by(server, sloth.client_id) == {SLOW}
+        assert server.broker.ledger.counts == {Reason.OUTBOX_FULL: len(missed)}
+        assert server.broker.tallies.lost == {SLOW[:2]: len(missed)}
+        assert server.broker.counters.delivered == MANY + len(got)
         (slow,) = [row for row in server.broker.slow.clients() if row.client_id == sloth.client_id]
-        assert slow.policy is Policy.DISCONNECT
+        assert (slow.policy, slow.dropped) == (Policy.DISCONNECT, len(missed))
+        (line,) = [line for line in lines if line["event"] == "slow client cut"]
+        assert (line["client"], line["dropped"]) == (sloth.client_id, len(missed))
+        assert limit.items() <= line.items()
 
 
 async def test_who_catches_up_in_time_stays(start: Start, name: str) -> None:
@@ -86,17 +114,125 @@ async def test_who_catches_up_in_time_stays(start: Start, name: str) -> None:
         assert missed_by(server, sloth.client_id) == []
 
 
-async def test_who_never_reads_again_is_cut_all_the_same(
-    start: Start, name: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_deflated", [False, True])
+async def test_who_never_reads_in_time_is_cut_and_what_was_on_its_way_is_in_the_ledger(
+    start: Start, name: str, monkeypatch: pytest.MonkeyPatch, is_deflated: bool
 ) -> None:
-    monkeypatch.setattr(frame_socket, "CLOSING_TIMEOUT_S", 0.05)
-    server = await start(web=WebSettings(slow_after_ms=50))
+    monkeypatch.setitem(CLOSING_S, Ending.SLOW, 0.05)
+    server = await start(web=WebSettings(slow_after_ms=50, deflate=is_deflated))
+    server.broker.declare_topic(name)
+    values = [randbytes(20_000).hex() for _ in range(400)]
+    async with (
+        Sloth(server, compression="deflate" if is_deflated else None) as sloth,
+        Talker(server) as publisher,
+    ):
+        await sloth.subscribe(name)
+        await publisher.publish(name, *values)
+        await until(lambda: len(server.socket.connections) == 1)  # its socket is closed at last
+        missed = missed_by(server, sloth.client_id)
+        got = [said["sequence"] for said in await sloth.read_all() if said["type"] == "event"]
+        assert got + missed == list(range(1, len(got) + len(missed) + 1))
+        assert missed
+        assert lost_by(server, sloth.client_id) == {SLOW}
+        assert server.broker.counters.delivered == server.broker.topics[name].delivered == len(got)
+        (slow,) = server.broker.slow.clients()
+        assert slow.dropped == len(missed)
+
+
+async def test_what_was_on_its_way_to_who_has_gone_is_in_the_ledger(start: Start, name: str) -> None:
+    server = await start(web=WebSettings(slow_after_ms=60_000))
     server.broker.declare_topic(name)
     async with Sloth(server) as sloth, Talker(server) as publisher:
         await sloth.subscribe(name)
         await publisher.publish(name, *([LARGE] * 150))
-        await until(lambda: len(server.socket.connections) == 1)  # its socket is closed at last
+        session = server.broker.sessions[sloth.client_id]
+        assert session.is_paused
+        assert session.outbox is not None
+        waiting = len(session.outbox)
         sloth.connection.transport.abort()
+        await until(lambda: len(server.socket.connections) == 1)
+        missed = missed_by(server, sloth.client_id)
+        assert missed == list(range(151 - len(missed), 151))
+        assert len(missed) > waiting  # of what had left the outbox, the last cannot have arrived
+        assert lost_by(server, sloth.client_id) == {(Reason.DISCONNECTED, None, "")}
+        assert server.broker.counters.delivered == 150 - len(missed)
+
+
+async def test_a_server_that_stops_does_not_wait_for_who_is_slow_to_go(start: Start, name: str) -> None:
+    assert CLOSING_S[Ending.SHUTTING_DOWN] == 1.0 < CLOSING_S[Ending.SLOW]
+    server = await start(web=WebSettings(slow_after_ms=50), shutdown_timeout_s=600.0)
+    server.broker.declare_topic(name)
+    async with Sloth(server) as sloth, Talker(server) as publisher:
+        await sloth.subscribe(name)
+        await publisher.publish(name, *([LARGE] * 150))
+        await until(lambda: sloth.client_id not in server.broker.sessions)
+        async with asyncio.timeout(CLOSING_S[Ending.SLOW] / 2):
+            await start.stop(server)
+        sloth.connection.transport.abort()
+
+
+async def test_nothing_that_has_left_is_remembered(server: Server, name: str) -> None:
+    server.broker.declare_topic(name)
+    async with Talker(server) as reader, Talker(server) as publisher:
+        await reader.subscribe(name)
+        await publisher.publish(name, *([LARGE] * 20))
+        assert len(await reader.data(20)) == 20
+        await until(lambda: not server.socket.writing)
+        assert all(connection.forget_sent() for connection in server.socket.connections)
+
+
+async def test_the_clock_on_the_wall_makes_nobody_slow(
+    start: Start, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = await start(web=WebSettings(slow_after_ms=1_000))
+    server.broker.declare_topic(name)
+    async with Sloth(server) as sloth, Talker(server) as publisher:
+        await sloth.subscribe(name)
+        await publisher.publish(name, *([LARGE] * 150))
+        assert server.broker.sessions[sloth.client_id].is_paused
+        clock = server.socket.clock
+        monkeypatch.setattr(clock, "wall_us", lambda: 0)  # it was set back
+        await until(lambda: sloth.client_id not in server.broker.sessions)
+        await is_told_and_cut(sloth, {"slow_after_ms": 1_000})
+
+
+async def test_what_waits_for_who_unsubscribes_is_not_wanted_any_more(start: Start, name: str) -> None:
+    server = await start(web=WebSettings(slow_after_ms=60_000, explicit_topics=False))
+    async with Sloth(server) as sloth, Talker(server) as publisher:
+        await sloth.subscribe(name)
+        await sloth.subscribe(f"{name}/other")
+        await publisher.publish(name, *([LARGE] * 150))
+        await publisher.publish(f"{name}/other", "still wanted")
+        assert server.broker.sessions[sloth.client_id].outbox
+        await sloth.send({"type": "unsubscribe", "topic": name})
+        await until(lambda: name not in server.broker.sessions[sloth.client_id].subscriptions)
+        before = []
+        while (said := await sloth.read())["type"] == "event":
+            before.append(said["sequence"])
+        assert said["message"] == f"Unsubscribed from topic '{name}'"
+        assert before == list(range(1, len(before) + 1))
+        assert len(before) < 150
+        assert await sloth.data(1) == ["still wanted"]
+        assert await sloth.ask("ping") == {"type": "pong"}
+        assert missed_by(server, sloth.client_id) == []
+
+
+async def test_what_waits_of_a_deleted_topic_is_in_the_ledger_and_the_notice_comes_last(
+    start: Start, name: str
+) -> None:
+    server = await start(web=WebSettings(slow_after_ms=60_000))
+    server.broker.declare_topic(name)
+    async with Sloth(server) as sloth, Talker(server) as publisher:
+        await sloth.subscribe(name)
+        await publisher.publish(name, *([LARGE] * 150))
+        server.broker.delete_topic(name)
+        before = []
+        while (said := await sloth.read())["type"] == "event":
+            before.append(said["sequence"])
+        assert said["message"] == f"Topic '{name}' was deleted"
+        assert await sloth.ask("ping") == {"type": "pong"}
+        assert before + missed_by(server, sloth.client_id) == list(range(1, 151))
+        assert lost_by(server, sloth.client_id) == {(Reason.SESSION_ENDED, None, "")}
 
 
 async def test_nobody_looks_after_who_has_left_while_it_lagged_behind(start: Start, name: str) -> None:
@@ -110,7 +246,7 @@ async def test_nobody_looks_after_who_has_left_while_it_lagged_behind(start: Sta
         assert watched() == 2
         sloth.connection.transport.abort()
         await until(lambda: watched() == 1)
-        assert server.broker.slow.clients() == []
+        assert server.broker.slow.count == 0
 
 
 async def test_a_client_that_is_full_of_its_own_past_is_not_slow(start: Start, name: str) -> None:

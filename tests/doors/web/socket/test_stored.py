@@ -61,3 +61,16 @@ async def test_many_publishes_are_answered_in_order(stored_server: Server, topic
             *({"type": "publish", "topic": topic, "data": n, "request_id": n} for n in range(3_000))
         )
         assert [(await talker.answer())["request_id"] for _ in range(3_000)] == list(range(3_000))
+
+
+async def test_the_last_messages_of_a_topic_that_was_made_again_are_those_since(
+    stored_server: Server, topic: str
+) -> None:
+    async with Talker(stored_server) as talker:
+        await talker.publish(topic, 1, 2)
+        stored_server.broker.delete_topic(topic)
+        stored_server.broker.declare_topic(topic)
+        await talker.publish(topic, 3)
+        await talker.subscribe(topic, last_n=10)
+        assert await talker.data(1) == [3]
+        assert (await talker.read())["message"] == "replay_complete"

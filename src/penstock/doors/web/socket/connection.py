@@ -1,7 +1,8 @@
 """One client of `/ws`: a socket that speaks in messages on one side, a session of core on the other.
 
 Requests are answered in the order in which they came. Publishes go to core as many as one read brought;
-whatever else follows them waits until they have their answers.
+whatever else follows them waits until they have their answers. Of subscriptions, which may bring a long past,
+only so many are made in one turn of the loop that nobody else notices.
 """
 
 from functools import partial
@@ -25,6 +26,7 @@ from penstock.doors.web.socket.replies import (
     Info,
     Pong,
     complaint_of,
+    failure_of,
     frame_of,
     rate_error,
     refusal_of,
@@ -36,19 +38,27 @@ from penstock.doors.web.socket.requests import (
     Subscribe,
     Unsubscribe,
     read_request,
+    request_id_of,
 )
 from penstock.doors.web.socket.slow import Patience
 from penstock.doors.web.socket.subscriptions import Subscriptions
-from penstock.doors.websocket.encoding import CloseCode
+from penstock.doors.websocket.encoding import CloseCode, Pinged
 from penstock.errors import PenstockError, ShuttingDown
 from penstock.model import Door
 
 if TYPE_CHECKING:
     from penstock.doors.web.socket.door import SocketDoor
     from penstock.doors.websocket.message_socket import MessageSocket
+    from penstock.doors.websocket.messages import Messages
 
 Item = Subscribe | Unsubscribe | Publish | bytes
 """What is still to be done for a message, or the answer to it."""
+TURN_BYTES = 64 * 1024
+"""How much the changes of one connection may send in one turn of the loop before others have theirs."""
+CHANGE_BYTES = 4 * 1024
+"""What a change is taken to cost at least."""
+CLOSING_S: dict[Ending, float] = {Ending.SLOW: 30.0, Ending.SHUTTING_DOWN: 1.0}
+"""How long the last bytes of a connection may take, where that is not the same as everywhere."""
 
 
 class Client(Struct):
@@ -67,6 +77,7 @@ class SocketConnection(Link):
         "_bucket",
         "_client",
         "_identity",
+        "_is_slow",
         "_waiting",
         "is_counted",
         "is_held",
@@ -85,6 +96,7 @@ class SocketConnection(Link):
         settings = door.settings
         self._bucket = TokenBucket(settings.rate_per_s, settings.burst) if settings.rate_per_s else None
         self._waiting: list[Item] = []  # read, but its turn has not come
+        self._is_slow = False  # it is cut for that
         self.is_held = False
         self.is_counted = False  # by the guard of its address
         self.notes = 0
@@ -116,12 +128,15 @@ class SocketConnection(Link):
         self.reply(Info(f"Connected with client_id: {self.client_id}"))
         self.door.broker.resume(session)
 
-    def messages_received(self, messages: list[str | bytes]) -> None:
+    def messages_received(self, messages: "Messages", size_bytes: int) -> None:
         """Act on everything that one read brought."""
         client, door = self._client, self.door
+        door.counters.bytes_received += size_bytes
         if client is None:
             return
-        door.counters.bytes_received += sum(map(len, messages))
+        if size_bytes >= TURN_BYTES // 2:  # the loop would read on as long as there is more
+            self.gate.shut(Why.TURN)
+            door.loop.call_soon(self.gate.open, Why.TURN)
         tick = door.broker.tick
         is_alone = tick.open_alone(door.loop.time())
         try:
@@ -157,6 +172,8 @@ class SocketConnection(Link):
         try:
             if client is not None:
                 self.door.broker.disconnect(client.session, self, is_graceful=error is None)
+            lost = self._unsent.events(self._socket.lost_bytes)
+            self.door.broker.lagging.note_unsent(self.client_id, lost, is_slow=self._is_slow)
         finally:
             self.door.on_lost(self)
             self.detach()
@@ -182,34 +199,43 @@ class SocketConnection(Link):
         if client is None:
             return
         if ending is Ending.SLOW:
-            self.reply(self._slow_error(client))
-        self.end(*ENDINGS[ending])
+            self._on_slow(client)
+        self.end(*ENDINGS[ending], CLOSING_S.get(ending))
         if client.session.sink is self:
             self.door.loop.call_soon(
                 partial(self.door.broker.disconnect, client.session, self, is_graceful=False)
             )
 
-    def _slow_error(self, client: Client) -> Error:
-        door = self.door
+    def _on_slow(self, client: Client) -> None:
+        """Say what it is cut for, to everyone whom that concerns."""
+        door, outbox = self.door, client.session.outbox
+        limits = door.broker.settings.outbox
         if client.patience.has_run_out:
             limit = {"slow_after_ms": door.settings.slow_after_ms}
+        elif outbox is not None and outbox.is_short_of_bytes:
+            limit = {"outbox_bytes": limits.bytes}
         else:
-            limit = {"outbox_messages": door.broker.settings.outbox.messages}
-        return Error("SLOW_CONSUMER", SLOW_TEXT, limit)
+            limit = {"outbox_messages": limits.messages}
+        self._is_slow = True
+        self.reply(Error("SLOW_CONSUMER", SLOW_TEXT, {"client_id": self.client_id, **limit}))
+        door.on_slow(self, limit, self._socket.get_write_buffer_size())
 
     # Requests
 
-    def _read(self, message: str | bytes) -> Item:
+    def _read(self, message: str | bytes | Pinged) -> Item:
         """What a message asks for; if we can answer that already, the answer."""
         counters = self.door.counters
+        if isinstance(message, Pinged):
+            counters.control_packets_received += 1
+            return message.pong
+        if self._bucket is not None and not self._bucket.take(1, now := self.door.clock.monotonic()):
+            return frame_of(rate_error(self._bucket.wait_s(now), request_id_of(message)))
         try:
             request = read_request(message)
         except BadMessage as bad:
             counters.wire_errors += 1
             counters.malformed_packets += bad.code == "INVALID_JSON"
             return frame_of(complaint_of(bad))
-        if self._bucket is not None and not self._bucket.take(1, now := self.door.clock.monotonic()):
-            return frame_of(rate_error(self._bucket.wait_s(now), request.request_id))
         if isinstance(request, Publish):
             return request
         counters.control_packets_received += 1
@@ -224,6 +250,7 @@ class SocketConnection(Link):
     def _act_on(self, client: Client, requests: list[Item]) -> None:
         """Carry out requests in order; neighbours that are published go to core together."""
         gathered: list[Publish | bytes] = []
+        budget_bytes = TURN_BYTES
         for place, request in enumerate(requests):
             if isinstance(request, Publish | bytes):
                 gathered.append(request)
@@ -232,22 +259,28 @@ class SocketConnection(Link):
             gathered = []
             if self._client is None:  # core has ended it meanwhile
                 return
-            if client.intake.is_waiting:
+            if client.intake.is_waiting or budget_bytes <= 0:
                 self._waiting = requests[place:]
                 self.gate.shut(Why.ORDER)
+                if not client.intake.is_waiting:
+                    self.go_on_soon()
                 return
-            self._change(client, request)
+            budget_bytes -= self._change(client, request)
         self._publish(client, gathered)
 
-    def _change(self, client: Client, request: Subscribe | Unsubscribe) -> None:
-        """Change what is subscribed to."""
+    def _change(self, client: Client, request: Subscribe | Unsubscribe) -> int:
+        """Change what is subscribed to; answer about how many bytes that has sent."""
+        counters = self.door.counters
+        sent_before = counters.bytes_sent
         try:
             if isinstance(request, Subscribe):
                 client.subscriptions.subscribe(request)
             else:
                 client.subscriptions.unsubscribe(request)
         except Exception:
-            self._fail(request)
+            self.door.on_failure(self)
+            self.reply(failure_of(request.request_id))
+        return max(counters.bytes_sent - sent_before, CHANGE_BYTES)
 
     def _publish(self, client: Client, gathered: list[Publish | bytes]) -> None:
         """Publish messages, and answer what came between them."""
@@ -256,17 +289,8 @@ class SocketConnection(Link):
         answers = [item for item in gathered if isinstance(item, bytes)]
         if not client.intake.is_waiting and len(answers) == len(gathered):
             self.say(*answers)
-            return
-        try:
+        else:
             client.intake.take(gathered)
-        except Exception:
-            self._fail(*(item for item in gathered if isinstance(item, Publish)))
-
-    def _fail(self, *requests: Subscribe | Unsubscribe | Publish) -> None:
-        """A mistake of ours: whoever met it is told, and goes on."""
-        self.door.on_failure(self)
-        for request in requests:
-            self.reply(Error("INTERNAL", "Something went wrong here", None, request.request_id))
 
     def go_on_soon(self) -> None:
         """Everything has its answer: what had to wait for that can go on."""
@@ -295,8 +319,8 @@ class SocketConnection(Link):
         return client
 
     def say_goodbye(self) -> None:
-        """The server stops: say so, if core has not."""
+        """The server stops: say so, if core has not; who has been told to go has little time left."""
         client = self._let_go()
+        self.end(*ENDINGS[Ending.SHUTTING_DOWN], CLOSING_S[Ending.SHUTTING_DOWN])
         if client is not None:
-            self.end(*ENDINGS[Ending.SHUTTING_DOWN])
             self.door.broker.disconnect(client.session, self, is_graceful=True)

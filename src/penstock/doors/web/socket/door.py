@@ -21,7 +21,8 @@ from penstock.doors.web.event_text import EventTexts
 from penstock.doors.web.settings import WebSettings
 from penstock.doors.web.socket.connection import SocketConnection
 from penstock.doors.web.socket.forms import SocketForm
-from penstock.doors.web.socket.replies import Info
+from penstock.doors.web.socket.link import Link
+from penstock.doors.web.socket.replies import Info, withdrawal_of
 from penstock.doors.websocket.deflating import deflated_frame
 from penstock.doors.websocket.encoding import text_frame
 from penstock.errors import NotAuthorized, PenstockError
@@ -36,6 +37,8 @@ READ_BYTES = 64 * 1024
 NOTES_PER_CONNECTION = 20
 """Lines in the log that one connection may cause."""
 NOTES_PER_SECOND = 100
+LOOK_S = 1.0
+"""How long what was written is kept at most after it has left."""
 
 
 class SocketDoor:
@@ -68,6 +71,8 @@ class SocketDoor:
         self.form = SocketForm(texts, text_frame)
         self.deflated_form = SocketForm(texts, deflated_frame)
         self.connections: set[SocketConnection] = set()
+        self.writing: dict[Link, None] = {}  # something that they wrote may not have left
+        self._is_looking = False  # at those, in a while
         self._origins = origins
         self._guard = guard or Guard(GuardSettings(), clock)
         self._room = room or Room()
@@ -76,6 +81,7 @@ class SocketDoor:
         self._entrance: MessageEntrance | None = None
         self._all_gone = asyncio.Event()
         broker.on_topic_deleted.append(self._on_topic_deleted)
+        broker.on_rights_withdrawn.append(self._on_rights_withdrawn)
 
     # Opening and closing
 
@@ -161,10 +167,26 @@ class SocketDoor:
     def on_lost(self, connection: SocketConnection) -> None:
         """A socket is gone."""
         self.connections.discard(connection)
+        self.writing.pop(connection, None)
         if connection.is_counted:
             self._guard.leave(connection.peer.host)
         if not self.connections:
             self._all_gone.set()
+
+    def on_written(self, link: Link) -> None:
+        """Something was written by a connection; look in a while whether it has left."""
+        self.writing[link] = None
+        if not self._is_looking:
+            self._look_later()
+
+    def _look_later(self) -> None:
+        self._is_looking = bool(self.writing)
+        if self.writing:
+            self.loop.call_later(LOOK_S, self._look_at_writing)
+
+    def _look_at_writing(self) -> None:
+        self.writing = {link: None for link in self.writing if not link.forget_sent()}
+        self._look_later()
 
     def cut_slow(self, session: Session) -> None:
         """End a connection that does not keep up, as core does when an outbox is full."""
@@ -179,22 +201,42 @@ class SocketDoor:
             if isinstance(session.sink, SocketConnection):
                 session.sink.reply(Info(f"Topic '{topic}' was deleted", {"topic": topic}))
 
+    def _on_rights_withdrawn(self, session: Session, filters: Sequence[str]) -> None:
+        if isinstance(session.sink, SocketConnection):
+            for filter in filters:
+                session.sink.reply(withdrawal_of(filter))
+
     def on_publish_refused(self, connection: SocketConnection, topic: str, error: PenstockError) -> None:
         """A publish was not accepted."""
         self.counters.publishes_refused += 1
-        self._note("publish refused", connection, topic, error)
+        self._note("publish refused", connection, error, topic=topic)
 
     def on_subscription_refused(
         self, connection: SocketConnection, filter: str, error: PenstockError
     ) -> None:
         """A filter was not granted."""
-        self._note("subscription refused", connection, filter, error)
+        self._note("subscription refused", connection, error, filter=filter)
 
     def on_failure(self, connection: SocketConnection) -> None:
         """Something went wrong that nobody had thought of."""
-        log.exception("request not carried out", peer=str(connection.peer), client=connection.client_id)
+        connection.notes += 1
+        if connection.notes <= NOTES_PER_CONNECTION:
+            self._notes.write_failure(
+                "request not carried out", peer=str(connection.peer), client=connection.client_id
+            )
 
-    def _note(self, event: str, connection: SocketConnection, name: str, error: PenstockError) -> None:
+    def on_slow(self, connection: SocketConnection, limit: dict[str, int], waiting_bytes: int) -> None:
+        """A client that does not keep up is cut; so many bytes may still reach it."""
+        self._notes.write(
+            "slow client cut",
+            peer=str(connection.peer),
+            client=connection.client_id,
+            dropped=self.broker.slow.dropped_by(connection.client_id),
+            waiting_bytes=waiting_bytes,
+            **limit,
+        )
+
+    def _note(self, event: str, connection: SocketConnection, error: PenstockError, **about: str) -> None:
         self.counters.actions_forbidden += isinstance(error, NotAuthorized)
         connection.notes += 1
         if connection.notes <= NOTES_PER_CONNECTION:
@@ -202,6 +244,6 @@ class SocketDoor:
                 event,
                 peer=str(connection.peer),
                 client=connection.client_id,
-                topic=shortened(name),
+                **{key: shortened(value) for key, value in about.items()},
                 detail=shortened(str(error)),
             )

@@ -23,6 +23,7 @@ class SocketForm:
     qos = 0
     no_local = False
     is_retained = False
+    has_cursor = True
     limit_bytes = 0
 
     def __init__(self, texts: EventTexts, frame: Callable[[bytes], bytes]) -> None:

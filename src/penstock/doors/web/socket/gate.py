@@ -15,6 +15,8 @@ class Why(IntFlag):
     """Too many of its answers wait for a commit."""
     ORDER = auto()
     """What it sent waits for the answers to what it sent before."""
+    TURN = auto()
+    """It has sent much, and others have their turn first."""
 
 
 NOTHING = Why(0)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from penstock.core.ports import Ticket
 from penstock.core.sessions import Session
 from penstock.doors.web.socket.gate import Why
-from penstock.doors.web.socket.replies import Ack, complaint_of, frame_of, not_found, refusal_of
+from penstock.doors.web.socket.replies import Ack, complaint_of, failure_of, frame_of, not_found, refusal_of
 from penstock.doors.web.socket.requests import BadMessage, Publish, read_payload
 from penstock.errors import NotAuthorized, PenstockError, StorageUnavailable, TooLarge
 from penstock.model import NEVER, Door, Run, bare_shape
@@ -44,6 +44,14 @@ class Intake:
 
     def take(self, items: list[Publish | bytes]) -> None:
         """Publish messages; between them stand the answers to what came between them."""
+        try:
+            answers, ticket = self._publish(items)
+        except Exception:
+            self._connection.door.on_failure(self._connection)
+            answers, ticket = list(map(_failed, items)), None
+        self._settle_later(answers, ticket)
+
+    def _publish(self, items: list[Publish | bytes]) -> tuple[list[Answer], Ticket | None]:
         runs: dict[int, Run] = {}
         refusals: dict[int, PenstockError | BadMessage] = {}
         for place, item in enumerate(items):
@@ -67,7 +75,7 @@ class Intake:
                 answers.append((self._refuse(item, refusals[place]), None))
             else:
                 answers.append((self._confirm(item, frames), item))
-        self._settle_later(answers, ticket)
+        return answers, ticket
 
     def _read(self, request: Publish) -> Run:
         door, topic = self._connection.door, request.topic
@@ -133,3 +141,8 @@ class Intake:
         connection.gate.open(Why.STORING)
         if not self._waiting:
             connection.go_on_soon()
+
+
+def _failed(item: Publish | bytes) -> Answer:
+    """The answer to an item that we could not even try."""
+    return (item if isinstance(item, bytes) else frame_of(failure_of(item.request_id))), None

@@ -1,16 +1,17 @@
 """What `/ws` answers: info, ack, error and pong as frames, in the words that clients know."""
 
+from math import ceil
 from typing import Any
 
 from msgspec import Struct
 from msgspec.json import Encoder
 
 from penstock.core.sessions import Ending
-from penstock.doors.web.socket.requests import BadMessage
+from penstock.core.topics import is_wildcard, split_share
+from penstock.doors.web.socket.requests import BadMessage, RequestId
 from penstock.doors.websocket.encoding import CloseCode, text_frame
 from penstock.errors import NotAuthorized, PenstockError, UnknownTopic
 
-RequestId = str | int | None
 NAMED_CODES: dict[type[PenstockError], str] = {PenstockError: "INTERNAL", UnknownTopic: "TOPIC_NOT_FOUND"}
 """Errors that have another code here than their own in capitals."""
 SLOW_TEXT = "Too slow: events waited too long to be sent"
@@ -84,14 +85,27 @@ def subscribe_refusal_of(error: PenstockError, request_id: RequestId, **about: s
     return Error(code, str(error), {"code": error.code, **about}, request_id)
 
 
+def withdrawal_of(filter: str) -> Error:
+    """A subscription has ended because its client may not have it any more."""
+    is_topic = split_share(filter)[0] is None and not is_wildcard(filter)
+    about = {"filter": filter} | ({"topic": filter} if is_topic else {})
+    return refusal_of(NotAuthorized(f"not allowed to subscribe to {filter} any more"), None, **about)
+
+
 def complaint_of(bad: BadMessage) -> Error:
     """What is wrong with a message."""
     return Error(bad.code, str(bad), bad.details, bad.request_id)
 
 
+def failure_of(request_id: RequestId) -> Error:
+    """A mistake of ours: whoever met it is told, and goes on."""
+    return Error("INTERNAL", "Something went wrong here", None, request_id)
+
+
 def rate_error(wait_s: float, request_id: RequestId) -> Error:
-    """A client sends faster than it may."""
-    return Error("RATE_LIMITED", "Rate limit exceeded", {"retry_after_seconds": round(wait_s, 3)}, request_id)
+    """A client sends faster than it may; so long it has to wait, in whole milliseconds and never none."""
+    retry_after_s = max(ceil(wait_s * 1000), 1) / 1000
+    return Error("RATE_LIMITED", "Rate limit exceeded", {"retry_after_seconds": retry_after_s}, request_id)
 
 
 def not_found(topic: str) -> UnknownTopic:

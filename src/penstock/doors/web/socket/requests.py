@@ -7,7 +7,7 @@ that clients know; the connection goes on in any case.
 from typing import Annotated, Any
 
 from msgspec import UNSET, DecodeError, Meta, Raw, Struct, UnsetType, ValidationError
-from msgspec.json import Decoder, decode
+from msgspec.json import Decoder
 
 from penstock.errors import InvalidPayload
 from penstock.model import Properties
@@ -77,10 +77,21 @@ class Ping(Struct, tag_field="type", tag="ping"):
     request_id: RequestId = None
 
 
+class _Marked(Struct):
+    """What tells messages from one another, whatever else is in them and however large that is."""
+
+    type: Raw = Raw()
+    request_id: Raw = Raw()
+
+
 Request = Subscribe | Unsubscribe | Publish | Ping
 TYPES = ("subscribe", "unsubscribe", "publish", "ping")
 
 _decoder: Decoder[Request] = Decoder(Request)
+_checker = Decoder(Raw)
+_marked = Decoder(_Marked)
+_type_decoder = Decoder(str)
+_id_decoder: Decoder[RequestId] = Decoder(RequestId)
 
 
 def read_request(message: str | bytes) -> Request:
@@ -116,8 +127,10 @@ def read_payload(request: Publish) -> tuple[bytes, Properties | None]:
 
 
 def _check_names(request: Subscribe | Unsubscribe) -> None:
-    if (request.topic is UNSET) is (request.filter is UNSET):
+    if request.topic is UNSET and request.filter is UNSET:
         raise _invalid("either topic or filter is needed", "topic", request.request_id)
+    if request.topic is not UNSET and request.filter is not UNSET:
+        raise _invalid("either topic or filter, not both", "topic", request.request_id)
     if isinstance(request, Subscribe) and request.after is not None and request.last_n:
         raise _invalid("either after or last_n, not both", "after", request.request_id)
 
@@ -137,20 +150,51 @@ def _invalid(text: str, place: str, request_id: str | int | None = None) -> BadM
 def _complaint(message: str, text: str) -> BadMessage:
     """What is wrong with a message that is perhaps JSON, but not one of ours."""
     try:
-        said = decode(message)
+        said = _marks_of(message)
     except (DecodeError, ValueError, RecursionError):
         return _not_json()
-    if not isinstance(said, dict) or "type" not in said:
+    kind = _type_of(said.type)
+    if kind is None:
         bad = BadMessage("INVALID_MESSAGE", "Message must have a 'type' field")
-    elif said["type"] not in TYPES:
-        bad = BadMessage("UNKNOWN_MESSAGE_TYPE", f"Unknown message type: {_shortened(said['type'])}")
+    elif kind not in TYPES:
+        bad = BadMessage("UNKNOWN_MESSAGE_TYPE", f"Unknown message type: {_shortened(kind)}")
     else:
         what, _, place = text.partition(" - at `$.")
         bad = _invalid(what, place.rstrip("`") or _missing_field(what))
-    request_id = said.get("request_id") if isinstance(said, dict) else None
-    is_id = type(request_id) is int or (isinstance(request_id, str) and len(request_id) <= MAX_ID)
-    bad.request_id = request_id if is_id else None
+    bad.request_id = _id_of(said.request_id)
     return bad
+
+
+def request_id_of(message: str | bytes) -> RequestId:
+    """The id of a message that is not looked at any further; None if it has none."""
+    try:
+        return _id_of(_marks_of(message).request_id)
+    except (DecodeError, ValueError, RecursionError):
+        return None
+
+
+def _marks_of(message: str | bytes) -> _Marked:
+    """The marks of some JSON, none if it is no object; anything else cannot be decoded."""
+    try:
+        return _marked.decode(message)
+    except ValidationError:
+        _checker.decode(message)
+        return _Marked()
+
+
+def _id_of(text: Raw) -> RequestId:
+    try:
+        return _id_decoder.decode(text)
+    except (DecodeError, ValueError):
+        return None
+
+
+def _type_of(text: Raw) -> str | None:
+    """The name of a type; JSON that is no text stands for itself, and None for nothing at all."""
+    try:
+        return _type_decoder.decode(text)
+    except (DecodeError, ValueError):
+        return bytes(memoryview(text)[: SHOWN + 1]).decode(errors="ignore") or None
 
 
 def _missing_field(text: str) -> str:
@@ -158,6 +202,5 @@ def _missing_field(text: str) -> str:
     return text.partition("`")[2].partition("`")[0]
 
 
-def _shortened(given: object) -> str:
-    text = given if isinstance(given, str) else type(given).__name__
+def _shortened(text: str) -> str:
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"

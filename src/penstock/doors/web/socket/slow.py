@@ -4,6 +4,7 @@ Core ends a connection whose outbox is full. Here it also ends when what waits h
 is looked at before its socket has been full.
 """
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 from penstock.core.clock import Handle
@@ -13,29 +14,37 @@ if TYPE_CHECKING:
     from penstock.doors.web.socket.door import SocketDoor
 
 
-class Patience:
-    """Looks after one connection whose socket is, or was, full."""
+LOOKS = 4
+"""How often somebody is looked at in the time that an event may wait; by so little it may wait longer."""
 
-    __slots__ = ("_behind_since", "_door", "_session", "_timer", "has_run_out")
+
+class Patience:
+    """Looks after one connection whose socket is, or was, full.
+
+    At each look the time and the newest offset are noted; an event that had been published by then has waited
+    since then at least.
+    """
+
+    __slots__ = ("_door", "_looks", "_session", "_timer", "has_run_out")
 
     def __init__(self, door: "SocketDoor", session: Session) -> None:
         self._door = door
         self._session = session
-        self._behind_since: float | None = None  # on the monotonic clock
+        self._looks: deque[tuple[float, int]] = deque()  # none while it keeps up
         self._timer: Handle | None = None
         self.has_run_out = False
 
     def on_full(self) -> None:
         """The socket takes nothing more."""
-        if self._behind_since is None:
-            self._behind_since = self._door.clock.monotonic()
+        if not self._looks:
+            self._note_look()
             if self._timer is None:
-                self._look_in(self._door.slow_after_s)
+                self._look_soon()
 
     def on_free(self) -> None:
         """It takes something again, and core has just used that."""
         if self._session.is_flowing:
-            self._behind_since = None
+            self._looks.clear()
 
     def stop(self) -> None:
         """The connection is over."""
@@ -43,27 +52,29 @@ class Patience:
             self._timer.cancel()
             self._timer = None
 
-    def _look_in(self, delay_s: float) -> None:
-        self._timer = self._door.loop.call_later(delay_s, self._look)
+    def _look_soon(self) -> None:
+        self._timer = self._door.loop.call_later(self._door.slow_after_s / LOOKS, self._look)
+
+    def _note_look(self) -> None:
+        self._looks.append((self._door.clock.monotonic(), self._door.broker.history.head))
 
     def _look(self) -> None:
         self._timer = None
         if self._session.is_flowing:
-            self._behind_since = None
-        if self._behind_since is None:
+            self._looks.clear()
+        if not self._looks:
             return
-        left_s = self._door.slow_after_s - self._age_s(self._behind_since)
-        if left_s > 0:
-            self._look_in(left_s)
+        self._note_look()
+        if self._age_s() < self._door.slow_after_s:
+            self._look_soon()
         else:
             self.has_run_out = True
             self._door.cut_slow(self._session)
 
-    def _age_s(self, behind_since: float) -> float:
-        """How long the oldest has waited; what was published before it fell behind waits only since then."""
-        outbox, clock = self._session.outbox, self._door.clock
+    def _age_s(self) -> float:
+        """How long the oldest has waited at least, by the looks; what came before the first, since then."""
+        outbox, looks = self._session.outbox, self._looks
         oldest = next(outbox.runs(), None) if outbox else None
-        if oldest is None:
-            return 0.0
-        published_s = (clock.wall_us() - oldest.published_at) / 1_000_000
-        return min(published_s, clock.monotonic() - behind_since)
+        while looks[0][1] < (looks[-1][1] if oldest is None else oldest.offset):
+            looks.popleft()
+        return 0.0 if oldest is None else looks[-1][0] - looks[0][0]

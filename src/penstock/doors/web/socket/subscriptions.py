@@ -7,7 +7,7 @@ from penstock.core.cursor import Cursor
 from penstock.core.joining import After, Last, Start
 from penstock.core.sessions import Options, Session
 from penstock.core.statement import Statement
-from penstock.core.topics import check_topic
+from penstock.core.topics import check_topic, is_wildcard, split_share
 from penstock.doors.web.shapes import statement_shape
 from penstock.doors.web.socket.replies import Ack, Error, Info, Reply, not_found, subscribe_refusal_of
 from penstock.doors.web.socket.requests import Subscribe, Unsubscribe
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from penstock.doors.web.socket.forms import SocketForm
 
 OPTIONS = Options()
+FILTER_HINT = "this looks like a filter: subscribe with 'filter' in place of 'topic'"
 
 
 class Subscriptions:
@@ -56,8 +57,11 @@ class Subscriptions:
         broker, is_explicit = self._broker, self._connection.door.settings.explicit_topics
         try:
             check_topic(topic, broker.settings.topic)
+            is_topic = split_share(topic)[0] is None
         except InvalidTopic:
-            raise not_found(topic) if is_explicit else InvalidTopic(f"{topic} is no topic") from None
+            is_topic = False
+        if not is_topic:
+            raise not_found(topic) if is_explicit else InvalidTopic(f"{topic} is no topic")
         if not is_explicit:
             return
         if not broker.access.may_subscribe(self._session.identity, topic):
@@ -73,16 +77,16 @@ class Subscriptions:
 
     def _refuse(self, request: Subscribe, error: PenstockError) -> None:
         self._connection.door.on_subscription_refused(self._connection, request.name, error)
-        about = {_key_of(request): request.name}
-        self._connection.reply(subscribe_refusal_of(error, request.request_id, **about))
+        self._connection.reply(subscribe_refusal_of(error, request.request_id, **_about(request)))
 
     def _on_complete(self, request: Subscribe, statement: Statement) -> None:
         details = {_key_of(request): request.name, "statement": statement_shape(statement)}
         self._connection.reply(Info("replay_complete", details))
 
     def unsubscribe(self, request: Unsubscribe) -> None:
-        """Take a filter away, live or not yet."""
+        """Take a filter away, live or not yet. Behind the answer nothing comes by it any more."""
         is_known = self._broker.unsubscribe(self._session, request.name)
+        self._broker.forget_waiting(self._session, request.name)
         self._connection.reply(_unsubscribed(request, is_known=is_known))
 
 
@@ -104,6 +108,14 @@ def _start_of(request: Subscribe) -> Start | None:
     if request.after is not None:
         return After(Cursor.decode(request.after))
     return Last(request.last_n) if request.last_n else None
+
+
+def _about(request: Subscribe) -> dict[str, str]:
+    """What the details of a refusal say beside the code."""
+    name = request.name
+    looks_like_filter = is_wildcard(name) or split_share(name)[0] is not None
+    hint = {"hint": FILTER_HINT} if looks_like_filter and not request.is_filter else {}
+    return {_key_of(request): name} | hint
 
 
 def _key_of(request: Subscribe) -> str:

@@ -29,7 +29,7 @@
  * @property {boolean} is_complete
  * @property {{topic: string, first: number | null, last: number, reason: string}[]} missing sequences
  * @property {{first: number, last: number, reason: string}[]} gaps places of the log that are lost
- * @property {string} [reason] why nothing is known of what was missed
+ * @property {string} [reason] why nothing is known of what was missed: `epoch-changed`
  */
 
 /**
@@ -38,7 +38,7 @@
  * @property {(state: State) => void} [onState] the connection is made, open, waiting to be made again, or closed
  * @property {(statement: Statement, subscription: Subscription) => void} [onGap] messages are missing, and why
  * @property {(error: PenstockError, subscription: Subscription) => void} [onEnd] the server ended one: why
- * @property {(error: PenstockError) => void} [onError] the server complained of something that was no request
+ * @property {(error: PenstockError) => void} [onError] the server complained of no request, or lets nobody in
  * @property {number} [retryMs] how long to wait before connecting again; it doubles with each attempt (1000)
  * @property {number} [maxRetryMs] how long to wait at most (30000)
  * @property {number} [silenceMs] how long to hear nothing before asking whether the server is there (20000)
@@ -51,16 +51,8 @@
 /** @typedef {{ request_type: string, topic: string, message: string, cursor?: string }} Ack */
 /** @typedef {{ resolve: (answer: any) => void, reject: (error: PenstockError) => void }} Promised */
 
-const DEFAULTS = {
-  onState: () => {},
-  onGap: () => {},
-  onEnd: console.error,
-  onError: console.error,
-  retryMs: 1_000,
-  maxRetryMs: 30_000,
-  silenceMs: 20_000,
-  maxWaiting: 1_000,
-};
+const CALLBACKS = { onState: () => {}, onGap: () => {}, onEnd: console.error, onError: console.error };
+const LIMITS = { retryMs: 1_000, maxRetryMs: 30_000, silenceMs: 20_000, maxWaiting: 1_000 };
 
 /**
  * Connect to a server, and stay connected.
@@ -105,6 +97,8 @@ export class Client {
   /** @type {(Promised & { publication: object })[]} */ #publications = []; // not sent: there is no connection
   /** @type {WebSocket | undefined} */ #socket;
   /** @type {ReturnType<typeof setTimeout> | undefined} */ #timer; // until connecting again, or of silence
+  /** @type {PenstockError | undefined} */ #ending; // why it is closed
+  /** @type {string | undefined} */ #complaint; // what was told of the last attempt to connect
   #attempts = 0;
   #lastId = 0;
   #address;
@@ -112,9 +106,11 @@ export class Client {
 
   /** @param {string} url @param {Options} options */
   constructor(url, options) {
+    if (!globalThis.WebSocket) throw new PenstockError("UNSUPPORTED", "no WebSocket: take a browser, or Node 22");
     this.#address = addressOf(url, options.token);
-    this.#options = { ...DEFAULTS, ...options };
+    this.#options = { ...CALLBACKS, ...LIMITS, ...options };
     this.#connect();
+    queueMicrotask(() => this.#ending ?? guarded(() => this.#options.onState(this.state))); // now the page has it
   }
 
   /**
@@ -125,7 +121,7 @@ export class Client {
    * @returns {Promise<Subscription>} when the server has agreed
    */
   subscribe(filter, handler, start = {}) {
-    if (this.state === "closed") return Promise.reject(closed());
+    if (this.#ending) return Promise.reject(this.#ending);
     if (this.#subscriptions.has(filter)) return Promise.reject(refusal(`already subscribed to '${filter}'`));
     if (filter.startsWith("$share/")) return Promise.reject(refusal("pages are no members of groups"));
     return new Promise((resolve, reject) => {
@@ -152,18 +148,19 @@ export class Client {
   publish(topic, data) {
     const publication = { type: "publish", topic, data: data instanceof Uint8Array ? wrap(data) : data };
     if (this.state === "open") return this.#request(publication);
-    if (this.state === "closed") return Promise.reject(closed());
+    if (this.#ending) return Promise.reject(this.#ending);
     if (this.#publications.length >= this.#options.maxWaiting) return Promise.reject(crowded());
     return new Promise((resolve, reject) => this.#publications.push({ publication, resolve, reject }));
   }
 
-  /** End the connection and everything on it, for good. */
-  close() {
-    if (this.state === "closed") return;
+  /** End the connection and everything on it, for good. @param {PenstockError} [error] why, for who waits */
+  close(error = new PenstockError("CLOSED", "the client was closed")) {
+    if (this.#ending) return;
+    this.#ending = error;
     this.#leave();
     this.#enter("closed");
-    for (const subscription of [...this.#subscriptions.values()]) this.#remove(subscription, closed());
-    for (const { reject } of this.#publications.splice(0)) reject(closed());
+    for (const subscription of [...this.#subscriptions.values()]) this.#remove(subscription, error);
+    for (const { reject } of this.#publications.splice(0)) reject(error);
   }
 
   // The connection
@@ -171,23 +168,35 @@ export class Client {
   #connect() {
     this.#socket = new WebSocket(this.#address);
     this.#socket.onmessage = ({ data }) => this.#read(JSON.parse(data));
-    this.#socket.onclose = () => this.#reconnect();
+    this.#socket.onclose = this.#socket.onerror = () => this.#lose(); // browsers tell both, Node one of them
     this.#watch(true);
     this.#enter("connecting");
   }
 
   #reconnect() {
     this.#leave();
-    const { retryMs, maxRetryMs } = this.#options;
-    const delay = Math.min(retryMs * 2 ** this.#attempts++, maxRetryMs);
+    const delay = Math.min(this.#options.retryMs * 2 ** this.#attempts++, this.#options.maxRetryMs);
     this.#timer = setTimeout(() => this.#connect(), delay * (0.5 + Math.random() / 2)); // not all pages at once
     this.#enter("waiting");
+  }
+
+  /** A WebSocket does not say why it never opened, but HTTP does. Who is not let in need not come again. */
+  async #lose() {
+    if (this.state === "open") return this.#reconnect();
+    const socket = this.#socket;
+    if (socket) socket.onclose = socket.onerror = null;
+    const error = await refusalOf(this.#address);
+    if (socket !== this.#socket || this.state !== "connecting") return; // it was given up meanwhile
+    if (error && error.code !== "ORIGIN_UNKNOWN") this.close(error);
+    else this.#reconnect();
+    if (error && error.code !== this.#complaint) guarded(() => this.#options.onError(error)); // once
+    this.#complaint = error?.code;
   }
 
   /** Forget the connection. What it did not answer may have been heard, or not. */
   #leave() {
     clearTimeout(this.#timer);
-    if (this.#socket) this.#socket.onmessage = this.#socket.onclose = null;
+    if (this.#socket) this.#socket.onmessage = this.#socket.onclose = this.#socket.onerror = null;
     this.#socket?.close();
     for (const subscription of this.#subscriptions.values()) subscription.state = "waiting";
     const error = new PenstockError("CONNECTION_LOST", "the connection broke before the answer came");
@@ -287,7 +296,7 @@ export class Client {
   /** @param {Subscription} subscription @param {Statement} statement */
   #complete(subscription, statement) {
     subscription.state = "live";
-    subscription.cursor = statement.next ?? undefined;
+    subscription.cursor = statement.next ?? subscription.cursor;
     if (!statement.is_complete) guarded(() => this.#options.onGap(statement, subscription));
     this.#ask();
   }
@@ -295,14 +304,15 @@ export class Client {
   /** @param {Subscription} subscription @param {PenstockError} error */
   #refuse(subscription, error) {
     if (error.code === "RATE_LIMITED") return this.#postpone(subscription, error.details.retry_after_seconds);
-    if (!subscription.isConfirmed) return this.#remove(subscription, error);
     if (error.details.code !== "invalid-cursor") return this.#end(subscription, error);
     // The server has begun anew and does not know where we were: all that it has is new to us.
-    const unknown = { after: subscription.cursor ?? null, next: null, served: 0, missing: [], gaps: [] };
+    const lost = { after: subscription.cursor ?? null, next: null, served: 0, is_complete: false };
+    const statement = { ...lost, missing: [], gaps: [], reason: "epoch-changed" };
     subscription.cursor = undefined;
     subscription.lastN = 1_000; // the most that can be asked for
     subscription.state = "waiting";
-    guarded(() => this.#options.onGap({ ...unknown, is_complete: false, reason: error.message }, subscription));
+    guarded(() => this.#options.onGap(statement, subscription));
+    this.#ask();
   }
 
   /** @param {Subscription} subscription @param {number} seconds */
@@ -317,7 +327,7 @@ export class Client {
   /** @param {Subscription} subscription @param {PenstockError} error */
   #end(subscription, error) {
     this.#remove(subscription, error);
-    guarded(() => this.#options.onEnd(error, subscription));
+    if (subscription.isConfirmed) guarded(() => this.#options.onEnd(error, subscription)); // else its promise says so
     this.#ask();
   }
 
@@ -331,16 +341,14 @@ export class Client {
   #deliver({ topic, data, message_id: id, sequence, cursor }) {
     const message = { topic, data: unwrap(data), id, sequence, cursor };
     for (const subscription of this.#receivers(topic, cursor)) {
+      if (this.#subscriptions.get(subscription.filter) !== subscription) continue; // another handler has ended it
       subscription.cursor = cursor;
       guarded(() => subscription.handler(message));
     }
   }
 
-  /**
-   * Whose a message is. The server sends it once for all that are live; and while another one replays, once more
-   * for that, after those that are live have it.
-   * @param {string} topic @param {string} cursor
-   */
+  // Whose a message is. The server sends it once for all that are live, and then once more for one that replays.
+  /** @param {string} topic @param {string} cursor */
   #receivers(topic, cursor) {
     const matching = [...this.#subscriptions.values()].filter(({ filter }) => overlap(filter, topic));
     const live = matching.filter((each) => each.state === "live" && isBefore(each.cursor, cursor));
@@ -348,8 +356,8 @@ export class Client {
   }
 }
 
-const closed = () => new PenstockError("CLOSED", "the client was closed");
 const crowded = () => new PenstockError("NOT_CONNECTED", "too many publications wait for a connection");
+const hidden = () => new PenstockError("ORIGIN_UNKNOWN", "pages from here may not read why: see http.cors_origins");
 const refusal = (/** @type {string} */ why) => new PenstockError("SUBSCRIBE_FAILED", why);
 
 /** Call a function of the page; if it throws, that is for the page to see, and we go on. @param {() => void} call */
@@ -357,7 +365,7 @@ function guarded(call) {
   try {
     call();
   } catch (error) {
-    reportError(error);
+    setTimeout(() => { throw error; });
   }
 }
 
@@ -368,6 +376,19 @@ function addressOf(url, token) {
   if (address.pathname === "/") address.pathname = "/ws";
   if (token) address.searchParams.set("access_token", token); // a page cannot send headers with a WebSocket
   return address.href;
+}
+
+/** Why a server lets nobody in: its events ask for the same token, and say so. @param {string} address */
+async function refusalOf(address) {
+  const url = new URL(`api/v1/events${new URL(address).search}`, address.replace("ws", "http"));
+  const ask = (/** @type {RequestMode} */ mode) => fetch(url, { mode, credentials: "omit" });
+  try {
+    const { status } = await ask("cors");
+    if (status === 401) return new PenstockError("BAD_CREDENTIALS", "the server knows nobody by this `token`");
+    if (status === 403) return new PenstockError("NOT_AUTHORIZED", "the server does not let this page in");
+  } catch {
+    return ask("no-cors").then(hidden, () => undefined); // there is an answer, or nobody who gives one
+  }
 }
 
 /** Whether two filters match a common topic; a topic is a filter, too. @param {string} one @param {string} other */

@@ -1,0 +1,68 @@
+"""Which topics were used lately: all of them, in the order of their last use.
+
+A reader who was away for a moment has to look at the few that were used since, not at all there are. The
+order is kept by eras of some messages each, so that most messages cost one comparison: a topic moves to the
+end with its first message of an era, and within one the order says nothing.
+"""
+
+from bisect import bisect_left, bisect_right
+from itertools import islice
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from penstock.core.registry import Topic
+
+ERA_MESSAGES = 256
+FEW = 1_000
+
+
+class Recency:
+    """Topics by the era of their last message; one without a message has that in which it was made."""
+
+    def __init__(self) -> None:
+        self.era = 0  # the offset with which the present one began
+        self._topics: dict[Topic, None] = {}  # the last used last
+
+    def era_at(self, offset: int) -> int:
+        """The era of a message that is about to be published; later ones may follow in the same."""
+        if offset - self.era >= ERA_MESSAGES:
+            self.begin(offset)
+        return self.era
+
+    def begin(self, offset: int) -> None:
+        """Whatever was used before this offset is of an era that is over."""
+        self.era = offset
+
+    def note(self, topic: "Topic") -> None:
+        """A topic is used in the present era."""
+        self._topics.pop(topic, None)
+        self._topics[topic] = None
+        topic.era = self.era
+
+    def forget(self, topic: "Topic") -> None:
+        """A topic is there no more."""
+        self._topics.pop(topic, None)
+
+    def since(self, offset: int) -> "list[Topic]":
+        """All topics that may have got a message after an offset, the last used first; some have not."""
+        few = self.few_since(offset)
+        return self._cut(list(reversed(self._topics)), offset) if few is None else few
+
+    def few_since(self, offset: int) -> "list[Topic] | None":
+        """The same if these are few; otherwise None, and no time is lost."""
+        found = self._cut(list(islice(reversed(self._topics), FEW + 1)), offset)
+        return found if len(found) <= FEW else None
+
+    def _cut(self, topics: "list[Topic]", offset: int) -> "list[Topic]":
+        """Those of some topics, newest first, whose era had not ended before an offset."""
+        start = bisect_left(topics, -offset, key=_age_of)  # those before it are of later eras
+        if start == len(topics):
+            return topics
+        era, following = topics[start].era, topics[start - 1].era if start else self.era
+        if era < following <= offset + 1:
+            return topics[:start]
+        return topics[: bisect_right(topics, -era, lo=start, key=_age_of)]
+
+
+def _age_of(topic: "Topic") -> int:
+    return -topic.era
