@@ -49,7 +49,8 @@ def guard(start_server: StartServer, tmp_path_factory: pytest.TempPathFactory) -
         folder = tmp_path_factory.mktemp("access")
         files = Files(folder)
         settings = {**files.settings(certificate, allow_anonymous=where is Where.GUESTS)}
-        settings["web"] = {"explicit_topics": False}  # what is refused is refused for want of rights
+        settings["web"] = {"explicit_topics": False}  # what is refused is refused for want of rights,
+        settings["connections"] = {"failures_per_address": 0}  # and not because so many come from here
         if has_log:
             settings |= {"http": {"port": 0, "tls_port": None}, "data_dir": str(folder / "data")}
         return Guarded(start_server(settings), files)

@@ -150,6 +150,24 @@ def test_a_shared_group_counts_once_however_many_are_in_it(people: list[Session]
     assert list(audience.classes()) == []
 
 
+def test_cursors_of_a_shared_group_count_as_long_as_somebody_learns_them(people: list[Session]) -> None:
+    shared = SharedGroup("$share/g/x", "x", Limits(1, 1))
+    audience = Audience((), (shared,))
+    plain, placed = (
+        Subscription("$share/g/x", Options(), PlainForm(has_cursor=has_cursor), Policy.BLOCK)
+        for has_cursor in (False, True)
+    )
+    shared.join(people[0], plain)
+    assert not audience.has_cursors
+    shared.join(people[1], placed)
+    assert audience.has_cursors
+    shared.join(people[1], plain)
+    assert not audience.has_cursors
+    shared.join(people[1], placed)
+    shared.leave(people[1], placed)
+    assert not audience.has_cursors
+
+
 def test_nobody_is_an_audience_without_anyone() -> None:
     assert not NOBODY
     assert len(NOBODY) == 0

@@ -367,6 +367,24 @@ def test_a_topic_that_is_used_again_after_its_deletion_is_there_after_a_restart(
     assert stage.client("s").publish("a", b"3", qos=1).run.sequence == 3
 
 
+def test_after_a_restart_the_oldest_deletions_are_forgotten_first(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = stored(disk)
+    for name in ("d", "a", "c", "b"):
+        stage.client("s").publish(name, b"1", qos=1)
+        stage.broker.delete_topic(name)
+    stage.settle()
+    table = disk.content.tables[DECLARED]
+    disk.content.tables[DECLARED] = dict(sorted(table.items()))  # as a store has them
+    monkeypatch.setattr(declared, "MOST_GONE", 3)
+    stage = restart(stage, disk)
+    assert list(stage.broker.topics.gone) == ["a", "c", "b"]
+    stage.client("s").publish("e", b"1", qos=1)
+    stage.broker.delete_topic("e")
+    assert list(stage.broker.topics.gone) == ["c", "b", "e"]
+
+
 @pytest.mark.parametrize("is_made", [True, False], ids=["made again", "used again"])
 async def test_messages_of_before_a_deletion_are_none_of_the_last_ones_but_cursors_reach_them(
     disk: Disk, is_made: bool

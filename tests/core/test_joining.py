@@ -1,7 +1,8 @@
 """A filter's past and then what is live: one order, nothing twice, nothing left out, and all of it told."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from unittest.mock import Mock
 
 import pytest
 
@@ -11,7 +12,7 @@ from penstock.core.broker import Arrival
 from penstock.core.cursor import Cursor
 from penstock.core.joining import Last
 from penstock.core.joins import READERS
-from penstock.core.ports import Log, Position, Span, Wanted
+from penstock.core.ports import Frame, Log, Position, Span, Wanted
 from penstock.core.sessions import Ending, Options
 from penstock.core.settings import CoreSettings, LogSettings, RingSettings, SessionSettings
 from penstock.core.statement import Statement
@@ -24,7 +25,7 @@ from penstock.errors import (
     QuotaExceeded,
     StorageUnavailable,
 )
-from penstock.model import Door, Policy
+from penstock.model import Door, Policy, Run
 from penstock.storage.memory import MemoryLog
 from penstock.testing import Client, Disk, MemorySink, PlainForm, Stage, as_plain
 from tests.core.joiners import Joiner, missing, numbers, publish
@@ -300,9 +301,14 @@ async def test_who_was_away_for_a_moment_looks_at_topics_that_were_used_since_an
         return matches(filter, topic)
 
     monkeypatch.setattr(replay, "matches", note)
+    recency = stage.broker.topics.recency
+    finding = Mock(wraps=recency.few_since)
+    monkeypatch.setattr(recency, "few_since", finding)
+    monkeypatch.setattr(recency, "since", None)  # those found are looked at, and not looked for again
     joiner.join("#", start)
     assert joiner.got == numbers(1, 3)
     assert set(asked) == {"t/7", "new"}
+    finding.assert_called_once()
 
 
 async def test_other_filters_go_on_while_one_is_joined() -> None:
@@ -732,6 +738,35 @@ async def test_a_log_that_cannot_be_read_ends_a_join(
     publish(sender, "a", numbers(4, 4))
     stage.settle()
     assert joiner.got == numbers(4, 4)
+
+
+class BrokenForm(PlainForm, frozen=True):
+    """Cannot be encoded."""
+
+    def encode(self, runs: Sequence[Run], now: float) -> bytes:
+        raise ZeroDivisionError
+
+    def frames(self, runs: Sequence[Run], now: float, *, again: bool = False) -> list[Frame]:
+        raise ZeroDivisionError
+
+
+@pytest.mark.parametrize(("make", "ring"), [(memory_stage, 100), (disk_stage, 1)], ids=["at once", "read"])
+async def test_a_mistake_of_ours_ends_a_join_and_nobody_elses(
+    make: Callable[[int], tuple[Stage, Client, Joiner]], ring: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns, "WORK_S", 0.0)
+    stage, sender, joiner = make(ring)
+    start = stage.broker.history.cursor()
+    publish(sender, "a", numbers(1, 3))
+    stage.settle()
+    others = [Joiner(stage, name) for name in ("before", "after")]
+    others[0].join("#", start)
+    joiner.join("#", start, form=BrokenForm())
+    others[1].join("#", start)
+    for each in (joiner, *others):
+        await each.settle()
+    assert [failure.code for failure in joiner.failures] == ["internal"]
+    assert [other.got for other in others] == [numbers(1, 3)] * 2
 
 
 async def test_a_log_in_memory_that_has_lost_its_oldest_says_so() -> None:

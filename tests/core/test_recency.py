@@ -1,5 +1,8 @@
 """Topics by their last use: whoever may have got a message since is found, and few others."""
 
+from collections.abc import Iterator
+from itertools import count
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -44,6 +47,31 @@ def test_a_moment_ago_only_few_topics_were_used() -> None:
     assert uses.since(place) == found
     assert uses.topics.recency.few_since(0) is None
     assert len(uses.since(0)) == 3 * FEW
+
+
+class Watched(dict[Topic, None]):
+    """Topics, and how many of them were looked at."""
+
+    def __init__(self, topics: dict[Topic, None]) -> None:
+        super().__init__(topics)
+        self.looks = count()
+
+    def __reversed__(self) -> Iterator[Topic]:
+        return (topic for topic in super().__reversed__() if next(self.looks) >= 0)
+
+
+def test_who_was_away_longer_costs_as_much_as_was_used_since(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recency, "FEW", 10)
+    uses = Uses()
+    for number in range(10_000):
+        uses.publish(f"t{number}")
+    place, used = uses.head, 2 * ERA_MESSAGES
+    for number in range(used):
+        uses.publish(f"t{number}")
+    watched = Watched(uses.topics.recency._topics)
+    monkeypatch.setattr(uses.topics.recency, "_topics", watched)
+    assert {f"t{number}" for number in range(used)} <= {topic.name for topic in uses.since(place)}
+    assert next(watched.looks) < 2 * used
 
 
 def test_a_topic_that_is_forgotten_is_found_no_more() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from penstock.core import turns as module
 from penstock.core.turns import Turns
+from penstock.errors import PenstockError
 from penstock.testing import ManualClock, ManualScheduler
 
 
@@ -15,6 +16,7 @@ class Worker:
     def __init__(self, turns: Turns, name: str, steps: int, done: list[str]) -> None:
         self._turns, self._name, self._steps, self._done = turns, name, steps, done
         self.on_step: Callable[[], None] = lambda: None
+        self.failures: list[str] = []
 
     def work(self) -> None:
         self._done.append(self._name)
@@ -22,6 +24,9 @@ class Worker:
         self.on_step()
         if self._steps:
             self._turns.ask(self)
+
+    def fail(self, error: PenstockError) -> None:
+        self.failures.append(error.code)
 
 
 @pytest.fixture
@@ -97,7 +102,31 @@ def test_who_fails_does_not_keep_the_others_from_their_turn(turns: Turns, schedu
         raise ZeroDivisionError
 
     broken.on_step = fail
-    with pytest.raises(ZeroDivisionError):
-        turns.ask(broken)
+    turns.ask(broken)
     scheduler.settle()
     assert done == ["a", "b"]
+    assert broken.failures == ["internal"]
+
+
+def test_who_asks_has_nothing_to_do_with_the_failures_of_those_who_wait(
+    turns: Turns, scheduler: ManualScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "WORK_S", 0.0)
+    done: list[str] = []
+    turns.ask(Worker(turns, "a", 1, done))
+    broken, asking = Worker(turns, "b", 1, done), Worker(turns, "c", 1, done)
+
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    def refuse(error: PenstockError) -> None:
+        raise ConnectionResetError
+
+    broken.on_step = fail
+    monkeypatch.setattr(broken, "fail", refuse)
+    turns.ask(broken)
+    turns.ask(asking)
+    monkeypatch.setattr(module, "WORK_S", 1.0)
+    scheduler.settle()
+    assert done == ["a", "b", "c"]
+    assert asking.failures == []

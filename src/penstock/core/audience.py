@@ -108,7 +108,8 @@ class Audience:
     @property
     def has_cursors(self) -> bool:
         """Someone will come back with the cursor of the last message, and get what lies behind it."""
-        return any(form.has_cursor for form, _ in self.classes())
+        direct = any(form.has_cursor for form, _ in self.classes())
+        return direct or any(group.has_cursors for group in self.shared)
 
     def _build(self) -> list[tuple[Form, Members]]:
         overlapping = self._find_overlapping()

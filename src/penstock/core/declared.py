@@ -19,7 +19,7 @@ from penstock.core.sessions import Session
 from penstock.core.subscribing import Subscribing
 from penstock.core.topics import check_topic, is_reserved
 from penstock.errors import InvalidTopic, NotAuthorized, ShuttingDown, StorageUnavailable
-from penstock.model import Door, Reason
+from penstock.model import Door
 
 MOST_GONE = 100_000
 """How many deleted topics are remembered one by one. When an older one comes back, it begins above every
@@ -86,8 +86,7 @@ class Declared:
         subscribers = self._web_subscribers(name)
         for session in subscribers:
             self._subscribing.unsubscribe(session, name)
-            for run in self._subscribing.forget_waiting(session, name):
-                self._node.ledger.add(run, session.client_id, Reason.SESSION_ENDED)
+            self._subscribing.forget_waiting(session, name)
         self._topics.declared.discard(name)
         self._save(name, DeclaredRecord(gone.sequence, self._topics.floors[name]))
         self._forget_oldest()
@@ -104,8 +103,13 @@ class Declared:
 
     def restore(self) -> None:
         """At start: the topics that were made, and those that were deleted and not used again since."""
+        records: list[tuple[str, DeclaredRecord]] = []
         for name, record in self._node.state.scan(DECLARED):
             assert isinstance(record, DeclaredRecord)
+            records.append((name, record))
+        for name, record in sorted(
+            records, key=lambda found: found[1].floor
+        ):  # what was deleted first, first
             self._restore(name, record)
         self._forget_oldest()
 

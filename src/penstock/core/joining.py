@@ -168,7 +168,7 @@ class Join:
     # On the way
 
     def go_on(self) -> None:
-        """Read and send, until the session is busy, something has to be read from disk, or all is done."""
+        """Ask for a turn to send a chunk, unless one is being read or sent, or the session takes none."""
         if not self._is_busy and self._reading is None and self._session.is_flowing:
             self._node.turns.ask(self)
 
@@ -270,4 +270,4 @@ class Join:
             self.fail(StorageUnavailable(f"the log cannot be read now: {error}"))
         else:
             self._reading = None
-            self.work()  # at once: nothing may be published meanwhile
+            self._node.turns.take_step(self)  # at once: nothing may be published meanwhile

@@ -190,17 +190,6 @@ class Lagging:
         self._tallies.add(lost, -1)
         return sum(part.count for part in lost)
 
-    def note_unsent(self, client_id: str, runs: Sequence[Run], *, is_slow: bool) -> None:
-        """What was written for somebody did not leave before its connection ended, or was cut for that."""
-        for run in runs:
-            self._counters.delivered -= run.count
-            if is_slow:
-                self._ledger.add(run, client_id, Reason.OUTBOX_FULL, Policy.DISCONNECT, "outbox")
-                self._slow.note_lost(client_id, run.count)
-            else:
-                self._ledger.add(run, client_id, Reason.DISCONNECTED)
-        self._tallies.add(runs, -1)
-
     def _take_back(self, session: Session, entries: Sequence[Entry]) -> None:
         """What had a number already could not leave: it waits again, here or for the others of its group."""
         self._keeping.put_first(session, self._keeping.offer_again(entries))

@@ -45,8 +45,13 @@ class Recency:
 
     def since(self, offset: int) -> "list[Topic]":
         """All topics that may have got a message after an offset, the last used first; some have not."""
-        few = self.few_since(offset)
-        return self._cut(list(reversed(self._topics)), offset) if few is None else few
+        newest = reversed(self._topics)
+        topics: list[Topic] = []
+        while some := list(islice(newest, FEW)):  # the many that were not used since are not touched
+            topics += some
+            if topics[-1].era <= offset and len(found := self._cut(topics, offset)) < len(topics):
+                return found
+        return topics
 
     def few_since(self, offset: int) -> "list[Topic] | None":
         """The same if these are few; otherwise None, and no time is lost."""

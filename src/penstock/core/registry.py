@@ -147,9 +147,8 @@ class Registry(dict[str, Topic]):
         self.declared: set[str] = set()  # those that somebody made on purpose: they stay, used or not
         self.expected: dict[str, Topic] = {}  # those that somebody waits for, and nobody has used
         self.gone: dict[str, Gone] = {}  # those that somebody deleted and nobody has used since, oldest first
-        self.floors: dict[
-            str, int
-        ] = {}  # of all that were deleted: nothing up to here is among the last ones
+        # Of all that were deleted, oldest first: nothing up to this offset is among the last messages.
+        self.floors: dict[str, int] = {}
 
     @property
     def rings(self) -> Rings:

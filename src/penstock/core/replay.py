@@ -126,10 +126,14 @@ class Replay:
         seen, self._seen = self._seen, self._past.head
         return topics.recency.since(seen) if seen < self._seen else []
 
-    def _has_few_used(self) -> bool:
-        """Whether a look takes no time to speak of."""
-        is_seen = self._names is not None or self._seen == self._past.head
-        return is_seen or self._past.topics.recency.few_since(self._seen) is not None
+    def _find_few_used(self) -> bool:
+        """The same, for the next look, if that takes no time to speak of; False if it would."""
+        if self._names is None and self._seen < self._past.head:
+            few = self._past.topics.recency.few_since(self._seen)
+            if few is None:
+                return False
+            self._unlooked, self._seen = few, self._past.head
+        return True
 
     def _follow(self, topic: Topic) -> None:
         known = self._followed.get(topic.name)
@@ -152,7 +156,7 @@ class Replay:
 
     def read_now(self, limit_bytes: int) -> Chunk | None:
         """The next chunk, if that needs neither the disk nor a long look; otherwise None."""
-        if self._unlooked or not self._has_few_used():
+        if self._unlooked or not self._find_few_used():
             return None
         while self.look():
             pass

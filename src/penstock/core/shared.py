@@ -25,7 +25,18 @@ if TYPE_CHECKING:
 class SharedGroup:
     """The members of one `$share/name/filter`."""
 
-    __slots__ = ("_wanting", "again", "filter", "inner", "is_kept", "members", "owed", "present", "stored")
+    __slots__ = (
+        "_placed",
+        "_wanting",
+        "again",
+        "filter",
+        "inner",
+        "is_kept",
+        "members",
+        "owed",
+        "present",
+        "stored",
+    )
 
     def __init__(self, filter: str, inner: str, limits: Limits) -> None:
         self.filter = filter
@@ -33,6 +44,7 @@ class SharedGroup:
         self.members: dict[Session, Subscription] = {}
         self.present: OrderedDict[Session, None] = OrderedDict()  # connected; whose turn is next comes first
         self._wanting: OrderedDict[Session, None] = OrderedDict()  # those at QoS 1 or 2
+        self._placed: set[Session] = set()  # those who learn the cursor of each message
         self.owed = Owed(limits)
         self.again: dict[int, None] = {}  # offsets of what is offered again, before the rest of `owed`
         self.is_kept = False  # a member has come back for messages, or will
@@ -49,6 +61,10 @@ class SharedGroup:
             self.is_kept = self.is_kept or session.is_persistent
         else:
             self._wanting.pop(session, None)
+        if subscription.form.has_cursor:
+            self._placed.add(session)
+        else:
+            self._placed.discard(session)
         if session.groups is None:
             session.groups = {}
         session.groups[self] = None
@@ -59,6 +75,7 @@ class SharedGroup:
         """Remove a member."""
         del self.members[session]
         self._wanting.pop(session, None)
+        self._placed.discard(session)
         if session.groups is not None:
             session.groups.pop(self, None)
         self.depart(session)
@@ -90,6 +107,11 @@ class SharedGroup:
     def wants_owed(self) -> bool:
         """Someone who is away will come back for messages at QoS 1 or 2."""
         return bool(self._wanting)
+
+    @property
+    def has_cursors(self) -> bool:
+        """Someone may come back with the cursor of the last message."""
+        return bool(self._placed)
 
     @property
     def speaker(self) -> "Subscription":

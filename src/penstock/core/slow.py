@@ -101,12 +101,6 @@ class Slow:
         if row is not None:
             row.dropped += count
 
-    def note_lost(self, client_id: str, count: int) -> None:
-        """Somebody who was cut off also lost what was on its way."""
-        row = self._rows.get(client_id)
-        if row is not None:
-            row.dropped += count
-
     def dropped_by(self, client_id: str) -> int:
         """How many messages somebody lost by being slow, as far as that is remembered."""
         row = self._rows.get(client_id)

@@ -10,7 +10,7 @@ from penstock.core.sessions import Options, Session, Subscription
 from penstock.core.shared import SharedForm, SharedGroup
 from penstock.core.topics import check_filter, matches, split_share
 from penstock.errors import InvalidFilter, NotAuthorized, QuotaExceeded, StorageUnavailable
-from penstock.model import Policy, Reason, Run
+from penstock.model import Policy, Reason
 
 
 class Subscribing:
@@ -99,10 +99,13 @@ class Subscribing:
         self._node.recording.save(session)
         return True
 
-    def forget_waiting(self, session: Session, filter: str) -> list[Run]:
-        """Take out of a session's outbox what came by a filter that it has left, and by no other."""
+    def forget_waiting(self, session: Session, filter: str) -> None:
+        """Take out of a session's outbox what came by a filter that it has left, and by no other.
+
+        It is recorded, as what did not leave before that.
+        """
         if not session.outbox:
-            return []
+            return
         unwanted: dict[str, bool] = {}
 
         def is_unwanted(entry: Entry) -> bool:
@@ -111,9 +114,9 @@ class Subscribing:
                 unwanted[run.topic] = matches(filter, run.topic) and not self._wants(session, run.topic)
             return unwanted[run.topic] and not isinstance(form, SharedForm)
 
-        taken = [run for run, _ in session.outbox.remove_entries(is_unwanted)]
+        for run, _ in session.outbox.remove_entries(is_unwanted):
+            self._node.ledger.add(run, session.client_id, Reason.SESSION_ENDED)
         self._node.lagging.wake(session)  # perhaps nothing waits any more
-        return taken
 
     def _wants(self, session: Session, topic: str) -> bool:
         return any(group.filter in session.subscriptions for group in self._node.router.match(topic))

@@ -5,7 +5,12 @@ However many come back at once, the loop is free for everybody else in between.
 
 from typing import Protocol
 
+import structlog
+
 from penstock.core.clock import Clock, Scheduler
+from penstock.errors import PenstockError
+
+log = structlog.get_logger("penstock.turns")
 
 WORK_S = 0.004
 """How long all joins together work in one turn of the loop."""
@@ -16,6 +21,10 @@ class Worker(Protocol):
 
     def work(self) -> None:
         """Take one step; whoever has another to take asks again."""
+        ...
+
+    def fail(self, error: PenstockError) -> None:
+        """There was a mistake in a step: there will be no other."""
         ...
 
 
@@ -39,6 +48,18 @@ class Turns:
         """It has nothing more to do."""
         self._waiting.pop(worker, None)
 
+    def take_step(self, worker: Worker) -> None:
+        """Let a worker take a step now, whoever waits; if that fails, nobody but the worker learns of it."""
+        try:
+            worker.work()
+        except Exception as error:  # a mistake of ours
+            log.exception("step failed")
+            known = error if isinstance(error, PenstockError) else PenstockError("Internal server error")
+            try:
+                worker.fail(known)
+            except Exception:  # whoever cannot be told may be the reason
+                log.exception("failure not told")
+
     @property
     def _has_time(self) -> bool:
         return self._ends_at is None or self._clock.monotonic() < self._ends_at
@@ -52,7 +73,7 @@ class Turns:
             while self._waiting:
                 worker = next(iter(self._waiting))
                 del self._waiting[worker]
-                worker.work()
+                self.take_step(worker)
                 if not self._has_time:
                     break
         finally:

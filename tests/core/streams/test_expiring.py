@@ -42,6 +42,29 @@ def test_the_first_of_its_messages_counts(streams: list[Stream]) -> None:
     assert taken(expiring, 30.0) == {"a"}
 
 
+def test_what_is_due_earlier_and_earlier_leaves_nothing_behind(streams: list[Stream]) -> None:
+    expiring = Expiring()
+    expiring.add(streams[1], 5_000.0)
+    for number in range(1_000):
+        expiring.add(streams[0], 4_000.0 - number)
+    assert len(expiring._buckets) == 2
+    assert len(expiring._order) <= 4
+    assert taken(expiring, 3_001.0) == {"a"}
+    assert taken(expiring, 5_000.0) == {"b"}
+    assert not expiring._buckets
+    assert not expiring._order
+
+
+def test_what_comes_back_to_its_second_is_found_once(streams: list[Stream]) -> None:
+    expiring = Expiring()
+    for _ in range(3):
+        expiring.add(streams[0], 10.0)
+        expiring.discard(streams[0])
+    expiring.add(streams[0], 10.0)
+    expiring.add(streams[1], 10.0)
+    assert taken(expiring, 10.0) == {"a", "b"}
+
+
 def test_what_has_gone_is_not_found(streams: list[Stream]) -> None:
     expiring = Expiring()
     expiring.add(streams[0], 10.0)

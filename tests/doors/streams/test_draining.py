@@ -13,7 +13,7 @@ from tests.doors.web.serving import Start, client_of
 def is_sent_elsewhere(answer: httpx.Response) -> bool:
     return (
         answer.status_code == 503
-        and list(answer.json()) == ["error"]
+        and answer.json() == {"error": "Server is shutting down"}
         and int(answer.headers["retry-after"]) > 0
     )
 

@@ -159,6 +159,17 @@ async def test_the_head_alone_subscribes_to_nothing(server: Server, http: httpx.
     assert (await http.head(PATH)).status_code == 400
 
 
+async def test_the_head_alone_of_the_past_delivers_nothing(server: Server, http: httpx.AsyncClient) -> None:
+    publish(server, "a", 1, 2, 3)
+    start = server.broker.history.cursor(0).encode()
+    for past in ({"last": "3"}, {"after": start}):
+        answer = await http.head(PATH, params={"filter": "a", **past})
+        assert answer.status_code == 200
+    assert streams_of(server) == []
+    assert server.broker.counters.delivered == 0
+    assert (await http.head(PATH, params={"filter": "a", "after": "none"})).status_code == 400
+
+
 async def test_nothing_is_left_of_who_has_gone_and_nobody_has_to_look_for_it(server: Server) -> None:
     gc.collect()
     gc.disable()

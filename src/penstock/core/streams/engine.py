@@ -43,6 +43,8 @@ from penstock.model import Door, Reason, Run
 
 log = structlog.get_logger("penstock.streams")
 
+STOPPING = "Server is shutting down"
+"""What everybody is told who comes, or still waits, when the server is about to stop."""
 ROUND = 120
 """In so many reaps every stream is looked at, whether it is idle."""
 LOOKED_AT = 1_000
@@ -96,7 +98,7 @@ class Streams:
     def _send(self, sending: Sending, caller: Session, done: Done) -> Wait | None:
         outcome: Receipt | PenstockError
         try:
-            self._check_open()
+            self.check_open()
             run = sending.run()
             if sending.is_stored:
                 return self._store(run, caller, done, sending.known_as)
@@ -118,9 +120,10 @@ class Streams:
         done(outcome)
         return None
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """Refuse what comes when the server is about to stop."""
         if self.is_draining:
-            raise ShuttingDown("the server is about to stop")
+            raise ShuttingDown(STOPPING)
 
     def _check_size(self, sending: Sending) -> int:
         """How many messages the stream is to keep; refuse a send that could be neither kept nor wait."""
@@ -194,7 +197,7 @@ class Streams:
         that has gone is not called, and neither is one that does not take what it is given.
         """
         try:
-            self._check_open()
+            self.check_open()
             self._check_right(identity, topic)
             stream, now = self._find(topic), self._clock.monotonic()
             if stream is not None and self._matching.give_now(stream, take, now):
@@ -301,7 +304,7 @@ class Streams:
         """Take nothing new, and let nobody wait any longer."""
         self.is_draining = True
         for who in self._timeouts:
-            self._miss(who, ShuttingDown("the server is about to stop"))
+            self._miss(who, ShuttingDown(STOPPING))
         for stream in list(self._all):
             if stream.watchers:
                 self._watching.wake(stream)
@@ -347,9 +350,8 @@ class Streams:
             self._matching.let_in(stream)
 
     def _is_idle(self, stream: Stream, now: float) -> bool:
-        """Nobody has come for long, or for very long if there is something that was sent to it."""
-        is_kept = stream.count and stream.size is not None
-        limit_s = self._settings.abandoned_s if is_kept else self._settings.idle_s
+        """Nobody has come for long, or for very long if there is something to be received."""
+        limit_s = self._settings.abandoned_s if stream.count else self._settings.idle_s
         return not stream.is_attended and now - stream.used_at >= limit_s
 
     def _free(self, stream: Stream) -> None:

@@ -3,7 +3,7 @@
 To enter one and to find those whose time has come costs the same however many there are.
 """
 
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from math import ceil
 
 from penstock.core.streams.stream import Stream
@@ -14,7 +14,7 @@ class Expiring:
 
     def __init__(self) -> None:
         self._buckets: dict[int, dict[Stream, None]] = {}
-        self._order: list[int] = []  # the seconds of all buckets, empty ones too: a heap
+        self._order: list[int] = []  # a heap of their seconds, and of some whose bucket is there no more
 
     def add(self, stream: Stream, expires_at: float) -> None:
         """A stream has a message that expires at this time of the monotonic clock."""
@@ -26,21 +26,31 @@ class Expiring:
         if second not in self._buckets:
             self._buckets[second] = {}
             heappush(self._order, second)
+            self._tidy()
         self._buckets[second][stream] = None
 
     def discard(self, stream: Stream) -> None:
         """A stream has no such message any more."""
         if stream.due is not None:
-            del self._buckets[stream.due][stream]
+            bucket = self._buckets[stream.due]
+            del bucket[stream]
+            if not bucket:
+                del self._buckets[stream.due]
             stream.due = None
 
     def take(self, now: float) -> Stream | None:
         """Take out a stream in which something may have expired, if there is one."""
         while self._order and self._order[0] <= now:
-            bucket = self._buckets[self._order[0]]
+            bucket = self._buckets.get(self._order[0])
             if bucket:
-                stream, _ = bucket.popitem()
-                stream.due = None
+                stream = next(reversed(bucket))
+                self.discard(stream)
                 return stream
-            del self._buckets[heappop(self._order)]
+            heappop(self._order)
         return None
+
+    def _tidy(self) -> None:
+        """Forget seconds without a bucket when most are."""
+        if len(self._order) > 2 * len(self._buckets):
+            self._order = list(self._buckets)
+            heapify(self._order)

@@ -15,7 +15,7 @@ from penstock.doors.http.requests import Request
 from penstock.doors.streams.answers import Received, ReceivedPage, fail, give, missing_shapes, shape_of
 from penstock.doors.streams.pages import Page
 from penstock.doors.streams.queries import Asked
-from penstock.errors import InvalidRequest, NotAuthorized, PenstockError, ShuttingDown, WaitTimeout
+from penstock.errors import InvalidRequest, NotAuthorized, PenstockError, WaitTimeout
 
 log = structlog.get_logger("penstock.streams")
 
@@ -79,8 +79,7 @@ class LogPolls:
 
     async def _wait(self, topic: str, deadline: float) -> None:
         streams = self._broker.streams
-        if streams.is_draining:
-            raise ShuttingDown("the server is about to stop")
+        streams.check_open()
         if asyncio.get_running_loop().time() >= deadline:
             raise WaitTimeout(f"nothing was published to {topic}")
         news = asyncio.Event()

@@ -116,13 +116,12 @@ class EventStream:
         except Exception:
             self._leave()
             raise
-        if self._flow.is_over:  # who asked for the head alone has it
-            self._leave()
 
     def _open(self, request: Request, wish: Wish) -> None:
         """Nothing is wrong with the wish: from here on there is an answer."""
         self._flow = flow = request.begin(200, HEADERS, content_type=MEDIA_TYPE)
-        if flow.is_over:
+        if flow.is_over:  # who asked for the head alone has it
+            self._leave()
             return
         flow.on_pause, flow.on_resume, flow.on_gone = self._pause, self._resume, self._leave
         flow.on_drain = _let_core_end_it

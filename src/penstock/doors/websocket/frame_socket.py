@@ -42,13 +42,11 @@ class FrameSocket(asyncio.BufferedProtocol, asyncio.Transport, ABC):
 
     __slots__ = (
         "_buffer",
-        "_goodbye_bytes",
         "_has_said_close",
         "_inner",
         "_is_deaf",
         "_is_full",
         "_loop",
-        "_lost_bytes",
         "_notes",
         "_peer",
         "_reader",
@@ -72,7 +70,6 @@ class FrameSocket(asyncio.BufferedProtocol, asyncio.Transport, ABC):
         self._has_said_close = False  # nothing more may be written
         self._is_deaf = False  # nothing more is read
         self._is_full = False
-        self._lost_bytes = self._goodbye_bytes = 0
 
     def start(self, data: bytes = b"") -> None:
         """Take over the socket, and what was read from it behind the handshake."""
@@ -108,8 +105,6 @@ class FrameSocket(asyncio.BufferedProtocol, asyncio.Transport, ABC):
         self._has_said_close = self._is_deaf = True
         if self._timer is not None:
             self._timer.cancel()
-        if self._is_full and not self._lost_bytes:  # what is above the mark may just have left
-            self._lost_bytes = self._socket.get_write_buffer_limits()[0]
         self._end_inner(error)
         self._socket = GONE
 
@@ -157,13 +152,7 @@ class FrameSocket(asyncio.BufferedProtocol, asyncio.Transport, ABC):
 
     # The inner protocol's transport
 
-    @property
-    def lost_bytes(self) -> int:
-        """When it is over: of what the inner protocol wrote, so many bytes at the end never left for sure."""
-        return max(self._lost_bytes - self._goodbye_bytes, 0)
-
     def abort(self) -> None:
-        self._lost_bytes = self._socket.get_write_buffer_size()
         self._socket.abort()
 
     def is_closing(self) -> bool:
@@ -197,9 +186,7 @@ class FrameSocket(asyncio.BufferedProtocol, asyncio.Transport, ABC):
     def _say_close(self, payload: bytes) -> None:
         if not self._has_said_close:
             self._has_said_close = True
-            goodbye = control_frame(CLOSE, payload)
-            self._goodbye_bytes = len(goodbye)
-            self._socket.write(goodbye)
+            self._socket.write(control_frame(CLOSE, payload))
 
     def _close_socket(self) -> None:
         if not self._socket.is_closing():

@@ -65,7 +65,7 @@ class MessageSocket(FrameSocket):
     __slots__ = (
         "_deflate",
         "_heard_at",
-        "_is_stuck",
+        "_is_unheard",
         "_keepalive",
         "_new_bytes",
         "_pinged_at",
@@ -95,7 +95,7 @@ class MessageSocket(FrameSocket):
         self._heard_at = keepalive.now()
         self._pinged_at: float | None = None  # while an answer is awaited
         self._unsent_bytes = 0  # what waited to be sent when it was last looked at
-        self._is_stuck = False  # nobody listened to it then
+        self._is_unheard = False  # nobody has listened to it since then
         self._new_bytes = 0  # what has come since messages were last handed on
 
     @property
@@ -184,7 +184,7 @@ class MessageSocket(FrameSocket):
 
     def resume_reading(self) -> None:
         self._heard_at = self._keepalive.now()  # it may have spoken while nobody listened
-        self._is_stuck = False
+        self._is_unheard = False
         super().resume_reading()
 
     def check_deadline(self, now: float) -> float | None:
@@ -206,13 +206,13 @@ class MessageSocket(FrameSocket):
 
     def _check_reading(self, now: float) -> float | None:
         """Give up a peer that nobody listens to and that reads nothing either: it may wait for ever."""
-        unsent_bytes, was_stuck = self._socket.get_write_buffer_size(), self._is_stuck
-        if was_stuck and unsent_bytes and unsent_bytes >= self._unsent_bytes:
+        unsent_bytes = self._socket.get_write_buffer_size()
+        if self._is_unheard and unsent_bytes and unsent_bytes >= self._unsent_bytes:
             self._notes.write("nothing read from us", peer=str(self._peer))
             self.abort()
             return None
         self._heard_at, self._pinged_at = now, None
-        self._unsent_bytes, self._is_stuck = unsent_bytes, True
+        self._unsent_bytes, self._is_unheard = unsent_bytes, True
         return now + self._keepalive.ping_s
 
     def _check_answer(self, now: float, pinged_at: float) -> float | None:

@@ -42,6 +42,22 @@ async def test_an_answer_waits_for_the_commit(
         ]
 
 
+async def test_nobody_is_answered_who_has_left_before_the_commit(
+    stored_server: Server, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting: list[tuple[Ticket, Settled]] = []
+    counters = stored_server.broker.counters
+    monkeypatch.setattr(stored_server.broker.log, "when_committed", lambda *asked: waiting.append(asked))
+    async with Talker(stored_server) as talker:
+        await talker.send({"type": "publish", "topic": topic, "data": 1})
+        await until(lambda: waiting)
+    await until(lambda: not stored_server.socket.connections)
+    before = (counters.bytes_sent, counters.control_packets_sent)
+    for _, callback in waiting:
+        callback(None)
+    assert (counters.bytes_sent, counters.control_packets_sent) == before
+
+
 async def test_what_could_not_be_stored_is_not_acknowledged(
     stored_server: Server, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -77,7 +77,6 @@ class SocketConnection(Link):
         "_bucket",
         "_client",
         "_identity",
-        "_is_slow",
         "_waiting",
         "is_counted",
         "is_held",
@@ -96,7 +95,6 @@ class SocketConnection(Link):
         settings = door.settings
         self._bucket = TokenBucket(settings.rate_per_s, settings.burst) if settings.rate_per_s else None
         self._waiting: list[Item] = []  # read, but its turn has not come
-        self._is_slow = False  # it is cut for that
         self.is_held = False
         self.is_counted = False  # by the guard of its address
         self.notes = 0
@@ -172,8 +170,6 @@ class SocketConnection(Link):
         try:
             if client is not None:
                 self.door.broker.disconnect(client.session, self, is_graceful=error is None)
-            lost = self._unsent.events(self._socket.lost_bytes)
-            self.door.broker.lagging.note_unsent(self.client_id, lost, is_slow=self._is_slow)
         finally:
             self.door.on_lost(self)
             self.detach()
@@ -202,6 +198,7 @@ class SocketConnection(Link):
             self._on_slow(client)
         self.end(*ENDINGS[ending], CLOSING_S.get(ending))
         if client.session.sink is self:
+            self.door.broker.pause(client.session)  # what is published until then cannot reach it
             self.door.loop.call_soon(
                 partial(self.door.broker.disconnect, client.session, self, is_graceful=False)
             )
@@ -216,7 +213,6 @@ class SocketConnection(Link):
             limit = {"outbox_bytes": limits.bytes}
         else:
             limit = {"outbox_messages": limits.messages}
-        self._is_slow = True
         self.reply(Error("SLOW_CONSUMER", SLOW_TEXT, {"client_id": self.client_id, **limit}))
         door.on_slow(self, limit, self._socket.get_write_buffer_size())
 

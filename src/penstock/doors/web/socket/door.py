@@ -21,7 +21,6 @@ from penstock.doors.web.event_text import EventTexts
 from penstock.doors.web.settings import WebSettings
 from penstock.doors.web.socket.connection import SocketConnection
 from penstock.doors.web.socket.forms import SocketForm
-from penstock.doors.web.socket.link import Link
 from penstock.doors.web.socket.replies import Info, withdrawal_of
 from penstock.doors.websocket.deflating import deflated_frame
 from penstock.doors.websocket.encoding import text_frame
@@ -37,8 +36,6 @@ READ_BYTES = 64 * 1024
 NOTES_PER_CONNECTION = 20
 """Lines in the log that one connection may cause."""
 NOTES_PER_SECOND = 100
-LOOK_S = 1.0
-"""How long what was written is kept at most after it has left."""
 
 
 class SocketDoor:
@@ -71,8 +68,6 @@ class SocketDoor:
         self.form = SocketForm(texts, text_frame)
         self.deflated_form = SocketForm(texts, deflated_frame)
         self.connections: set[SocketConnection] = set()
-        self.writing: dict[Link, None] = {}  # something that they wrote may not have left
-        self._is_looking = False  # at those, in a while
         self._origins = origins
         self._guard = guard or Guard(GuardSettings(), clock)
         self._room = room or Room()
@@ -167,26 +162,10 @@ class SocketDoor:
     def on_lost(self, connection: SocketConnection) -> None:
         """A socket is gone."""
         self.connections.discard(connection)
-        self.writing.pop(connection, None)
         if connection.is_counted:
             self._guard.leave(connection.peer.host)
         if not self.connections:
             self._all_gone.set()
-
-    def on_written(self, link: Link) -> None:
-        """Something was written by a connection; look in a while whether it has left."""
-        self.writing[link] = None
-        if not self._is_looking:
-            self._look_later()
-
-    def _look_later(self) -> None:
-        self._is_looking = bool(self.writing)
-        if self.writing:
-            self.loop.call_later(LOOK_S, self._look_at_writing)
-
-    def _look_at_writing(self) -> None:
-        self.writing = {link: None for link in self.writing if not link.forget_sent()}
-        self._look_later()
 
     def cut_slow(self, session: Session) -> None:
         """End a connection that does not keep up, as core does when an outbox is full."""

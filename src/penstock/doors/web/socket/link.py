@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from penstock.doors.base import GONE
 from penstock.doors.web.socket.gate import Gate, Why
 from penstock.doors.web.socket.replies import Reply, frame_of
-from penstock.doors.web.socket.unsent import Unsent
 from penstock.doors.websocket.encoding import CloseCode
 
 if TYPE_CHECKING:
@@ -21,14 +20,12 @@ if TYPE_CHECKING:
 WRITE_BUFFER_BYTES = 64 * 1024
 ANSWERS_LIMIT_BYTES = 256 * 1024
 """How many bytes a client may leave unread before we read no more from it."""
-UNSENT_BYTES = 16 * 1024
-"""How much is kept of what was written before we look whether it has left."""
 
 
 class Link:
     """What leaves by one socket."""
 
-    __slots__ = ("__weakref__", "_is_gathering", "_replies", "_socket", "_unsent", "door", "gate")
+    __slots__ = ("__weakref__", "_is_gathering", "_is_over", "_replies", "_socket", "door", "gate")
 
     _socket: "MessageSocket"
 
@@ -37,7 +34,7 @@ class Link:
         self.gate = Gate(GONE)
         self._replies: list[bytes] = []  # leave with the next write
         self._is_gathering = False
-        self._unsent = Unsent()
+        self._is_over = False  # nothing more leaves
 
     def attach(self, socket: "MessageSocket") -> None:
         """Begin to write to a socket."""
@@ -47,33 +44,27 @@ class Link:
 
     def detach(self) -> None:
         """The socket is gone; whatever is written goes nowhere."""
+        self._is_over = True
         self.gate = Gate(GONE)
 
     def write(self, data: bytes) -> None:
-        """Send events, behind the answers that came before them."""
+        """Send events, behind the answers that came before them; after the end they go nowhere."""
+        if self._is_over:
+            return
         if self._replies:
             data = b"".join((*self._replies, data))
             self._replies.clear()
         self.door.counters.bytes_sent += len(data)
-        unsent = self._unsent
-        if not unsent.size_bytes:
-            self.door.on_written(self)
-        elif unsent.size_bytes > UNSENT_BYTES:
-            unsent.forget(self._socket.get_write_buffer_size())
-        unsent.add(data)
         self._socket.write(data)
 
-    def forget_sent(self) -> bool:
-        """Keep nothing that has left; answer whether everything has."""
-        self._unsent.forget(self._socket.get_write_buffer_size())
-        return not self._unsent.size_bytes
-
     def reply(self, reply: Reply) -> None:
-        """Send an answer, at once or with those that are being gathered."""
+        """Send an answer, at once or with those that are being gathered; after the end it goes nowhere."""
         self.say(frame_of(reply))
 
     def say(self, *frames: bytes) -> None:
         """The same with frames."""
+        if self._is_over:
+            return
         self._replies += frames
         if not self._is_gathering:
             self._send_replies()
@@ -99,6 +90,7 @@ class Link:
     def end(self, code: CloseCode, text: str, timeout_s: float | None = None) -> None:
         """Send what is left to be said, and close; `timeout_s` limits how long that may take."""
         self._send_replies()
+        self._is_over = True
         self._socket.close(code, text, timeout_s)
 
     def abort(self) -> None:
