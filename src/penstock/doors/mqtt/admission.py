@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from penstock.core.access import Identity, is_level
 from penstock.core.broker import Arrival
 from penstock.core.sessions import Will
+from penstock.doors.gate import Why
 from penstock.doors.mqtt.answers import RETURN_CODES, encode_within, in_words, refusal_of
 from penstock.doors.mqtt.authentication import Authentication
 from penstock.doors.mqtt.capabilities import announcement, will_refusal
-from penstock.doors.mqtt.gate import Why
 from penstock.doors.passwords import PasswordChecks
 from penstock.errors import NotAuthorized, PenstockError
 from penstock.model import NEVER, Door, Properties

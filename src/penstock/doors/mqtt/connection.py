@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, cast
 
 from penstock.core.sessions import Ending, Session
 from penstock.doors.base import GONE, Peer
+from penstock.doors.gate import NO_GATE, Gate, Why
 from penstock.doors.mqtt.answers import ENDINGS, encode_within, ends_connection, in_words, reason_of
-from penstock.doors.mqtt.gate import NO_GATE, Gate, Why
 from penstock.doors.mqtt.handlers import HANDLERS, on_unexpected
 from penstock.doors.mqtt.intake import Intake
 from penstock.doors.mqtt.link import Link

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from penstock.core.audience import NOBODY
 from penstock.core.ports import Ticket
 from penstock.core.sessions import Session
+from penstock.doors.gate import Why
 from penstock.doors.mqtt.answers import ends_connection, in_words, reason_of
-from penstock.doors.mqtt.gate import Why
 from penstock.errors import InvalidPayload, PenstockError, QuotaExceeded
 from penstock.model import Run
 from penstock.wire.mqtt.packets import PubAck, PubRec, Version

@@ -14,9 +14,9 @@ from penstock.core.away import AwayForm
 from penstock.core.ports import Form
 from penstock.core.rate import TokenBucket
 from penstock.core.sessions import Session
+from penstock.doors.gate import Gate, Why
 from penstock.doors.mqtt.answers import Answer, encode_within
 from penstock.doors.mqtt.forms import MqttForm, form_of
-from penstock.doors.mqtt.gate import Gate, Why
 from penstock.doors.mqtt.resending import Resending
 from penstock.wire.mqtt.aliases import AliasWriter
 from penstock.wire.mqtt.packets import Version

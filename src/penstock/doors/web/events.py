@@ -16,7 +16,8 @@ from penstock.doors.http.credentials import TOKEN
 from penstock.doors.http.requests import Request
 from penstock.doors.http.routes import Routes
 from penstock.doors.web.context import Web
-from penstock.doors.web.event_frames import EventForm, place
+from penstock.doors.web.event_form import EventForm
+from penstock.doors.web.event_frames import message_block, place
 from penstock.doors.web.event_stream import MEDIA_TYPE, EventStream, Wish
 from penstock.doors.web.event_text import EventTexts
 from penstock.doors.web.media import preferred
@@ -37,7 +38,7 @@ class Events:
 
     def __init__(self, web: Web) -> None:
         self.broker = web.broker
-        self.form = EventForm(EventTexts(web.broker.log))
+        self.form = EventForm(EventTexts(web.broker.log), message_block)
         self._streams: dict[EventStream, None] = {}
         self._timer: Handle | None = None
         self.broker.on_topic_deleted.append(self._on_topic_deleted)

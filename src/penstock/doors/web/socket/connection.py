@@ -15,7 +15,7 @@ from penstock.core.identity import Identity
 from penstock.core.rate import TokenBucket
 from penstock.core.sessions import Ending, Session
 from penstock.doors.base import Peer
-from penstock.doors.web.socket.gate import Why
+from penstock.doors.gate import Why
 from penstock.doors.web.socket.intake import Intake
 from penstock.doors.web.socket.link import Link
 from penstock.doors.web.socket.replies import (

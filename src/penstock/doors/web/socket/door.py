@@ -17,10 +17,10 @@ from penstock.doors.guard import Guard, GuardSettings, Verdict
 from penstock.doors.notes import Notes, shortened
 from penstock.doors.origins import Origins
 from penstock.doors.room import Room
+from penstock.doors.web.event_form import EventForm
 from penstock.doors.web.event_text import EventTexts
 from penstock.doors.web.settings import WebSettings
 from penstock.doors.web.socket.connection import SocketConnection
-from penstock.doors.web.socket.forms import SocketForm
 from penstock.doors.web.socket.replies import Info, withdrawal_of
 from penstock.doors.websocket.deflating import deflated_frame
 from penstock.doors.websocket.encoding import text_frame
@@ -65,8 +65,8 @@ class SocketDoor:
         self.loop = asyncio.get_running_loop()
         self.slow_after_s = settings.slow_after_ms / 1000
         texts = EventTexts(broker.log)
-        self.form = SocketForm(texts, text_frame)
-        self.deflated_form = SocketForm(texts, deflated_frame)
+        self.form = EventForm(texts, text_frame)
+        self.deflated_form = EventForm(texts, deflated_frame)
         self.connections: set[SocketConnection] = set()
         self._origins = origins
         self._guard = guard or Guard(GuardSettings(), clock)

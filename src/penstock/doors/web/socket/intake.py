@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core.ports import Ticket
 from penstock.core.sessions import Session
-from penstock.doors.web.socket.gate import Why
+from penstock.doors.gate import Why
 from penstock.doors.web.socket.replies import Ack, complaint_of, failure_of, frame_of, not_found, refusal_of
 from penstock.doors.web.socket.requests import BadMessage, Publish, read_payload
 from penstock.errors import NotAuthorized, PenstockError, StorageUnavailable, TooLarge

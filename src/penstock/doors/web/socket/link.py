@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from penstock.doors.base import GONE
-from penstock.doors.web.socket.gate import Gate, Why
+from penstock.doors.gate import Gate, Why
 from penstock.doors.web.socket.replies import Reply, frame_of
 from penstock.doors.websocket.encoding import CloseCode
 

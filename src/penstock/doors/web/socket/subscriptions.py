@@ -15,8 +15,8 @@ from penstock.errors import InvalidTopic, NotAuthorized, PenstockError
 from penstock.model import Policy
 
 if TYPE_CHECKING:
+    from penstock.doors.web.event_form import EventForm
     from penstock.doors.web.socket.connection import SocketConnection
-    from penstock.doors.web.socket.forms import SocketForm
 
 OPTIONS = Options()
 FILTER_HINT = "this looks like a filter: subscribe with 'filter' in place of 'topic'"
@@ -27,7 +27,7 @@ class Subscriptions:
 
     __slots__ = ("_broker", "_connection", "_form", "_session")
 
-    def __init__(self, connection: "SocketConnection", session: Session, form: "SocketForm") -> None:
+    def __init__(self, connection: "SocketConnection", session: Session, form: "EventForm") -> None:
         self._connection = connection
         self._broker = connection.door.broker
         self._session = session

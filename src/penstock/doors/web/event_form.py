@@ -1,7 +1,7 @@
-"""How clients of `/ws` want their messages: events in text frames, the same bytes for all of them.
+"""How subscribers of the web door want their messages: as events, the same bytes for all who have one form.
 
-There are two forms on a server, plain and compressed, and each is one object: core compares them by identity
-and encodes a message once for everyone who has the same.
+A server has three such forms, frames, compressed frames and the blocks of a stream of events, and each is one
+object: core compares them by identity and encodes a message once for everyone who has the same.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,14 +11,14 @@ from penstock.doors.web.event_text import EventTexts
 from penstock.model import Run
 
 
-class SocketForm:
-    """Events, one in each frame.
+class EventForm:
+    """Events, one after another.
 
     Args:
-        frame: makes a frame of a text.
+        wrap: makes of an event's text what is sent.
     """
 
-    __slots__ = ("_frame", "_texts")
+    __slots__ = ("_texts", "_wrap")
 
     qos = 0
     no_local = False
@@ -26,14 +26,14 @@ class SocketForm:
     has_cursor = True
     limit_bytes = 0
 
-    def __init__(self, texts: EventTexts, frame: Callable[[bytes], bytes]) -> None:
+    def __init__(self, texts: EventTexts, wrap: Callable[[bytes], bytes]) -> None:
         self._texts = texts
-        self._frame = frame
+        self._wrap = wrap
 
     def encode(self, runs: Sequence[Run], now: float) -> bytes:
         """All messages, joined."""
-        frame, texts_of = self._frame, self._texts.of
-        return b"".join([frame(text) for run in runs for text in texts_of(run)])
+        wrap, texts_of = self._wrap, self._texts.of
+        return b"".join([wrap(text) for run in runs for text in texts_of(run)])
 
     def frames(self, runs: Sequence[Run], now: float, *, again: bool = False) -> list[Frame]:
         """Each message by itself; nothing here has a delivery number, so nothing is cut."""
@@ -45,7 +45,7 @@ class SocketForm:
         return []
 
     def merge(self, other: Form) -> Form:
-        """One copy for overlapping subscriptions, which all have the form of their connection."""
+        """One copy for overlapping filters, which all have the form of their connection."""
         return self
 
     def as_retained(self) -> Form:

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from penstock.doors.mqtt.gate import Gate, Why
+from penstock.doors.gate import Gate, Why
 
 
 class Reading(asyncio.Transport):

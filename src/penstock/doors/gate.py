@@ -19,6 +19,10 @@ class Why(IntFlag):
     """It does not read what it asked for."""
     STORING = auto()
     """What was done for it is not stored yet."""
+    ORDER = auto()
+    """What it sent waits for the answers to what it sent before."""
+    TURN = auto()
+    """It has sent much, and others have their turn first."""
 
 
 NOTHING = Why(0)
@@ -32,6 +36,11 @@ class Gate:
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
         self._reasons = NOTHING
+
+    @property
+    def is_shut(self) -> bool:
+        """Something keeps it shut."""
+        return bool(self._reasons)
 
     def is_shut_by(self, why: Why) -> bool:
         """Whether this is among the reasons."""
