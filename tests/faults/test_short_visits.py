@@ -48,7 +48,7 @@ async def visit_often(server: RunningServer, scheme: str, version: Version, coun
 @pytest.mark.parametrize("version", Version)
 @pytest.mark.parametrize(
     ("scheme", "count", "limit_bytes"),
-    [("mqtt", 2_000, KIB), ("ws", 1_000, KIB), ("mqtts", 200, 10 * KIB), ("wss", 200, 10 * KIB)],
+    [("mqtt", 2_000, KIB), ("ws", 1_000, KIB), ("mqtts", 200, 16 * KIB), ("wss", 200, 16 * KIB)],
 )
 async def test_visits_leave_no_memory_and_no_file_behind(
     server: RunningServer, scheme: str, count: int, limit_bytes: int, version: Version, scale: int
