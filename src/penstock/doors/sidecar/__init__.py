@@ -1,0 +1,1 @@
+"""The sidecar door: gRPC for NexusD's clients, and Penstock's own calls beside it."""
