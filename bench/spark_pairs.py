@@ -11,7 +11,8 @@ from statistics import median
 from msgspec import Struct
 from spark_site import Site, watched
 
-from penstock.cli.bench.load import LoadGenerator, build_generator
+from penstock.cli.bench.building import build_program
+from penstock.cli.bench.load import LoadGenerator
 from penstock.cli.bench.problems import BenchError
 from penstock.cli.bench.scenarios import SCENARIOS, Goal
 from penstock.cli.bench.targets import LOOPBACK, Target
@@ -140,7 +141,7 @@ def deliveries_beside_archive(site: Site) -> float:
 
 @lru_cache(1)
 def _generator() -> LoadGenerator:
-    return LoadGenerator(build_generator(print), cpu=_client_cpu(), duration_s=LOAD_S, warm_s=WARM_S)
+    return LoadGenerator(build_program(print), cpu=_client_cpu(), duration_s=LOAD_S, warm_s=WARM_S)
 
 
 def _client_cpu() -> int:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import typer.main
+from google.protobuf.descriptor import FileDescriptor
 
 import penstock
 from docs.generate import PAGE, configuration_page, field_docs
@@ -16,13 +17,17 @@ from penstock.cli import COMMANDS, build
 from penstock.config import PRESETS, Settings
 from penstock.config.keys import known_keys
 from penstock.core.settings import TopicRule
+from penstock.doors.sidecar.answers import STATUSES
 from penstock.errors import PenstockError
+from penstock.wire.sidecar import nexusd
+from penstock.wire.sidecar import penstock as own
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "docs" / "reference"
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 LINK = re.compile(r"\[[^]]*\]\(([^)\s]+)\)")
 CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
+PROTOCOLS = {"sidecar-api.md": nexusd.DESCRIPTOR, "penstock-v1.md": own.DESCRIPTOR}
 
 
 def text_of(page: Path) -> str:
@@ -91,6 +96,28 @@ def test_every_command_and_flag_is_in_the_reference() -> None:
     flags = {flag for command in commands.values() for option in command.params for flag in option.opts}
     wanted = {*commands, *(flag for flag in flags if flag.startswith("-"))}
     assert [word for word in sorted(wanted) if not re.search(rf"`{word}[ `]", page)] == []
+
+
+def names_in(described: FileDescriptor) -> Iterator[str]:
+    """Everything that a `.proto` file names: calls, messages, their fields, and values of enumerations."""
+    for service in described.services_by_name.values():
+        yield from (service.full_name, *service.methods_by_name)
+    for name, message in described.message_types_by_name.items():
+        yield from (name, *message.fields_by_name)
+    for enumeration in described.enum_types_by_name.values():
+        yield from enumeration.values_by_name
+
+
+@pytest.mark.parametrize(("page", "described"), PROTOCOLS.items())
+def test_every_name_of_a_grpc_service_is_in_its_reference(page: str, described: FileDescriptor) -> None:
+    text = text_of(REFERENCE / page)
+    assert [name for name in names_in(described) if f"`{name}`" not in text] == []
+
+
+@pytest.mark.parametrize("error", STATUSES, ids=lambda error: error.code)
+def test_every_status_of_an_error_is_in_the_reference(error: type[PenstockError]) -> None:
+    row = rf"^\| `{STATUSES[error].name}` \| .*`{error.code}`"
+    assert re.search(row, text_of(REFERENCE / "sidecar-api.md"), re.MULTILINE)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -43,15 +43,17 @@ class Snippet(NamedTuple):
 
     def command(self, server: RunningServer) -> list[str]:
         """What to run, talking to a server on other ports than the page's."""
-        port, http_port = server.port, server.port_of("http")
+        port, http_port, grpc_port = server.port, server.port_of("http"), server.port_of("grpc")
         if self.language == "python":
             elsewhere = self.text.replace("1883", str(port)).replace("8080", str(http_port))
+            elsewhere = elsewhere.replace("5672", str(grpc_port))
             elsewhere = re.sub(r"MqttClient\.connect\((?!\")", f"MqttClient.connect(port={port}, ", elsewhere)
             return [sys.executable, "-c", elsewhere]
         lines = self.text.splitlines()
         if self.language == "console":
             lines = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
         script = "\n".join(lines).replace("127.0.0.1:8080", f"127.0.0.1:{http_port}")
+        script = script.replace("localhost:5672", f"localhost:{grpc_port}")
         script = re.sub(r"(\.venv/bin/)?penstock (pub|sub)", rf"{PENSTOCK} \2 --port {port}", script)
         asking = "|".join(ASKING)
         script = re.sub(rf"(\.venv/bin/)?penstock ({asking})\b", rf"{PENSTOCK} \2 --port {http_port}", script)

@@ -6,7 +6,6 @@ import ipaddress
 import time
 from collections.abc import Callable
 from pathlib import Path
-from secrets import token_hex
 from typing import TYPE_CHECKING
 
 import structlog
@@ -17,6 +16,7 @@ from penstock.config import Settings, core_settings
 from penstock.core.access import Access, FileAccess, OpenAccess
 from penstock.core.broker import Broker
 from penstock.core.clock import Clock, SystemClock
+from penstock.core.marks import name_of_node
 from penstock.core.ports import Log, StateStore
 from penstock.core.reporting import Reporting
 from penstock.doors.base import Door
@@ -26,6 +26,8 @@ from penstock.doors.http.routes import Routes
 from penstock.doors.mqtt.door import WEBSOCKET_PATH, MqttDoor
 from penstock.doors.origins import Origins
 from penstock.doors.room import Room
+from penstock.doors.sidecar.door import SidecarDoor
+from penstock.doors.sidecar.offer import load as load_sidecar
 from penstock.doors.streams.offer import offer as offer_streams
 from penstock.doors.tls import Certificates
 from penstock.doors.web.context import Web
@@ -66,7 +68,6 @@ class Server:
         self._clock = clock or SystemClock()
         self._loop = asyncio.get_running_loop()
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self.node_id = settings.node_id or f"node-{token_hex(4)}"
         core = core_settings(settings)
         access = build_access(settings)
         self._certificates = Certificates.load(settings.tls)
@@ -75,6 +76,7 @@ class Server:
             stores: tuple[Log, StateStore] = MemoryLog(core.log.memory_bytes), MemoryStateStore()
         else:
             stores = self._disk, self._disk.state
+        self.node_id = settings.node_id or name_of_node(stores[0].log_id)
         self.broker = Broker(core, access, *stores, self._clock, self._loop, self.node_id)
         if self._disk is not None:
             self._disk.holds.on_change = self.broker.commit_soon
@@ -88,10 +90,12 @@ class Server:
         self.mqtt = self._make_mqtt()
         self.socket = self._make_socket()
         self.http = self._make_http()
+        self.sidecar = self._make_sidecar()
         has_mqtt = self.mqtt.is_wanted or (settings.mqtt.over_http and self.http.is_wanted)
         self.doors: list[Door] = [self.mqtt] if has_mqtt else []
         self.doors += [self.http, self.socket] if self.http.is_wanted else []
-        self._figures.doors = (self.mqtt, self.http, self.socket)
+        self.doors += [self.sidecar] if self.sidecar.is_wanted else []  # last: it takes a moment to load
+        self._figures.doors = (self.mqtt, self.http, self.socket, self.sidecar)
 
     def _make_figures(self) -> Figures:
         disk = self._disk
@@ -164,6 +168,18 @@ class Server:
             room=self._room,
         )
 
+    def _make_sidecar(self) -> SidecarDoor:
+        settings = self.settings.sidecar
+        return SidecarDoor(
+            settings,
+            self.broker,
+            self._clock,
+            lambda: load_sidecar(settings, self.broker, self._clock),
+            certificates=self._certificates,
+            guard=self._guard,
+            room=self._room,
+        )
+
     def _restored(self) -> dict[str, int]:
         """What the data directory brought back."""
         assert self._disk is not None
@@ -190,7 +206,7 @@ class Server:
             Path(self.settings.data_dir),
             self._loop,
             self._clock,
-            node_id=self.node_id,
+            node_id=self.settings.node_id,
             durability=self.settings.durability,
             settings=self.settings.log,
         )
@@ -322,11 +338,12 @@ def build_access(settings: Settings) -> Access:
     access = settings.access
     if access.password_file is None and access.acl_file is None:
         is_decided = access.allow_anonymous or (settings.tls.name_as_user and access.allow_anonymous is False)
-        if not is_loopback(settings.host) and not is_decided:
-            raise InvalidConfig(
-                f"host: {settings.host} is not loopback and there is no access.password_file; "
-                "give one, or say --allow-anonymous"
-            )
+        for key, host in _hosts(settings).items():
+            if not is_loopback(host) and not is_decided:
+                raise InvalidConfig(
+                    f"{key}: {host} is not loopback, and there is neither access.password_file nor "
+                    "access.acl_file; give one, or say --allow-anonymous"
+                )
         if not settings.tls.name_as_user:
             return OpenAccess()
     # Whoever gives a password file means that people should log in, on loopback too.
@@ -334,6 +351,13 @@ def build_access(settings: Settings) -> Access:
     passwords = Path(access.password_file) if access.password_file else None
     rules = Path(access.acl_file) if access.acl_file else None
     return FileAccess.load(passwords, rules, allow_anonymous, has_certificates=settings.tls.name_as_user)
+
+
+def _hosts(settings: Settings) -> dict[str, str]:
+    """The addresses that doors listen on, by setting."""
+    sidecar = settings.sidecar
+    is_open = sidecar.port is not None or sidecar.tls_port is not None
+    return {"host": settings.host} | ({"sidecar.host": sidecar.host} if is_open else {})
 
 
 def is_loopback(host: str) -> bool:

@@ -74,6 +74,11 @@ ARRIVALS = (
 )
 
 
+def is_own(name: str) -> bool:
+    """Whether the rules for everyone give this by the client id."""
+    return name.startswith("own/") or name.endswith("/box")
+
+
 # Reading
 
 
@@ -101,7 +106,7 @@ def reading(
     needs = Ability.SHARES if filter.startswith("$share/") else Ability.NOTHING
     if outcome is Outcome.GRANTED and set(filter) & {"+", "#"}:
         needs |= Ability.FILTERS
-    if client_id != "m":
+    if client_id != "m" or (outcome is Outcome.GRANTED and is_own(filter)):
         needs |= Ability.CLIENT_IDS
     name = f"reading {shown(filter)} as {shown(user)} {shown(client_id)}"
     return Attempt(name, act, outcome, needs, where)
@@ -227,7 +232,8 @@ def writing(
             assert is_taken and rights.may_write(topic, user or "", client_id)
         return Outcome.GRANTED if forged else Outcome.UNHEARD
 
-    needs = Ability.CLIENT_IDS if client_id != "m" else Ability.NOTHING
+    has_client_id = client_id != "m" or (outcome is Outcome.GRANTED and is_own(topic))
+    needs = Ability.CLIENT_IDS if has_client_id else Ability.NOTHING
     how = "keeping a value at" if retain else "publishing to"
     name = f"{how} {shown(topic)} as {shown(user)} {shown(client_id)}"
     return Attempt(name, act, outcome, needs, where)

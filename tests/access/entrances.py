@@ -7,7 +7,7 @@ then made through it as well. What an entrance cannot do at all is left out of i
 from base64 import b64encode
 from collections.abc import Callable, Sequence
 from enum import Flag, auto
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -94,6 +94,14 @@ class Visitor(Protocol):
 
     async def vanish(self) -> None:
         """Go without a word."""
+
+
+@runtime_checkable
+class Prying(Protocol):
+    """Somebody who also looks where nothing was offered."""
+
+    async def pry(self) -> list[Heard]:
+        """Whatever can be had without having asked for a filter; of a topic's name, the name."""
 
 
 class Entrance(Protocol):

@@ -15,9 +15,16 @@ from argon2 import PasswordHasher
 from penstock.core.passwords import encode_keys
 from penstock.core.scram import FEWEST_ITERATIONS, make_keys
 from penstock.wire.mqtt import Version
-from tests.access.entrances import Credentials, Entrance, Heard, MqttEntrance, MqttVisitor, Visitor
+from tests.access.entrances import (
+    Credentials,
+    Entrance,
+    Heard,
+    MqttEntrance,
+    MqttVisitor,
+    Prying,
+    Visitor,
+)
 from tests.access.naive import Rights
-from tests.access.web import HttpVisitor
 from tests.e2e.servers import RunningServer, Settings
 
 QUICK = PasswordHasher(time_cost=1, memory_cost=64, parallelism=1)
@@ -90,9 +97,13 @@ class Files:
         """What the password file holds for a user."""
         return self._stored[user]
 
-    def write(self, rights: Mapping[str, Rights]) -> None:
-        """Give these users a password and these rights; others have neither."""
-        users = [f"{user}:{self._stored[user]}" for user in rights]
+    def write(self, rights: Mapping[str, Rights], locked_out: str | None = None) -> None:
+        """Give these users a password and these rights; others have neither.
+
+        Args:
+            locked_out: who has rights all the same, and no password.
+        """
+        users = [f"{user}:{self._stored[user]}" for user in rights if user != locked_out]
         self._passwords.write_text("\n".join(users), encoding="utf-8")
         rules = ["anonymous", *GUESTS.lines(), "user *", *EVERYONE.lines()]
         for user, mine in rights.items():
@@ -109,6 +120,7 @@ class Files:
         return {
             "access": {**files, "allow_anonymous": allow_anonymous},
             "mqtt": {"tls_port": 0, "websocket_port": 0, "websocket_tls_port": 0},
+            "sidecar": {"tls_port": 0},
             "tls": {"certificate_file": certificate},
             "reaper_interval_ms": NEWS_EVERY_MS,
         }
@@ -133,9 +145,9 @@ class Guarded:
         del self.rights[user]
         await self.reload()
 
-    async def reload(self) -> None:
-        """Make the server read its files again."""
-        self.files.write(self.rights)
+    async def reload(self, locked_out: str | None = None) -> None:
+        """Make the server read its files again; one user may have no password in them."""
+        self.files.write(self.rights, locked_out)
         times = self.server.logged.count(RELOADED)
         self.server.process.send_signal(signal.SIGHUP)
         while self.server.logged.count(RELOADED) == times:
@@ -211,7 +223,7 @@ class Scene:
         """Look at what was heard since the last time, with the rights as they are now."""
         for visitor, user, client_id in self._visitors:
             rights, heard = self.guarded.rights_of(user), await visitor.heard()
-            found = [*heard, *(await visitor.pry() if isinstance(visitor, HttpVisitor) else ())]
+            found = [*heard, *(await visitor.pry() if isinstance(visitor, Prying) else ())]
             stolen = [one for one in found if not rights.may_read(one[0], user or "", client_id)]
             assert stolen == [], f"{user!r} as {client_id!r} may not read this: {stolen}"
             self.heard += heard

@@ -34,7 +34,11 @@ class SocketVisitor:
         """Subscribe, to the past as well where there is one."""
         is_shared = filter.startswith("$share/")
         last = {} if is_shared else {"last_n": LAST}
-        return await self._ask(type="subscribe", filter=filter.replace(NULL, "\0"), **last)
+        is_granted = await self._ask(type="subscribe", filter=filter.replace(NULL, "\0"), **last)
+        if is_granted and last:
+            while (await self._take()).get("message") != "replay_complete":
+                pass  # nothing is live before that
+        return is_granted
 
     async def heard(self) -> list[Heard]:
         await self._ask(type="ping")
@@ -45,12 +49,18 @@ class SocketVisitor:
         """Whether a request is carried out; False if the connection ends instead."""
         try:
             await self._connection.send(json.encode({**request, "request_id": 1}).decode())
-            while "request_id" not in (said := json.decode(await self._connection.recv())):
-                if said["type"] == "event":
-                    self._events.append((said["topic"], payload_of(Raw(json.encode(said["data"])))))
+            while "request_id" not in (said := await self._take()):
+                pass
         except ConnectionClosed:
             return False
         return bool(said["type"] in ("ack", "pong"))
+
+    async def _take(self) -> dict[str, Any]:
+        """The next thing that the server says; events are kept."""
+        said: dict[str, Any] = json.decode(await self._connection.recv())
+        if said["type"] == "event":
+            self._events.append((said["topic"], payload_of(Raw(json.encode(said["data"])))))
+        return said
 
     async def leave(self) -> None:
         await self._connection.close()

@@ -33,11 +33,13 @@ async def open_stream(scheme: str, port: int, version: Version) -> PacketStream:
 
 
 @cache
-def careless() -> ssl.SSLContext:
+def careless(*protocols: str) -> ssl.SSLContext:
     """A client that does not look at the server's certificate; who the server is, is not the question."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
+    if protocols:
+        context.set_alpn_protocols(protocols)
     return context
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from tests.access.attempt import Attempt, Outcome, Where
 from tests.access.attempts import ARRIVALS, ATTEMPTS
+from tests.access.calls import CallEntrance, OwnVisitor, SidecarVisitor
 from tests.access.entrances import ENTRANCES, Entrance
 from tests.access.events import EventsEntrance
 from tests.access.long_polls import StreamEntrance
@@ -25,6 +26,7 @@ THOROUGH = ("mqtt-3.1.1-tcp", "mqtt-5.0-tcp")
 
 
 WEB, STREAMS, EVENTS, SOCKET = "http", "streams", "events", "ws"
+SIDECAR, OWN = "sidecar", "penstock.v1-tls"
 PLACES = cycle(topic for topic in REAL_TOPICS if ".." not in topic.split("/"))  # clients go up by that
 WAYS: dict[str, Callable[[], Entrance]] = {
     **ENTRANCES,
@@ -32,6 +34,8 @@ WAYS: dict[str, Callable[[], Entrance]] = {
     STREAMS: lambda: StreamEntrance(PLACES),
     EVENTS: EventsEntrance,
     SOCKET: SocketEntrance,
+    SIDECAR: lambda: CallEntrance(SidecarVisitor, PLACES),
+    OWN: lambda: CallEntrance(OwnVisitor, PLACES, scheme="grpcs", in_words=True),
 }
 """Every way in by which attempts are made."""
 

@@ -6,15 +6,14 @@ from random import Random
 import pytest
 
 from penstock.core.access import FileAccess, Identity
-from penstock.core.settings import TopicLimits
-from penstock.core.topics import check_filter, check_topic, covers, matches
+from penstock.core.topics import covers, matches
 from penstock.errors import NotAuthorized
 from penstock.testing import Stage
 from tests.access.naive import Rights, naive_covers, naive_matches
+from tests.access.random_rules import make_filter, make_rights, make_topic
 from tests.fuzz.seeds import new_dice
 
 STORED = "$argon2id$v=19$m=64,t=1,p=1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
-LEVELS = ("", "a", "a", "b", "$x", "..", "é", "e\u0301", "\uff41")
 USERS = ("alice", "a", "b", "$x", "%c", "é")
 CLIENT_IDS = ("a", "b", "", "+", "#", "a/b", "$x", "%u", "..", "e\u0301")
 RULES_FOR_EACH = 25
@@ -24,29 +23,6 @@ RULES_FOR_EACH = 25
 @pytest.fixture
 def dice() -> Random:
     return new_dice()
-
-
-def make_topic(dice: Random) -> str:
-    topic = ""
-    while not topic:
-        topic = "/".join(dice.choices(LEVELS, k=dice.choice((1, 1, 2, 2, 3, 4))))
-    check_topic(topic, TopicLimits())
-    return topic
-
-
-def make_filter(dice: Random, *marks: str) -> str:
-    levels = dice.choices((*LEVELS, "+", "+", *marks), k=dice.choice((0, 1, 1, 2, 2, 3)))
-    if not any(levels) or dice.random() < 0.3:
-        levels.append("#")
-    filter = "/".join(levels)
-    check_filter(filter, TopicLimits())
-    return filter
-
-
-def make_rights(dice: Random) -> Rights:
-    read = [make_filter(dice, "%u", "%c", "x%c", "%u.x") for _ in range(dice.randrange(4))]
-    write = [make_filter(dice, "%u", "%c") for _ in range(dice.randrange(4))]
-    return Rights(tuple(read), tuple(write))
 
 
 def test_matching_and_covering_agree_with_the_naive_model(dice: Random, scale: int) -> None:

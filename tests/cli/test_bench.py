@@ -17,7 +17,8 @@ from typer.testing import CliRunner
 
 from penstock.cli.bench import bench
 from penstock.cli.bench.brokers import Broker
-from penstock.cli.bench.load import LoadGenerator, build_generator
+from penstock.cli.bench.building import build_program
+from penstock.cli.bench.load import LoadGenerator
 from penstock.cli.bench.machine import Machine
 from penstock.cli.bench.measurement import Measurement
 from penstock.cli.bench.packages import find
@@ -178,6 +179,11 @@ def test_every_figure_has_its_goal() -> None:
         "streams_send sends/s": [(">=", 22_000, None)],
         "streams_pairs sends and receives/s": [(">=", 22_000, None)],
         "streams_match p50 us": [("<=", 500, None)],
+        "grpc_unary calls/s": [(">=", 12_000, None)],
+        "grpc_one2one deliveries/s": [(">=", 10_000, None)],
+        "grpc_fanout deliveries/s": [(">=", 85_000, None)],
+        "grpc_latency p50 us": [("<=", 450, None)],
+        "grpc_v1_one2one deliveries/s": [(">=", 500_000, None)],
         "durable acknowledged/s": [(">=", 0.5, "penstock"), (">=", 5, "mosquitto-saving")],
         "durable_alone acknowledged/s": [(">=", 0.5, "penstock")],
         "durable_one acknowledged/s": [],
@@ -334,8 +340,8 @@ def test_command_imports_nothing_heavy_before_it_runs() -> None:
 def generator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoadGenerator]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        program = build_generator(lambda _: None)
-        assert build_generator(lambda _: None) == program
+        program = build_program(lambda _: None)
+        assert build_program(lambda _: None) == program
         yield LoadGenerator(program, cpu=None, duration_s=0.2, warm_s=0.05)
 
 

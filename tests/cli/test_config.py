@@ -62,7 +62,8 @@ def test_what_show_prints_can_be_loaded_again(tmp_path: Path, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize(
-    "command", [["config", "show"], ["serve", "--mqtt-port", "off", "--http-port", "off"]]
+    "command",
+    [["config", "show"], ["serve", "--mqtt-port", "off", "--http-port", "off", "--sidecar-port", "off"]],
 )
 def test_a_second_preset_is_refused_rather_than_overlooked(
     command: list[str], capsys: pytest.CaptureFixture[str]

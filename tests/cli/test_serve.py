@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("clean_environment")
 def complaint(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     with pytest.raises(SystemExit) as ended:
         main(
-            ["serve", "--mqtt-port", "off", "--http-port", "off", *words]
+            ["serve", "--mqtt-port", "off", "--http-port", "off", "--sidecar-port", "off", *words]
         )  # whatever is taken, nothing is served
     assert ended.value.code == 1
     return capsys.readouterr().err.removeprefix("error: ").rstrip()
@@ -48,6 +48,9 @@ def test_the_data_directory_has_two_names(
         ),
         ("--data-dir here --buffer-backend rocksdb --rocksdb-path there", "--data-dir: replaces"),
         ("--data-dir here --buffer-backend memory", "--data-dir: replaces"),
+        ("--backpressure-policy never", "sidecar.policy: expected one of drop-oldest, drop-newest, block"),
+        ("--paused-subscription-ttl soon", "sidecar.paused_ttl_ms: expected a whole number of at least 0"),
+        ("--sidecar-host 0.0.0.0 --app-port 0", "sidecar.host: 0.0.0.0 is not loopback"),
         ("--durability always", "durability: expected one of fsync, os, memory, got 'always' (flag)"),
     ],
 )

@@ -11,9 +11,11 @@ from penstock.core.ports import StateStore
 from penstock.core.records import (
     BEHIND,
     MOVES,
+    PAUSED,
     SESSIONS,
     BehindRecord,
     MovesRecord,
+    PausedRecord,
     SessionRecord,
     SubscriptionRecord,
 )
@@ -111,6 +113,19 @@ async def test_a_scan_survives_changes_made_while_it_runs(store: StateStore) -> 
             store.put(SESSIONS, "e", record())
     assert {key for key in seen if key in "ac"} == {"a", "c"}  # those that stood there all the time
     assert sorted(scan(store, SESSIONS)) == ["a", "c", "d", "e"]
+
+
+async def test_a_paused_subscription_is_there_again_as_it_was(
+    open_storage: OpenStorage, tmp_path: Path
+) -> None:
+    paused = PausedRecord("ann", "c", ("a", "b/#"), 300.0, 7, 2, 9, 1_000_000, True, 5, 3, {"a": 4})
+    async with open_storage(tmp_path) as storage:
+        storage.state.put(PAUSED, "sub", paused)
+        await storage.commit(0)
+        is_durable = storage.log.is_durable
+        assert scan(storage.state, PAUSED) == {"sub": paused}
+    async with open_storage(tmp_path) as storage:
+        assert scan(storage.state, PAUSED) == ({"sub": paused} if is_durable else {})
 
 
 # Records with numbers

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 from penstock.core.cursor import Cursor
-from penstock.core.joining import After, Last, Start
+from penstock.core.joining import After, Foresight, Last, Start
 from penstock.core.sessions import Options
 from penstock.core.statement import Statement
 from penstock.errors import PenstockError
@@ -24,6 +24,7 @@ class Joiner:
         self.places: list[int] = []  # how many messages were there when a statement came
         self.failures: list[PenstockError] = []
         self.begun: list[int] = []  # how many messages were there when a join began
+        self.foresights: list[Foresight | None] = []  # what it was told then
 
     def join(
         self,
@@ -31,6 +32,7 @@ class Joiner:
         start: Start | Cursor | int | None,
         *,
         form: PlainForm | None = None,
+        past_form: PlainForm | None = None,
     ) -> None:
         """Join filters: after a cursor, or with so many last messages."""
         if isinstance(start, Cursor):
@@ -47,8 +49,13 @@ class Joiner:
             start=start,
             on_complete=self._on_complete,
             on_failed=self.failures.append,
-            on_begin=lambda: self.begun.append(self.count),
+            on_begin=self._on_begin,
+            past_form=past_form,
         )
+
+    def _on_begin(self, foresight: Foresight | None) -> None:
+        self.begun.append(self.count)
+        self.foresights.append(foresight)
 
     def _on_complete(self, statement: Statement) -> None:
         self.statements.append(statement)

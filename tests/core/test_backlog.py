@@ -124,3 +124,14 @@ def test_backlogs_without_any_value_use_up_the_steps_too() -> None:
     backlogs = {f"a/{number}": backlog_of() for number in range(1_000)}
     assert take_from(backlogs, MANY_BYTES, 300, 0.0) == ([], 0)
     assert len(backlogs) == 700
+
+
+def test_the_value_of_a_topic_that_several_filters_match_is_sent_once() -> None:
+    told: set[str] = set()
+    both, first, second = topic("both"), topic("first"), topic("second")
+    backlogs = {
+        "+": Backlog(iter((both, first)), FORM, 100, "r", Door.MQTT, told=told),
+        "#": Backlog(iter((second, both)), FORM, 100, "r", Door.MQTT, told=told),
+    }
+    entries, _ = take_from(backlogs, MANY_BYTES, 100, 0.0)
+    assert names(entries) == ["both", "first", "second"]

@@ -924,3 +924,22 @@ def test_who_is_connected_and_loses_filters_is_told_of_by_whoever_listens(tmp_pa
     assert told == [("here", ["shut/#", "$share/g/shut/a"])]
     stage.broker.forget_rights()
     assert len(told) == 1
+
+
+def test_what_waits_by_filters_that_were_left_is_forgotten_in_one_go() -> None:
+    stage = Stage()
+    reader, sender = stage.client("r"), stage.client("s")
+    filters = ("a", "t/#", "+/x", "b")
+    for filter in filters:
+        reader.subscribe(filter)
+    reader.pause()
+    for topic in ("a", "t/1", "t/x", "b", "u/x"):
+        sender.publish(topic, topic.encode())
+    stage.settle()
+    left = ("a", "t/#", "b")
+    for filter in left:
+        reader.unsubscribe(filter)
+    stage.broker.forget_waiting(reader.session, left)
+    reader.unpause()
+    assert reader.take_payloads() == [b"t/x", b"u/x"]
+    assert sorted(topic for topic, *_ in stage.losses("r")) == ["a", "b", "t/1"]

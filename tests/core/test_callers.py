@@ -56,6 +56,18 @@ def test_another_client_user_or_door_is_another_caller(stage: Stage, other: tupl
     assert caller(stage, "c") is not caller(stage, *other)
 
 
+def test_who_is_held_back_in_one_lane_goes_on_in_the_others(stage: Stage) -> None:
+    identity, callers = Identity(None, ""), stage.broker.callers
+    held, other = callers.of(identity, Door.SIDECAR, "a"), callers.of(identity, Door.SIDECAR, "b")
+    assert held is callers.of(identity, Door.SIDECAR, "a")
+    slow_reader(stage)
+    publish(stage, held)
+    publish(stage, held)
+    stage.settle()
+    is_waiting, is_other_waiting = waits(stage, held), waits(stage, other)
+    assert (is_waiting(), is_other_waiting()) == (True, False)
+
+
 def test_a_caller_is_no_session_that_others_can_find(stage: Stage) -> None:
     publish(stage, caller(stage, "c"))
     assert "c" not in stage.broker.sessions

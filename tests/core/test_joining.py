@@ -25,7 +25,7 @@ from penstock.errors import (
     QuotaExceeded,
     StorageUnavailable,
 )
-from penstock.model import Door, Policy, Run
+from penstock.model import Door, Policy, Reason, Run
 from penstock.storage.memory import MemoryLog
 from penstock.testing import Client, Disk, MemorySink, PlainForm, Stage, as_plain
 from tests.core.joiners import Joiner, missing, numbers, publish
@@ -70,6 +70,22 @@ def test_live_messages_follow_the_past_without_a_seam() -> None:
     assert joiner.places == [3]
 
 
+@pytest.mark.parametrize("how", ["deleted", "forgotten"])
+def test_what_went_with_its_topic_is_a_gap(how: str) -> None:
+    stage, sender, joiner = memory_stage(ring=0 if how == "forgotten" else 100)
+    start = stage.broker.history.cursor()
+    publish(sender, "t/a", numbers(1, 3))
+    stage.settle()
+    if how == "deleted":
+        stage.broker.delete_topic("t/a")
+    else:
+        stage.broker.topics.forget_unused()
+    joiner.join("t/#", start)
+    (statement,) = joiner.statements
+    assert [(gap.first, gap.last, gap.reason) for gap in statement.gaps] == [(1, 3, Reason.EVICTED)]
+    assert not statement.is_complete
+
+
 def test_an_empty_replay_is_told_of_as_well() -> None:
     stage, sender, joiner = memory_stage()
     publish(sender, "a", numbers(1, 3))
@@ -87,6 +103,16 @@ def test_without_a_start_a_filter_is_live_and_nothing_is_told() -> None:
     publish(sender, "a", numbers(4, 4))
     stage.settle()
     assert (joiner.got, joiner.statements, joiner.begun) == (numbers(4, 4), [], [0])
+
+
+def test_a_shared_filter_begins_before_what_its_group_is_owed() -> None:
+    stage, sender, joiner = memory_stage()
+    stage.client("other").subscribe("$share/g/a")
+    stage.broker.pause(stage.broker.sessions["other"])
+    publish(sender, "a", numbers(1, 2))
+    stage.settle()
+    joiner.join("$share/g/a", None)
+    assert (joiner.begun, joiner.got) == ([0], numbers(1, 2))
 
 
 def test_a_join_begins_before_its_first_message() -> None:

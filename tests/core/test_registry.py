@@ -7,7 +7,7 @@ from penstock.core.registry import STALE, Registry
 from penstock.core.settings import CoreSettings, LogSettings, RingSettings, TopicLimits, TopicRule
 from penstock.errors import QuotaExceeded, StorageUnavailable
 from penstock.model import NEVER, Policy
-from penstock.testing import make_run
+from penstock.testing import Stage, make_run
 
 
 def registry_of(*rules: TopicRule, **settings: object) -> Registry:
@@ -139,3 +139,18 @@ def test_a_topic_whose_last_sequence_cannot_be_read_is_not_made_with_a_wrong_one
     with pytest.raises(StorageUnavailable):
         topics.make("a")
     assert topics.make("a").sequence == 100
+
+
+def test_of_very_many_topics_that_were_deleted_some_are_taken_for_what_a_reader_wanted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("penstock.core.registry.DELETED_LOOKED_AT", 2)
+    stage = Stage()
+    sender = stage.client("s")
+    for name in ("a", "b", "c"):
+        sender.publish(name, b"x")
+        stage.broker.delete_topic(name)
+    topics = stage.broker.topics
+    assert [topics.last_gone(offset, ("other",)) for offset in (0, 1, 2)] == [1, 1, 2]
+    assert [topics.last_gone(offset, ("c", "#")) for offset in (0, 1, 2, 3)] == [3, 3, 3, 3]
+    assert topics.last_gone(1, ("c",), besides={"c"}) == 1

@@ -45,7 +45,7 @@ class RunningServer:
         raise RuntimeError(f"the server does not listen: {self.logged}")
 
     def port_of(self, scheme: str) -> int:
-        """The port of one of its addresses: `mqtt`, `mqtts`, `ws`, `wss`, `http` or `https`."""
+        """The port of an address: `mqtt`, `mqtts`, `ws`, `wss`, `http`, `https`, `grpc` or `grpcs`."""
         found = re.search(rf" {scheme}://\S+?:(\d+)(?:/\S*)?$", self.printed, re.MULTILINE)
         assert found is not None, self.printed
         return int(found[1])
@@ -105,10 +105,13 @@ def start(
     """Start a server whose settings file and output are in a folder."""
     mqtt = {"port": 0, **settings.get("mqtt", {})}
     http = {"port": "off", **settings.get("http", {})}
+    sidecar = {"port": 0, **settings.get("sidecar", {})}
     if is_on_disk():
         settings = {"data_dir": str(folder / "data"), **settings}
     file = folder / "penstock.yaml"
-    file.write_text(yaml.safe_dump({**settings, "mqtt": mqtt, "http": http}), encoding="utf-8")
+    file.write_text(
+        yaml.safe_dump({**settings, "mqtt": mqtt, "http": http, "sidecar": sidecar}), encoding="utf-8"
+    )
     words = [sys.executable, "-m", "penstock", "serve", "--config", str(file), *flags]
     with (folder / "stdout").open("wb") as stdout, (folder / "stderr").open("wb") as stderr:
         process = subprocess.Popen(

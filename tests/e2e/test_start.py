@@ -33,7 +33,7 @@ def complaint(*flags: str) -> str:
 
 def printed_and_logged(*flags: str) -> tuple[str, str]:
     """What a server writes to standard output and to standard error from its start to its end."""
-    words = [sys.executable, "-m", "penstock", "serve", "--http-port", "0", *flags]
+    words = [sys.executable, "-m", "penstock", "serve", "--http-port", "0", "--sidecar-port", "0", *flags]
     with subprocess.Popen(
         words, env=bare_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as server:
@@ -54,6 +54,7 @@ async def test_banner_names_the_doors_and_what_to_try(start_server: StartServer)
     lines = server.printed.splitlines()
     assert re.fullmatch(r"Penstock \d+\.\d+\.\d+ - node alpha", lines[0])
     assert f"mqtt://127.0.0.1:{server.port}" in lines[1]
+    assert f"  sidecar  grpc://127.0.0.1:{server.port_of('grpc')}" in lines
     tries = re.findall(r"^  (?:python -m )?\S*penstock ((?:sub|pub) .*)$", server.printed, re.MULTILINE)
     assert [line.split()[0] for line in tries] == ["sub", "pub"]
     async with MqttClient.connect(port=server.port) as client:
@@ -134,24 +135,27 @@ async def test_other_hosts_are_let_in_when_that_was_said(start_server: StartServ
 
 
 def test_nothing_to_serve_is_an_error() -> None:
-    assert "nothing to serve" in complaint("--mqtt-port", "off", "--http-port", "off")
+    off = [word for door in ("mqtt", "http", "sidecar") for word in (f"--{door}-port", "off")]
+    assert "nothing to serve" in complaint(*off)
 
 
-@pytest.mark.parametrize("door", ["mqtt", "http"])
+@pytest.mark.parametrize("door", ["mqtt", "http", "sidecar"])
 def test_port_in_use_is_an_error(door: str) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        free = {"mqtt": "--http-port", "http": "--mqtt-port"}[door]
-        text = complaint(f"--{door}-port", str(port), free, "0")
+        ports = {"mqtt": "0", "http": "0", "sidecar": "0", door: str(port)}
+        text = complaint(*(word for name, each in ports.items() for word in (f"--{name}-port", each)))
     assert text == f"error: {door}.port: cannot listen on 127.0.0.1:{port}: Address already in use\n"
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
-def test_other_hosts_without_passwords_are_refused(host: str) -> None:
-    text = complaint("--host", host, "--mqtt-port", "0")
+@pytest.mark.parametrize("flag", ["--host", "--sidecar-host"])
+def test_other_hosts_without_passwords_are_refused(host: str, flag: str) -> None:
+    text = complaint(flag, host, "--mqtt-port", "0", "--sidecar-port", "0")
     assert host in text
+    assert flag.removeprefix("--").replace("-", ".") in text
     assert "password_file" in text
     assert "--allow-anonymous" in text
 

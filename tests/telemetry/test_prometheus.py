@@ -113,6 +113,8 @@ async def test_numbers_are_those_of_the_broker() -> None:
         len(session.outbox or ()) for session in broker.sessions.values()
     )
     assert told["penstock_http_requests_total", ()] == 7
+    assert told["penstock_grpc_calls_total", (("status", "OK"),)] == 4
+    assert told["penstock_paused_subscriptions", ()] == len(broker.paused) == 0
     assert told["penstock_http_responses_total", (("status", "4xx"),)] == 2
     assert told["penstock_build_info", (("node_id", ""), ("version", "1.2"))] == 1
     assert told["penstock_uptime_seconds", ()] == 2.0
@@ -142,6 +144,7 @@ async def test_a_figure_that_this_server_does_not_have_is_not_told() -> None:
         "penstock_log_stored_bytes",
         "penstock_log_failing",
         "penstock_http_requests_total",
+        "penstock_grpc_calls_total",
     )
     assert not names & {*absent, "penstock_event_loop_lag_seconds_count"}
 

@@ -14,6 +14,7 @@ from penstock.wire.grpc import (
     CallFault,
     MessageReader,
     Status,
+    check_encoding,
     decode_metadata,
     decode_timeout,
     encode_head,
@@ -129,9 +130,11 @@ def test_a_compressed_message_needs_an_announced_encoding() -> None:
 
 
 def test_an_encoding_that_nobody_knows_is_not_implemented() -> None:
-    reader = MessageReader(LIMIT_BYTES, b"snappy")
-    assert reader.feed(encode_message(b"text")) == []
-    assert fault_of(reader) is Status.UNIMPLEMENTED
+    for known in (b"identity", b"gzip"):
+        check_encoding(known)
+    with pytest.raises(CallFault) as caught:
+        check_encoding(b"snappy")
+    assert caught.value.status is Status.UNIMPLEMENTED
 
 
 def test_a_body_that_ends_within_a_message_is_an_error() -> None:

@@ -32,6 +32,11 @@ def serve(
     http_port: Annotated[
         str | None, typer.Option(help="HTTP port, or several; 0 takes a free one, off closes it.")
     ] = None,
+    sidecar_port: Annotated[
+        str | None,
+        typer.Option("--sidecar-port", "--app-port", help="gRPC port; 0 takes a free one, off closes it."),
+    ] = None,
+    sidecar_host: Annotated[str | None, typer.Option(help="Address that the gRPC port listens on.")] = None,
     allow_anonymous: Annotated[
         bool | None, typer.Option(help="Let clients in without a user name.", show_default=False)
     ] = None,
@@ -62,6 +67,19 @@ def serve(
     subscriber_queue_limit: Annotated[
         str | None, typer.Option(help="Messages in each outbox.", rich_help_panel="NexusD's names")
     ] = None,
+    backpressure_policy: Annotated[
+        str | None,
+        typer.Option(
+            help="gRPC subscribers: drop-oldest, drop-newest, block or disconnect.",
+            rich_help_panel="NexusD's names",
+        ),
+    ] = None,
+    paused_subscription_ttl: Annotated[
+        str | None,
+        typer.Option(
+            help="How long a gRPC subscription can be resumed, in ms.", rich_help_panel="NexusD's names"
+        ),
+    ] = None,
     block_timeout_ms: Annotated[
         str | None, typer.Option(help="Longest wait under block.", rich_help_panel="NexusD's names")
     ] = None,
@@ -83,6 +101,8 @@ def serve(
         "host": host,
         "mqtt.port": mqtt_port,
         "http.port": http_port,
+        "sidecar.port": sidecar_port,
+        "sidecar.host": sidecar_host,
         "access.allow_anonymous": allow_anonymous,
         "node_id": node_id,
         "logging.level": log_level,
@@ -93,6 +113,8 @@ def serve(
         "ring.total_bytes": max_buffer_memory,
         "ring.partitions": buffer_partitions,
         "outbox.messages": subscriber_queue_limit,
+        "sidecar.policy": backpressure_policy,
+        "sidecar.paused_ttl_ms": paused_subscription_ttl,
         "outbox.block_timeout_ms": block_timeout_ms,
         "default_ttl_ms": default_message_ttl,
         "reaper_interval_ms": ttl_reaper_interval_ms,
@@ -142,7 +164,9 @@ async def _serve(settings: "Settings") -> None:
 
     server = Server(settings)
     if not server.doors:
-        raise InvalidConfig("mqtt.port, http.port: every door is off; there is nothing to serve")
+        raise InvalidConfig(
+            "mqtt.port, http.port, sidecar.port: every door is off; there is nothing to serve"
+        )
     stopping, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)

@@ -57,6 +57,18 @@ class HttpRefused(RequestRefused):
         self.retryable = retryable  # type: ignore[misc]
 
 
+class UnknownService(PenstockError):
+    """The server answers, and does not offer what is asked for."""
+
+    code = "unknown-service"
+
+
+class NoAnswer(PenstockError, TimeoutError):
+    """Nobody has answered a request in time; somebody may have got it nevertheless."""
+
+    code = "no-answer"
+
+
 def describe(reason: int, detail: str | None = None) -> str:
     """A reason code in words, with what the server added to it."""
     known = reason in ReasonCode.__members__.values()

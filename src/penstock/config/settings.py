@@ -8,6 +8,7 @@ from penstock.core.settings import AccessSettings, CoreSettings
 from penstock.doors.guard import GuardSettings
 from penstock.doors.http import HttpSettings
 from penstock.doors.mqtt.settings import MqttSettings
+from penstock.doors.sidecar.settings import SidecarSettings
 from penstock.doors.tls import TlsSettings
 from penstock.doors.web.settings import WebSettings
 from penstock.doors.websocket import WebSocketSettings
@@ -27,9 +28,10 @@ class Settings(CoreSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Everything the server can be told: what core knows, and what surrounds it."""
 
     node_id: str = ""
-    """The name of this server among others; empty means a random one at each start."""
+    """The name of this server among others; empty means one that is made from the log: with a data directory
+    it stays the same, otherwise it is random at each start."""
     host: Annotated[str, Meta(min_length=1)] = "127.0.0.1"
-    """The address that doors listen on."""
+    """The address that doors listen on, but the sidecar door, which has its own."""
     data_dir: Annotated[str, Meta(min_length=1)] | None = None
     """Folder where the log and the state are kept; unset keeps them in memory."""
     durability: Literal["fsync", "os", "memory"] = "fsync"
@@ -48,6 +50,7 @@ class Settings(CoreSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     http: HttpSettings = HttpSettings()
     web: WebSettings = WebSettings()
     websocket: WebSocketSettings = WebSocketSettings()
+    sidecar: SidecarSettings = SidecarSettings()
     metrics: MetricsSettings = MetricsSettings()
     access: AccessSettings = AccessSettings()
 

@@ -4,12 +4,14 @@ If more is missing than can be told one by one, the rest is told as gaps, one fo
 messages missing between these offsets, and it is not said of which topics.
 """
 
+from collections.abc import Iterable
+
 from msgspec.structs import replace
 
 from penstock.core.cursor import Cursor
 from penstock.core.ports import Gap
-from penstock.core.statement import Missing, Statement
-from penstock.model import Reason
+from penstock.core.statement import Missing, Served, Statement
+from penstock.model import Reason, Run
 
 MOST_TOLD = 1_000
 """How many entries of missing messages, and of gaps, a statement has at most."""
@@ -27,6 +29,7 @@ class Account:
         self._latest: dict[str, int] = {}  # where the last entry of a topic stands
         self._gaps: list[Gap] = []
         self._rest: dict[Reason, Gap] = {}  # what is told of all that there is no room for
+        self._topics: dict[str, Served] = {}
 
     def add(self, said: Statement, until: int) -> None:
         """Take what is said of the next chunk, which ends at this offset."""
@@ -39,10 +42,18 @@ class Account:
             else:
                 self._widen(gap.first, gap.last, gap.reason)
 
+    def count(self, runs: Iterable[Run]) -> None:
+        """Count what is served of each topic."""
+        for run in runs:
+            known = self._topics.get(run.topic)
+            count = run.count if known is None else known.count + run.count
+            self._topics[run.topic] = Served(run.topic, count, run.sequence + run.count - 1)
+
     def statement(self, next: Cursor) -> Statement:
         """What is to be said of everything up to a place at the head."""
         gaps = (*self._gaps, *self._rest.values())
-        return Statement(self._after, next, self._served, tuple(self._missing), True, gaps)
+        topics = tuple(self._topics.values())
+        return Statement(self._after, next, self._served, tuple(self._missing), True, gaps, topics)
 
     def _note_missing(self, missing: Missing, until: int) -> None:
         index = self._latest.get(missing.topic)

@@ -13,6 +13,7 @@ from penstock.core.ports import Form, Sink, Ticket
 from penstock.core.publishing import Publishing
 from penstock.core.records import SessionRecord
 from penstock.core.sessions import FOREVER, Ending, Session, Subscription, Will
+from penstock.core.standing import stand_of
 from penstock.core.subscribing import Subscribing
 from penstock.core.topics import check_topic, is_reserved
 from penstock.core.wills import Wills
@@ -93,7 +94,7 @@ class Attendance:
         session.window_limit = arrival.window_limit
         if session.inflight is not None:
             session.inflight.limit = arrival.window_limit
-        session.sink, session.is_coming = sink, True
+        session.attach(sink)
         session.connected_at = self._node.clock.wall_us()
         for group in session.groups or ():
             group.arrive(session)
@@ -118,7 +119,7 @@ class Attendance:
         if session.is_waiting:
             self._node.lagging.wake(session)
         else:
-            session.is_flowing = not session.is_paused
+            session.is_flowing = not session.is_paused and session.credit is None
             self._node.delivery.serve_groups(session)
             if session.joins is not None:
                 session.joins.go_on()
@@ -153,6 +154,7 @@ class Attendance:
             is_known, sink = access.is_known(session.identity), session.sink
             if is_known and (sink is None or not access.is_outdated(session.identity)):
                 continue
+            session.is_resumable = session.is_resumable and is_known
             if sink is not None:
                 self.disconnect(session, sink, is_graceful=False)
                 sink.close(Ending.UNKNOWN)
@@ -188,6 +190,16 @@ class Attendance:
         if session.will is not None:
             session.will_due = max(left + min(session.will.delay, session.expiry), now)
             self._set_deadline(session.will_due, session)
+
+    def position_of(self, session: Session) -> int:
+        """The offset up to which everything that a session wanted has left, or is accounted for.
+
+        Once its connection has ended this is how far it had got then. What was given to its sink has left;
+        retained values and shared filters do not count.
+        """
+        if session.sink is None and session.stood_at is not None:
+            return session.stood_at
+        return stand_of(session, self._node.history.head, self._node.tick.first_offset)
 
     def pause(self, session: Session) -> None:
         """The session's socket is full."""
@@ -254,6 +266,7 @@ class Attendance:
         sink.close(Ending.TAKEN_OVER)
 
     def _detach(self, session: Session) -> None:
+        session.stood_at = self.position_of(session)
         session.sink = None
         self._node.counters.disconnections += 1
         session.topics.clear()

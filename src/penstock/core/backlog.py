@@ -19,18 +19,27 @@ class Backlog:
     """The retained values of one subscription, from the next one on.
 
     `topics` are those that match, with None for every `VAIN_NODES` that were looked at in vain; `head` is
-    the offset of the last message before the subscription.
+    the offset of the last message before the subscription. `told` are topics whose values are got by other
+    filters of the same request; those that are sent here are added.
     """
 
-    __slots__ = ("_client_id", "_door", "_topics", "form", "head", "is_finished")
+    __slots__ = ("_client_id", "_door", "_told", "_topics", "form", "head", "is_finished")
 
     def __init__(
-        self, topics: Iterator[Topic | None], form: Form, head: int, client_id: str, door: Door
+        self,
+        topics: Iterator[Topic | None],
+        form: Form,
+        head: int,
+        client_id: str,
+        door: Door,
+        *,
+        told: set[str] | None = None,
     ) -> None:
         self._topics = topics
         self.head = head
         self._client_id = client_id
         self._door = door
+        self._told = told
         self.form = form
         self.is_finished = False
 
@@ -50,10 +59,20 @@ class Backlog:
             steps -= VAIN_NODES if topic is None else 1
             if topic is None or topic.retained is None or not self._is_wanted(topic.retained, now):
                 continue
+            if self._is_told(topic.name):
+                continue
             run = topic.retained.run(topic.name)
             taken.append((run, self.form))
             size += len(run.slab)
         return taken, steps
+
+    def _is_told(self, name: str) -> bool:
+        """Whether another filter has sent the value of a topic; from now on, one has."""
+        if self._told is None:
+            return False
+        known = len(self._told)
+        self._told.add(name)
+        return len(self._told) == known
 
     def _is_wanted(self, value: Value, now: float) -> bool:
         if value.offset > self.head or NEVER < value.expires_at <= now:

@@ -15,6 +15,7 @@ from penstock.core.clock import Clock, Scheduler
 from penstock.core.declared import Declared
 from penstock.core.joining import Joining
 from penstock.core.node import Node
+from penstock.core.paused import Paused
 from penstock.core.ports import Log, StateStore
 from penstock.core.publishing import Published, Publishing
 from penstock.core.receipts import Receipt
@@ -23,6 +24,7 @@ from penstock.core.rights import Rights
 from penstock.core.sessions import Ending
 from penstock.core.settings import CoreSettings
 from penstock.core.staging import Staging
+from penstock.core.strain import Strains
 from penstock.core.streams.engine import Streams
 from penstock.core.subscribing import Subscribing
 from penstock.core.topics import matches
@@ -63,6 +65,7 @@ class Broker:
         self.when_free, self.when_let_go = node.callers.when_free, node.callers.when_let_go
         self.when_settled = publishing.when_settled
         self.when_stored = publishing.when_stored
+        self.when_flushed = publishing.when_flushed
         self.when_remembered = publishing.when_remembered
         self.staging = Staging(node, publishing)
         self.streams = Streams(node, publishing, accepting)
@@ -72,6 +75,7 @@ class Broker:
         self.forget_waiting = subscribing.forget_waiting
         self.is_filter = subscribing.is_filter
         self.join = Joining(node, subscribing).join
+        self.paused = Paused(node)
         self._declared = declared = Declared(node, publishing, subscribing)
         self.has_topic = declared.has
         self.declare_topic = declared.declare
@@ -81,19 +85,26 @@ class Broker:
         self._attendance = attendance = Attendance(node, publishing, subscribing)
         self._rights = Rights(node, publishing, subscribing, attendance)
         self.on_rights_withdrawn = self._rights.on_withdrawn
+        self._attend(attendance)
+        self._restore()
+
+    def _attend(self, attendance: Attendance) -> None:
+        """What a door may ask for on behalf of a session."""
         self.connect = attendance.connect
         self.check_will = attendance.check_will
         self.resume = attendance.resume
         self.disconnect = attendance.disconnect
         self.pause = attendance.pause
         self.unpause = attendance.unpause
+        self.position_of = attendance.position_of
+        self.grant = self._node.lagging.grant
+        self.take_strain = Strains(self._node.clock, self.settings.outbox.messages).take
         self.acknowledge = attendance.acknowledge
         self.refuse = attendance.refuse
         self.receive = attendance.receive
         self.take_in = attendance.take_in
         self.let_go = attendance.let_go
         self.note_given_up = attendance.note_given_up
-        self._restore()
 
     def _show(self, node: Node) -> None:
         """Let doors look at what they may look at."""
@@ -119,6 +130,7 @@ class Broker:
         if self._node.recording.is_on:
             Restoring(self._node, self._attendance).restore()
             self._declared.restore()
+            self.paused.restore()
             self.topics.recency.begin(self.history.head + 1)
             self.receipts.restore()
             self.staging.restore()
@@ -137,6 +149,7 @@ class Broker:
             self._node.recording.forget_value(topic.name)
         self.receipts.reap(now)
         self.staging.reap()
+        self.paused.reap(now)
         self.streams.reap()
         if self.topics.is_nearly_full:
             self._forget_topics()
@@ -190,7 +203,8 @@ class Broker:
     def close(self) -> None:
         """End every connection; what still waits for one of them is recorded as not delivered."""
         for session in list(self.sessions.values()):
-            sink, session.sink = session.sink, None
+            sink, session.stood_at = session.sink, self.position_of(session)
+            session.sink = None
             if sink is not None:
                 self.counters.disconnections += 1
                 self.lagging.detach(session)

@@ -1,9 +1,9 @@
 """Publishers that have no connection of their own: requests of HTTP and gRPC.
 
 Whoever calls publishes as a session that nobody can subscribe with, find or take over: one for each identity
-at a door, so that its rights are decided once and not with every request. A caller that is held back under
-`block` waits as others do: its requests are neither published nor answered until it is free. Nobody else
-waits with it.
+at a door, so that its rights are decided once and not with every request, or one for each lane where a door
+has several. A caller that is held back under `block` waits as others do: its requests are neither published
+nor answered until it is free. Nobody else waits with it.
 """
 
 from bisect import bisect_right
@@ -18,7 +18,7 @@ from penstock.core.identity import Identity
 from penstock.core.sessions import Session
 from penstock.model import Door, Run
 
-CALLERS = 1_000
+CALLERS = 10_000
 """How many callers are remembered, besides those who wait; the one who was not here for longest is decided
 anew when it returns."""
 LOOKED_AT = 10
@@ -91,12 +91,12 @@ class Callers:
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
-        self._known: OrderedDict[tuple[Door, Identity], Session] = OrderedDict()
+        self._known: OrderedDict[tuple[Door, Identity, str], Session] = OrderedDict()
         self._notes: list[Note] = []  # by offset
 
-    def of(self, identity: Identity, door: Door) -> Session:
-        """The session in whose name somebody publishes."""
-        key = (door, identity)
+    def of(self, identity: Identity, door: Door, lane: str = "") -> Session:
+        """The session in whose name somebody publishes; who is held back in a lane goes on in the others."""
+        key = (door, identity, lane)
         session = self._known.get(key)
         if session is None:
             self._make_room()

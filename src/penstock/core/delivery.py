@@ -96,6 +96,8 @@ class Delivery:
                 self._leaving.write(session, data)
             elif session.sink is not None:
                 session.sink.write(data)
+        if self._keeping.credited:
+            self._lagging.drain_credited()
         if self._keeping.too_slow:
             self._keeping.close_slow()
 

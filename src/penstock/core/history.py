@@ -5,7 +5,7 @@ may join its audience in the same turn, and the seam is one offset.
 """
 
 from asyncio import Semaphore
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from functools import reduce
 from sys import maxsize
 
@@ -56,16 +56,32 @@ class History:
         Raises:
             InvalidCursor: it is of another log, or names a position that does not exist yet.
         """
-        position = after.position_in(self.log.log_id)
+        offset, gaps = self.locate(after)
+        return Replay(self, tuple(filters), offset, gaps=(*gaps, *self.gone_since(offset, filters)))
+
+    def locate(self, cursor: Cursor) -> tuple[int, tuple[Gap, ...]]:
+        """The offset of a cursor, and what it was beyond the end of its epoch.
+
+        Raises:
+            InvalidCursor: it is of another log, or names a position that does not exist yet.
+        """
+        position = cursor.position_in(self.log.log_id)
         if position is None:
             raise InvalidCursor(f"{Reason.EPOCH_CHANGED}: this cursor is of a log that is gone")
-        offset = min(position.offset, self._end_of(position.epoch))
+        offset = min(position.offset, self.end_of(position.epoch))
         if position.epoch > self.log.epoch or offset > self.head:
             raise InvalidCursor("this cursor is ahead of the log")
         lost = Gap(offset + 1, position.offset, Reason.LOST_UNCOMMITTED)
-        return Replay(self, tuple(filters), offset, gaps=(lost,) if offset < position.offset else ())
+        return offset, (lost,) if offset < position.offset else ()
 
-    def _end_of(self, epoch: int) -> int:
+    def gone_since(
+        self, offset: int, filters: Sequence[str], besides: Container[str] = ()
+    ) -> tuple[Gap, ...]:
+        """What of filters may have gone with topics that were deleted or forgotten, behind an offset."""
+        last = self.topics.last_gone(offset, filters, besides)
+        return (Gap(offset + 1, last, Reason.EVICTED),) if last > offset else ()
+
+    def end_of(self, epoch: int) -> int:
         """How far a position of an epoch may reach."""
         end = self.log.end_of(epoch) if epoch < self.log.epoch else None
         return ALL if end is None else end
@@ -92,7 +108,11 @@ class History:
         committed is cut back, because the same sequences were given again. A chunk that is full does not end
         at the head: the next one begins where it ends.
         """
-        kept = sequence if epoch is None else await self._cut_back(name, sequence, epoch)
+        return await self.go_on(name, sequence, ALL if epoch is None else self.end_of(epoch), limit_bytes)
+
+    async def go_on(self, name: str, sequence: int, end: int, limit_bytes: int) -> Chunk:
+        """The same for a reader that has seen nothing behind an offset, whatever its sequence says."""
+        kept = await self._cut_back(name, sequence, end)
         chunk = await self._read_topic(name, kept + 1, ALL, limit_bytes)
         if kept == sequence:
             return chunk
@@ -108,8 +128,10 @@ class History:
 
     def newest(self, name: str) -> int:
         """The last sequence that was given to a topic."""
-        topic = self.topics.get(name)
-        return self.log.last_sequence(name) if topic is None else topic.sequence
+        topic, gone = self.topics.get(name), self.topics.gone.get(name)
+        if topic is not None:
+            return topic.sequence
+        return max(self.log.last_sequence(name), 0 if gone is None else gone.sequence)
 
     async def _read_topic(self, name: str, first: int, last: int, limit_bytes: int) -> Chunk:
         first, newest = max(first, 1), self.newest(name)
@@ -149,9 +171,8 @@ class History:
             statement = replace(statement, next=place, is_at_head=False)
         return Chunk(runs, statement)
 
-    async def _cut_back(self, name: str, sequence: int, epoch: int) -> int:
-        """The last sequence up to this one that a topic still had when an epoch ended."""
-        end = self._end_of(epoch)
+    async def _cut_back(self, name: str, sequence: int, end: int) -> int:
+        """The last sequence up to this one that a topic has up to an offset."""
         if end == ALL:
             return sequence
         sequence = min(sequence, self.newest(name))

@@ -16,26 +16,27 @@ from msgspec.structs import replace
 
 from penstock.core.account import Account
 from penstock.core.joins import Joins
-from penstock.core.lagging import CHUNK_BYTES
+from penstock.core.lagging import CHUNK_BYTES, split
 from penstock.core.node import Node
 from penstock.core.outbox import Entry
 from penstock.core.ports import Form
 from penstock.core.replay import Replay, sift
 from penstock.core.sessions import Options, Session
-from penstock.core.starts import After, Last, Start, begin, search
+from penstock.core.starts import After, AfterSequences, Beginning, Foresight, Last, Start, begin, search
 from penstock.core.statement import Chunk, Statement
 from penstock.core.subscribing import Subscribing
 from penstock.core.topics import matches, split_share
 from penstock.errors import InvalidRequest, PenstockError, StorageUnavailable
 from penstock.model import Policy, Run
 
-__all__ = ["After", "Join", "Joining", "Last", "Start", "Wish"]
+__all__ = ["After", "AfterSequences", "Foresight", "Join", "Joining", "Last", "Start", "Wish"]
 
+OnBegin: TypeAlias = Callable[[Foresight | None], None]
 OnComplete: TypeAlias = Callable[[Statement], None]
 OnFailed: TypeAlias = Callable[[PenstockError], None]
 
 
-def _nothing() -> None:
+def _nothing(foresight: Foresight | None) -> None:
     pass
 
 
@@ -45,6 +46,8 @@ class Wish(Struct, frozen=True):
     filters: tuple[str, ...]
     options: Options
     form: Form
+    past_form: Form
+    """That of messages that were published before the filters are live."""
     policy: Policy
     start: Start
 
@@ -67,7 +70,8 @@ class Joining:
         start: Start | None,
         on_complete: OnComplete,
         on_failed: OnFailed,
-        on_begin: Callable[[], None] = _nothing,
+        on_begin: OnBegin = _nothing,
+        past_form: Form | None = None,
     ) -> "Join | None":
         """Add filters to a session, or replace those it has, with their past from a start on.
 
@@ -77,9 +81,11 @@ class Joining:
         past, and are not sent by themselves.
 
         Args:
-            on_begin: called when nothing is wrong with the wish, before the first message.
+            on_begin: called when nothing is wrong with the wish, before the first message; after sequences
+                also with what will be missing, which may take a while to find out.
             on_complete: called when the filters are live, before the first live message.
             on_failed: called if it comes to nothing later; the session then has none of the filters.
+            past_form: how messages of the past are sent, if not as live ones.
 
         Raises:
             PenstockError: a filter is invalid, forbidden or one too many, or the start is none.
@@ -89,22 +95,22 @@ class Joining:
             raise InvalidRequest("name at least one filter")
         self._subscribing.check(session, wanted)
         if start is None:
+            self._node.tick.settle()  # what is live by another filter comes first
+            on_begin(None)  # a shared group may be owed something, which leaves when it is joined
             for filter in wanted:
                 self._subscribing.subscribe(session, filter, options, form, policy=policy, retained=False)
-            on_begin()
             return None
         if any(split_share(filter)[0] is not None for filter in wanted):
             raise InvalidRequest("a shared filter has no past: each of its messages went to one of its group")
-        replay = begin(self._node.history, wanted, start)
+        beginning = begin(self._node.history, wanted, start)
         for filter in wanted:
             self._subscribing.unsubscribe(session, filter)
-        wish = Wish(wanted, options, form, policy, start)
-        join = Join(self._node, self._subscribing, session, wish, replay, on_complete, on_failed)
+        wish = Wish(wanted, options, form, past_form or form, policy, start)
+        join = Join(self._node, self._subscribing, session, wish, on_begin, on_complete, on_failed)
         session.joins = session.joins or Joins(self._node.scheduler)
         session.joins.add(join)
         self._node.joining.add(session)
-        on_begin()
-        join.go_on()
+        join.begin(beginning)
         return join
 
 
@@ -117,7 +123,7 @@ class Join:
         subscribing: Subscribing,
         session: Session,
         wish: Wish,
-        replay: Replay | None,
+        on_begin: OnBegin,
         on_complete: OnComplete,
         on_failed: OnFailed,
     ) -> None:
@@ -125,6 +131,7 @@ class Join:
         self._subscribing = subscribing
         self._session = session
         self._wish = wish
+        self._on_begin = on_begin
         self._on_complete = on_complete
         self._on_failed = on_failed
         self._replay: Replay | None = None  # while it is not known where the start is
@@ -134,9 +141,24 @@ class Join:
         self._asked = node.history.head  # what comes after this is live, or would be
         self._is_busy = False
         self.filters = wish.filters  # those to be subscribed to at the head
+        self.position = self._position_of(wish.start)
+        """Everything up to this offset was sent, or is accounted for."""
         self.is_over = False
-        if replay is not None:
-            self._set_out(replay)
+
+    def _position_of(self, start: Start) -> int:
+        """How far the session had got before it is known where the replay begins."""
+        cursor = start.otherwise if isinstance(start, AfterSequences) else None
+        place = None if cursor is None else cursor.position_in(self._node.log.log_id)
+        return self._asked if place is None else min(place.offset, self._asked)
+
+    def begin(self, beginning: Beginning | None) -> None:
+        """Set out, or find out first where that is."""
+        if beginning is not None:
+            self._set_out(beginning)
+            self._on_begin(beginning.foresight)
+        elif not isinstance(self._wish.start, AfterSequences):
+            self._on_begin(None)
+        self.go_on()
 
     def leave(self, filter: str) -> None:
         """The session wants a filter no more, or in another way."""
@@ -169,8 +191,13 @@ class Join:
 
     def go_on(self) -> None:
         """Ask for a turn to send a chunk, unless one is being read or sent, or the session takes none."""
-        if not self._is_busy and self._reading is None and self._session.is_flowing:
+        if not self._is_busy and self._reading is None and self._session.keeps_up and not self._is_short:
             self._node.turns.ask(self)
+
+    @property
+    def _is_short(self) -> bool:
+        """The session has to give credit before more of a chunk can leave."""
+        return self._session.credit == 0 and self._chunk is not None and bool(self._chunk.runs)
 
     def work(self) -> None:
         """Send one chunk; others have their turn before the next."""
@@ -186,7 +213,7 @@ class Join:
 
     def _has_chunk(self) -> bool:
         """Whether there is a chunk and somebody to take it; if it has to be read, that is begun."""
-        if self.is_over or not self._session.is_flowing:
+        if self.is_over or not self._session.keeps_up:
             return False  # when the session flows again it tells us
         if self._chunk is None and self._replay is not None:
             self._chunk = self._replay.read_now(CHUNK_BYTES)
@@ -195,7 +222,7 @@ class Join:
             return False
         # What is live by another filter comes first; and nothing may be published between here and the seam.
         self._node.tick.settle()
-        return not self.is_over and self._session.is_flowing
+        return not self.is_over and self._session.keeps_up
 
     def _send_chunk(self) -> bool:
         """Send what was read, and end if that was all; answer whether there is more to do."""
@@ -203,17 +230,30 @@ class Join:
         assert chunk is not None and self._replay is not None and self._account is not None
         session, now = self._session, self._node.clock.monotonic()
         alive, expired = sift(chunk.runs, now)  # it may have waited a while
-        entries: list[Entry] = [(run, self._wish.form) for run in alive if self._is_wanted(run)]
-        served = sum(run.count for run, _ in entries)
+        form, wanted = self._wish.past_form, [run for run in alive if self._is_wanted(run)]
+        if session.credit is not None:
+            wanted = self._keep_rest(chunk, wanted, session.credit)
+        entries: list[Entry] = [(run, form) for run in wanted]
+        served = sum(run.count for run in wanted)
         said = replace(chunk.statement, served=served, missing=(*chunk.statement.missing, *expired))
-        self._account.add(said, self._replay.after)
+        self.position = self._replay.after if self._chunk is None else self._chunk.runs[0].offset - 1
+        self._account.add(said, self.position)
+        if isinstance(self._wish.start, AfterSequences):
+            self._account.count(wanted)
         _, is_blocked = self._node.lagging.send(session, entries, now) if entries else (0, False)
         if is_blocked:
             session.is_flowing = False  # the rest waits in its outbox
-        is_sent = not (is_blocked or session.gate or self.is_over)
+        is_sent = not (is_blocked or session.gate or self.is_over or self._chunk)
         if is_sent and self._replay.after == self._node.history.head:
             self._arrive(self._account)
         return not self.is_over
+
+    def _keep_rest(self, chunk: Chunk, wanted: list[Run], credit: int) -> list[Run]:
+        """What there is credit for. Others wait here and not in the outbox, where they could be dropped."""
+        leaving, rest = split(wanted, credit)
+        if rest:
+            self._chunk = Chunk(tuple(rest), replace(chunk.statement, missing=(), gaps=()))
+        return leaving
 
     def _is_wanted(self, run: Run) -> bool:
         """Whether a message is sent: some do not want their own, or have left a filter meanwhile."""
@@ -242,9 +282,10 @@ class Join:
 
     # Reading
 
-    def _set_out(self, replay: Replay) -> None:
-        self._replay = replay
-        self._account = Account(self._node.history.cursor(replay.after), replay.after)
+    def _set_out(self, beginning: Beginning) -> None:
+        self._replay = beginning.replay
+        self.position = after = beginning.replay.after
+        self._account = Account(self._node.history.cursor(after), after)
 
     def _begin_reading(self) -> None:
         joins = self._session.joins
@@ -252,14 +293,19 @@ class Join:
         if joins.may_read(self):
             self._reading = get_running_loop().create_task(self._read())
 
+    async def _search(self) -> None:
+        """Find out where to begin; who goes on after sequences is told now what will be missing."""
+        wish = self._wish
+        beginning = await search(self._node.history, wish.filters, wish.start, self._asked)
+        self._set_out(beginning)
+        if beginning.foresight is not None:
+            self._on_begin(beginning.foresight)
+
     async def _read(self) -> None:
         """Read what comes next; if it ends at the head, it is sent in the same turn."""
         try:
             if self._replay is None:
-                assert isinstance(self._wish.start, Last)
-                self._set_out(
-                    await search(self._node.history, self._wish.filters, self._wish.start.count, self._asked)
-                )
+                await self._search()
             elif self._chunk is None:
                 self._chunk = await self._replay.read(CHUNK_BYTES)
         except PenstockError as error:

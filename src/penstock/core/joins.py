@@ -19,6 +19,11 @@ class Joiner(Protocol):
     @property
     def filters(self) -> tuple[str, ...]: ...
 
+    @property
+    def position(self) -> int:
+        """Everything up to this offset was sent, or is accounted for."""
+        ...
+
     def go_on(self) -> None:
         """Send what is to be sent next, if the session takes it."""
         ...
@@ -53,6 +58,11 @@ class Joins:
 
     def __contains__(self, filter: object) -> bool:
         return filter in self._joins
+
+    @property
+    def position(self) -> int | None:
+        """Where the last of them is; None if there is none."""
+        return min((join.position for join in self._each()), default=None)
 
     def add(self, join: Joiner) -> None:
         """One more, of filters that have none."""

@@ -6,6 +6,8 @@ A policy decides what is kept; what is dropped goes into the ledger. How it gets
 
 from collections.abc import Callable, Sequence
 
+from msgspec import Struct
+
 from penstock.core.callers import Callers
 from penstock.core.clock import Clock, Scheduler
 from penstock.core.fetching import Fetching
@@ -22,11 +24,24 @@ from penstock.core.sessions import Ending, Session, Subscription
 from penstock.core.settings import CoreSettings
 from penstock.core.shared import SharedForm, SharedGroup, reform_any
 from penstock.core.slow import Slow
+from penstock.core.strain import limit_of, note_loss
 from penstock.core.topics import WILDCARDS, split_share
 from penstock.model import Policy, Reason, Run
 
 REAP_MESSAGES = 100_000
 """How many waiting messages are looked at for their expiry in one go."""
+
+
+class Outcome(Struct, frozen=True):
+    """What became of a message for those who could not get it at once."""
+
+    dropped: int = 0
+    """For so many subscribers it was dropped, or something older to make room for it."""
+    blocked: int = 0
+    """So many make its publisher wait."""
+
+
+NOTHING_LOST = Outcome()
 
 
 class Keeping:
@@ -57,6 +72,7 @@ class Keeping:
         self._block_wildcards = settings.outbox.block_wildcards
         self._expiring: dict[Session | SharedGroup, None] = {}  # something waits for them that may expire
         self.too_slow: dict[Session, None] = {}  # to be closed at the end of this flush
+        self.credited: dict[Session, list[Entry]] = {}  # what those who count get at the end of this flush
         self.outcomes: dict[int, list[int]] = {}  # of this turn, by offset: how often dropped, held
         block_timeout_s = settings.outbox.block_timeout_ms / 1000
         self.holding = Holding(clock, scheduler, block_timeout_s, self._on_block_timeout)
@@ -66,6 +82,9 @@ class Keeping:
     def hold_all(self, session: Session, runs: list[Run], form: Form, wanted: Subscription) -> None:
         """Keep runs for a session that cannot get them now."""
         session.is_flowing = False
+        if session.credit is not None and session.sink is not None:
+            self._hold_counted(session, runs, form, wanted)
+            return
         if session.sink is not None and session not in self.slow.watched:
             self.slow.watch(session, self.choose_policy(runs[0], wanted))
         is_durable = _is_durable(session, runs[0], form)
@@ -76,6 +95,19 @@ class Keeping:
             if queue is None or not queue.offer(run, form):
                 self._hold(session, run, form, self.choose_policy(run, wanted))
                 queue = self._quick_queue(session, is_durable)
+
+    def _hold_counted(self, session: Session, runs: list[Run], form: Form, wanted: Subscription) -> None:
+        """Give runs to a session that counts: what it has credit for leaves with this flush, others wait."""
+        going = self.credited.setdefault(session, [])
+        for run in runs:
+            credit = 0 if session.is_waiting or not session.can_take else session.credit or 0
+            taken = min(run.count, credit)
+            if taken:
+                going.append((run.part(0, taken), form))
+                session.credit = credit - taken
+            if taken < run.count:
+                rest = run.part(taken, run.count - taken)
+                self._hold(session, rest, form, self.choose_policy(run, wanted))
 
     def _quick_queue(self, session: Session, is_durable: bool) -> Outbox | None:
         """Where a run goes without further ado if all of it fits; what is owed may not be overtaken."""
@@ -116,15 +148,21 @@ class Keeping:
 
     def _outbox_of(self, session: Session) -> Outbox:
         if session.outbox is None:
-            session.outbox = Outbox(self._outbox_limits)
+            session.outbox = Outbox(self._limits_of(session))
         return session.outbox
+
+    def _limits_of(self, session: Session) -> Limits:
+        limits = self._outbox_limits
+        if session.outbox_messages is None:
+            return limits
+        return Limits(limit_of(session, limits.messages), limits.bytes)
 
     def _enqueue(self, session: Session, outbox: Outbox, run: Run, form: Form, policy: Policy) -> None:
         decision, dropped = outbox.add(run, form, policy)
         if run.expires_at:
             self._expiring[session] = None
-        for lost in dropped:
-            self._drop(lost, session, Reason.OUTBOX_FULL, policy, "outbox")
+        if not (decision.close and session.is_resumable):
+            self._drop(dropped, run, session, Reason.OUTBOX_FULL, policy, "outbox")
         if decision.hold:
             publisher = self._publisher_of(run)
             if publisher is None or publisher is session:  # a session never blocks itself
@@ -147,8 +185,7 @@ class Keeping:
         _, dropped = owed.add(run, form, policy)
         if run.expires_at:
             self._expiring[session] = None
-        for lost in dropped:
-            self._drop(lost, session, Reason.OWED_FULL, policy, "sessions.owed")
+        self._drop(dropped, run, session, Reason.OWED_FULL, policy, "sessions.owed")
         if isinstance(owed, StoredOwed) and owed.evicted:
             self._note_evicted(session, owed, Reason.OWED_FULL, policy)
 
@@ -194,24 +231,32 @@ class Keeping:
 
     def _discard(self, session: Session) -> None:
         """Drop what waits for somebody who is cut off, unless it or the others of a group get it later."""
-        if not session.outbox:
+        if not session.outbox or session.is_resumable:
             return
         for run, _ in session.outbox.remove_entries(lambda entry: not _outlives(session, *entry)):
             self._lose(run, session, Reason.OUTBOX_FULL, Policy.DISCONNECT, "outbox")
 
-    def _drop(self, run: Run, session: Session, reason: Reason, policy: Policy, setting: str) -> None:
-        self._lose(run, session, reason, policy, setting)
-        self.outcomes.setdefault(run.offset, [0, 0])[0] += 1
+    def _drop(
+        self, dropped: list[Run], cause: Run, session: Session, reason: Reason, policy: Policy, setting: str
+    ) -> None:
+        """Record what is lost because a run came, which its publisher is told."""
+        for run in dropped:
+            self._lose(run, session, reason, policy, setting)
+        if dropped:
+            self.outcomes.setdefault(cause.offset, [0, 0])[0] += 1
 
     def _lose(self, run: Run, session: Session, reason: Reason, policy: Policy, setting: str) -> None:
         self._ledger.add(run, session.client_id, reason, policy, setting)
         self.slow.note_dropped(session, run.count, policy)
+        note_loss(session, reason, run.count)
 
-    def outcome(self, run: Run) -> tuple[int, int]:
-        """For how many subscribers a run of this turn was dropped, and how many hold its publisher back."""
+    def outcome(self, run: Run) -> Outcome:
+        """How many subscribers lost something by a run of this turn, and how many hold its publisher back."""
+        if not self.outcomes:
+            return NOTHING_LOST
         offsets = range(run.offset, run.offset + run.count)
         found = [self.outcomes[offset] for offset in offsets if offset in self.outcomes]
-        return sum(dropped for dropped, _ in found), sum(blocked for _, blocked in found)
+        return Outcome(sum(dropped for dropped, _ in found), sum(blocked for _, blocked in found))
 
     def _on_block_timeout(self, session: Session) -> None:
         self._shrink(session, Policy.BLOCK, Reason.BLOCK_TIMEOUT)
@@ -219,7 +264,7 @@ class Keeping:
     def _shrink(self, session: Session, policy: Policy, reason: Reason = Reason.OUTBOX_FULL) -> None:
         if session.outbox is not None:
             for lost in session.outbox.shrink():
-                self._drop(lost, session, reason, policy, "outbox")
+                self._lose(lost, session, reason, policy, "outbox")
 
     # Back again
 
@@ -279,7 +324,7 @@ class Keeping:
         for run, form in self.offer_again(waiting):
             if _is_durable(session, run, form):
                 own.append((run, form))
-            else:
+            elif not session.is_resumable:
                 self._ledger.add(run, session.client_id, Reason.DISCONNECTED)
         self.put_first(session, own)
         self._recording.touch(session)
@@ -326,6 +371,8 @@ class Keeping:
                 expired = queue.remove_expired(now)
                 for run in expired:
                     self._ledger.add(run, name, Reason.EXPIRED)
+                    if isinstance(who, Session):
+                        note_loss(who, Reason.EXPIRED, run.count)
                 if expired and isinstance(who, SharedGroup):
                     who.forget(expired)
                     self._recording.touch_group(who)

@@ -21,6 +21,7 @@ from penstock.core.ports import Form
 from penstock.core.recording import Recording
 from penstock.core.sessions import Session
 from penstock.core.shared import SharedGroup
+from penstock.core.strain import note_loss
 from penstock.core.tallies import Tallies
 from penstock.model import NEVER, Policy, Reason, Run, Shape
 
@@ -81,11 +82,40 @@ class Lagging:
 
     def drain(self, session: Session) -> None:
         """Send what waits, as much as the socket takes; then the session is on the fast path again."""
-        budget, steps = TURN_BYTES, TURN_STEPS
-        now = self._clock.monotonic()
         if session.position is not None:
             self._recording.touch(session)
-        while session.can_take:
+        self._send_waiting(session)
+        if session.groups and (session.is_flowing or session.credit):
+            self.on_caught_up(session)
+        if session.joins is not None and session.keeps_up:
+            session.joins.go_on()
+
+    def drain_credited(self) -> None:
+        """Send what those who count have given credit for; all of it, as on the fast path."""
+        credited, self._keeping.credited = self._keeping.credited, {}
+        now = self._clock.monotonic()
+        for session, entries in credited.items():
+            if session.credit is not None:  # it is taken again from what leaves
+                session.credit += sum(run.count for run, _ in entries)
+            if session.can_take:
+                self.send(session, entries, now)
+            else:
+                self._keeping.put_first(session, entries)
+            self._let_go(session)
+            self._watch(session)
+            if session.joins is not None:
+                self.wake(session)  # not now: a flush is no time to read
+
+    def grant(self, session: Session, messages: int) -> None:
+        """A session takes so many messages more than it said before; with the first it begins to count."""
+        session.credit = (session.credit or 0) + messages
+        session.is_flowing = False
+        self.drain(session)
+
+    def _send_waiting(self, session: Session) -> None:
+        budget, steps = TURN_BYTES, TURN_STEPS
+        now = self._clock.monotonic()
+        while session.can_take and session.credit != 0:
             if budget <= 0 or steps <= 0:
                 self.wake(session)
                 break
@@ -99,21 +129,17 @@ class Lagging:
                 if session.backlog is not None:
                     session.backlog = None
                     self._recording.save(session)
-                session.is_flowing = True
+                session.is_flowing = session.credit is None
                 break
         self._let_go(session)
         self._watch(session)
-        if session.is_flowing and session.groups:
-            self.on_caught_up(session)
-        if session.is_flowing and session.joins is not None:
-            session.joins.go_on()
 
     def _watch(self, session: Session) -> None:
         """See whether a session lags behind now."""
         is_watched = session in self._slow.watched
-        if session.is_flowing and is_watched:
+        if session.keeps_up:
             self._slow.forget(session)
-        elif not session.is_flowing and not is_watched and session.sink is not None and session.is_waiting:
+        elif not is_watched and session.sink is not None and session.is_waiting:
             policies = (wanted.policy for wanted in session.subscriptions.values())
             self._slow.watch(session, next(policies, Policy.DROP_NEWEST))
 
@@ -137,7 +163,7 @@ class Lagging:
         return [], steps
 
     def send(self, session: Session, entries: Sequence[Entry], now: float) -> tuple[int, bool]:
-        """Send entries in order; answer the bytes sent and whether the window stopped it."""
+        """Send entries in order; answer the bytes sent and whether window or credit stopped it."""
         parts: list[bytes] = []
         rest: list[Entry] = []
         for (form, shape), stretch in groupby(entries, _form_and_shape):
@@ -147,7 +173,12 @@ class Lagging:
             runs = self._alive(session, [run for run, _ in stretch], now)
             if shape.qos and form.qos:
                 rest += [(run, form) for run in self._number(session, runs, form, now, parts)]
-            elif runs:
+                continue
+            if session.credit is not None:
+                runs, over = split(runs, session.credit)
+                session.credit -= sum(run.count for run in runs)
+                rest += [(run, form) for run in over]
+            if runs:
                 parts.append(form.encode(runs, now))
                 self._tallies.add(runs)
                 lost = self._note_oversize(session, runs, form, now)
@@ -163,6 +194,7 @@ class Lagging:
         expired = [run for run in runs if NEVER < run.expires_at <= now]
         for run in expired:
             self._ledger.add(run, session.client_id, Reason.EXPIRED)
+            note_loss(session, Reason.EXPIRED, run.count)
         return [run for run in runs if not NEVER < run.expires_at <= now] if expired else runs
 
     def _number(
@@ -171,7 +203,7 @@ class Lagging:
         """Send as many messages of runs of one shape as the window takes; answer the rest."""
         inflight = self.window(session)
         while runs and (room := inflight.room):
-            leaving, runs = _split(runs, room)
+            leaving, runs = split(runs, room)
             level = min(leaving[0].shape.qos, form.qos)
             frames = form.frames(leaving, now)
             first = inflight.add_all(frames, form, level, parts)
@@ -222,7 +254,7 @@ def _form_and_shape(entry: Entry) -> tuple[Form, Shape]:
     return entry[1], entry[0].shape
 
 
-def _split(runs: list[Run], room: int) -> tuple[list[Run], list[Run]]:
+def split(runs: list[Run], room: int) -> tuple[list[Run], list[Run]]:
     """As many messages as there is room for, and the rest; a run may be cut."""
     for position, run in enumerate(runs):
         if run.count > room:

@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from penstock.core.access import Identity
 from penstock.core.audience import NOBODY, Audience
+from penstock.core.keeping import Outcome
 from penstock.core.node import Node
 from penstock.core.ports import Settled, Ticket
 from penstock.core.registry import Topic
@@ -155,6 +156,13 @@ class Publishing:
             self._tick.after(lambda: callback(None))
         else:
             self._log.when_committed(ticket, callback)
+
+    def when_flushed(self, run: Run, callback: Callable[[Outcome], None]) -> None:
+        """Call back when a run that was published in this turn is delivered, or waits, or was dropped.
+
+        Whether it is safe by then is another matter: see `when_settled`.
+        """
+        self._tick.after(lambda: callback(self._node.keeping.outcome(run)))
 
     def when_remembered(self, session: Session, callback: Settled) -> None:
         """Call back when a session that has just come outlives the server, or cannot.

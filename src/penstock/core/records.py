@@ -24,6 +24,7 @@ DECIDED = "stage_commits"
 PROGRESS = "stage_progress"
 RELEASED = "stage_keys"
 DECLARED = "declared"
+PAUSED = "paused"
 
 
 class SubscriptionRecord(Struct, frozen=True, array_like=True):
@@ -189,6 +190,35 @@ class DeclaredRecord(Struct, frozen=True, array_like=True):
     """The newest offset when it was last deleted; 0 if it never was."""
 
 
+class PausedRecord(Struct, frozen=True, array_like=True):
+    """A subscription that its client may come back to, by its id."""
+
+    user: str | None
+    client_id: str
+    filters: tuple[str, ...]
+    """As they were asked for."""
+    ttl: float
+    """Seconds for which it is kept once it is paused."""
+    position: int
+    """Everything up to this offset was sent, or is accounted for."""
+    epoch: int
+    """In which its client was given what it has; a position of a later one may mean other messages."""
+    head: int | None = None
+    """Its client has seen nothing behind this offset; None while it is live."""
+    paused_at: int | None = None
+    """None while it is live."""
+    receive_retained: bool = False
+    max_buffer: int = 0
+    """How many messages may wait for it; 0 if its client did not say."""
+    since: int = 0
+    """The newest offset when its stream began."""
+    stale: dict[str, int] | None = {}
+    """What its client had of an earlier epoch when the stream began: of this one these say nothing. None if
+    that was too much to keep: then no sequence says anything that goes beyond what there was before."""
+    sequences: dict[str, int] = {}
+    """The last ones up to the position, of topics that it asked for by name; none where that is not known."""
+
+
 TABLES: dict[str, type[Struct]] = {
     SESSIONS: SessionRecord,
     RETAINED: RetainedRecord,
@@ -204,5 +234,6 @@ TABLES: dict[str, type[Struct]] = {
     RELEASED: ReleasedRecord,
     RECEIPTS: ReceiptRecord,
     DECLARED: DeclaredRecord,
+    PAUSED: PausedRecord,
 }
 """What each table of the state store holds."""

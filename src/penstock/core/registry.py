@@ -4,7 +4,8 @@ A topic is made on first use and costs one object until its first message makes 
 is never given twice.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Container, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
@@ -14,7 +15,7 @@ from penstock.core.latency import Recent
 from penstock.core.recency import Recency
 from penstock.core.ring import Ring, Rings
 from penstock.core.settings import CoreSettings, TopicRule
-from penstock.core.topics import matches
+from penstock.core.topics import covers, matches
 from penstock.core.value import Value
 from penstock.errors import QuotaExceeded
 from penstock.model import NEVER, Policy, Reason, Run
@@ -26,6 +27,8 @@ T = TypeVar("T")
 STALE = -1
 DELETED = -2
 """Stand for the version of an audience: that of the topic is to be found, or the topic is there no more."""
+DELETED_LOOKED_AT = 1_000
+"""How many deleted topics are looked at for one reader; of more it is assumed that it wanted some."""
 Loss = tuple[Reason, Policy | None]
 """Why something was lost, and by which policy."""
 
@@ -142,6 +145,7 @@ class Registry(dict[str, Topic]):
         self.recency = Recency()
         self._traits: dict[tuple[int, ...], Traits] = {}
         self._floor = 0  # no forgotten topic had a higher sequence
+        self._forgotten_offset = 0  # none that the log does not keep had a message behind this
         self.on_forgotten: Callable[[Topic], None] = lambda topic: None
         self.on_deleted: Callable[[Topic], None] = lambda topic: None
         self.declared: set[str] = set()  # those that somebody made on purpose: they stay, used or not
@@ -174,6 +178,8 @@ class Registry(dict[str, Topic]):
         unused = [topic for topic in self.values() if topic.is_unused and topic.name not in self.declared]
         for topic in unused:
             self._floor = max(self._floor, topic.sequence)
+            if not topic.traits.is_kept:
+                self._forgotten_offset = max(self._forgotten_offset, topic.last_offset)
             self._remove(topic)
         return len(unused)
 
@@ -200,7 +206,35 @@ class Registry(dict[str, Topic]):
         del self.floors[name]
         if (gone := self.gone.pop(name, None)) is not None:
             self._floor = max(self._floor, gone.sequence)
+            self._forgotten_offset = max(self._forgotten_offset, gone.offset)
         return name
+
+    def last_gone(self, offset: int, filters: Sequence[str], besides: Container[str] = ()) -> int:
+        """The last offset of messages behind this one that went with their topics; this one if none did.
+
+        What the log keeps is left out. Of topics that were forgotten nobody knows the names.
+
+        Args:
+            besides: deleted topics that do not count.
+        """
+        unkept = [filter for filter in filters if not self.keeps_all(filter)]
+        last = max(offset, self._forgotten_offset) if any(map(self._may_be_forgotten, unkept)) else offset
+        for number, (name, head) in enumerate(islice(reversed(self.floors.items()), DELETED_LOOKED_AT + 1)):
+            if head <= offset or not unkept:
+                break
+            if number == DELETED_LOOKED_AT:
+                return max(last, head)
+            gone = self.gone.get(name)
+            if gone is None or gone.offset <= last or name in besides or self.keeps(name):
+                continue
+            if any(matches(filter, name) for filter in unkept):
+                last = gone.offset
+        return last
+
+    def _may_be_forgotten(self, filter: str) -> bool:
+        """Whether a filter means a topic that was forgotten, perhaps; it may be back."""
+        topic = self.get(filter)
+        return topic is None or topic.start > 0
 
     def make(self, name: str) -> Topic:
         """The topic of this name, made if it is new."""
@@ -210,6 +244,15 @@ class Registry(dict[str, Topic]):
                 raise QuotaExceeded(f"there are {len(self)} topics already")
             topic = self.restore(name)
         return topic
+
+    def keeps(self, name: str) -> bool:
+        """Whether the log keeps a topic, used or not."""
+        topic = self.get(name)
+        return (self._find_traits(name) if topic is None else topic.traits).is_kept
+
+    def keeps_all(self, filter: str) -> bool:
+        """Whether the log keeps every topic that a filter can match."""
+        return any(covers(rule, filter) for rule in self._settings.log.capture)
 
     def find(self, name: str) -> Topic | None:
         """The topic of this name, also if somebody only waits for it."""

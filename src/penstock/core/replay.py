@@ -62,7 +62,9 @@ class Replay:
         log_after: int | None = None,
         expected: Mapping[str, tuple[int, int]] | None = None,
         gaps: Sequence[Gap] = (),
+        missing: Sequence[Missing] = (),
         floors: Mapping[str, int] = NO_FLOORS,
+        floor: int = 0,
     ) -> None:
         """Begin after an offset.
 
@@ -70,7 +72,9 @@ class Replay:
             log_after: where to begin in the log, if there is nothing to be found before.
             expected: the first and the last sequence of topics for which these are known.
             gaps: what the first chunk has to tell.
+            missing: the same of messages.
             floors: of some topics, the offset up to which nothing is served, and nothing missing.
+            floor: the same for all others.
         """
         self._past = past
         self._after = after
@@ -81,9 +85,13 @@ class Replay:
             past.log, after if log_after is None else log_after, self._is_wanted, lambda: past.head
         )
         self._gaps = list(gaps)
+        self._missing = list(missing)
         self._floors = floors
+        self._floor = floor
         # Of each topic the last sequence served, or said to be missing, and an offset before the next:
-        self._served = {topic: (first - 1, 0) for topic, (first, _) in (expected or {}).items()}
+        self._served = {
+            topic: (first - 1, floors.get(topic, 0)) for topic, (first, _) in (expected or {}).items()
+        }
         self._expected = {topic: last for topic, (_, last) in (expected or {}).items()}
         self._is_doubtful = bool(expected)  # topics may have lost messages that no later one tells of
         self._start = after
@@ -141,7 +149,10 @@ class Replay:
             if known is not None:
                 self._served.pop(topic.name, None)  # it was forgotten meanwhile, and counts from elsewhere
             self._followed[topic.name] = topic
-            self._rings.add(topic, self._after)
+            self._rings.add(topic, max(self._after, self._floor_of(topic.name)))
+
+    def _floor_of(self, topic: str) -> int:
+        return self._floors.get(topic, self._floor)
 
     # Reading
 
@@ -172,7 +183,9 @@ class Replay:
         if self._kept is None or len(self._followed) > NEAR_TOPICS or after < past.start:
             return False
         rings = (*self._kept.values(), *self._followed.values())  # single messages of any topic may be logged
-        if any(gone_offset(topic) > after for topic in rings) or not self._is_known_since(after):
+        if any(gone_offset(topic) > max(after, self._floor_of(topic.name)) for topic in rings):
+            return False
+        if not self._is_known_since(after):
             return False
         topics = [topic for topic in self._kept.values() if topic.last_offset > after]
         if sum(topic.ring.messages if topic.ring is not None else 1 for topic in topics) > NEAR_MESSAGES:
@@ -216,12 +229,12 @@ class Replay:
             else:
                 item = rings.take()
                 ring_at = rings.next_offset
-            if item.offset <= self._floors.get(item.topic, 0):
-                continue
+            floor = self._floor_of(item.topic)
             if isinstance(item, Loss):
-                self._note_loss(item, missing)
-            elif last_of(item) > reached:  # or else the ring has it as well
-                run = beyond(item, reached)
+                if item.offset > floor:
+                    self._note_loss(item, missing)
+            elif last_of(item) > max(reached, floor):  # or else the ring has it as well
+                run = beyond(item, max(reached, floor))
                 self._note_run(run, missing)
                 runs.append(run)
                 size += weight_of(run)
@@ -231,7 +244,7 @@ class Replay:
 
     def _chunk(self, asked: int, until: int, runs: list[Run], missing: list[Missing]) -> Chunk:
         past, gaps = self._past, self._gaps + self._log.take_gaps(until)
-        self._gaps = []
+        missing[:0], self._gaps, self._missing = self._missing, [], []
         self._is_doubtful = self._is_doubtful or bool(gaps)
         is_at_head = until == past.head
         if is_at_head and self._is_doubtful:
@@ -255,7 +268,7 @@ class Replay:
 
     def _recall(self, run: Run) -> tuple[int | None, int]:
         """The last sequence of a topic before the replay began, if it is known, and where it began."""
-        topic, start = self._past.topics.get(run.topic), self._start
+        topic, start = self._past.topics.get(run.topic), max(self._start, self._floor_of(run.topic))
         if run.topic in self._followed:
             is_doubtful = gone_offset(self._followed[run.topic]) > start
         else:

@@ -48,6 +48,10 @@ class Router:
         self._audiences: WeakValueDictionary[tuple[AnyGroup, ...], Audience] = WeakValueDictionary()
         self.filters = 0
 
+    def names(self) -> list[str]:
+        """The topics that somebody subscribes to by their names, used or not."""
+        return list(self._exact)
+
     def open_group(self, filter: str) -> AnyGroup:
         """The group of a filter, made if it is new."""
         group = self.find_group(filter)

@@ -2,7 +2,8 @@
 
 A session holds what outlives a connection: subscriptions, what is on its way, what is owed. The sink is
 its connection while it has one. `is_flowing` is the one flag the hot path looks at: connected, socket not
-full, nothing waiting that would be overtaken.
+full, nothing waiting that would be overtaken. A session that gives credit never is: each of its messages is
+counted.
 """
 
 from enum import StrEnum
@@ -23,6 +24,7 @@ from penstock.model import NEVER, Door, Policy, Properties
 
 if TYPE_CHECKING:
     from penstock.core.joins import Joins
+    from penstock.core.strain import Losses
 
 FOREVER = float("inf")
 TOPICS_REMEMBERED = 1_024
@@ -93,6 +95,7 @@ class Session:
         "born",
         "client_id",
         "connected_at",
+        "credit",
         "door",
         "expires_at",
         "expiry",
@@ -108,15 +111,19 @@ class Session:
         "is_paused",
         "is_promised",
         "is_recorded",
+        "is_resumable",
         "joins",
         "left_at",
+        "losses",
         "moves",
         "outbox",
+        "outbox_messages",
         "owed",
         "parts",
         "position",
         "received",
         "sink",
+        "stood_at",
         "subscriptions",
         "topics",
         "will",
@@ -155,6 +162,11 @@ class Session:
         self.connected_at = 0  # in wall time
         self.topics: dict[str, Topic] = {}  # those it may publish to, decided once
         self.outbox: Outbox | None = None
+        self.outbox_messages: int | None = None  # what may wait there, if that is less than the settings say
+        self.credit: int | None = None  # so many messages it takes before it says more; None for any number
+        self.losses: Losses | None = None  # since its door last asked; None if there were none
+        self.is_resumable = False  # what still waits when the connection ends is read back if it returns
+        self.stood_at: int | None = None  # once the connection has ended: how far it had got
         self.is_coming = False  # it is not told yet that it is connected, and gets nothing before
         self.is_paused = False
         self.is_flowing = False
@@ -164,6 +176,11 @@ class Session:
         self.held_by: set[Session] | None = None  # slow subscribers that make it wait under `block`
         # Of the tick:
         self.parts: list[bytes] = []
+
+    def attach(self, sink: Sink) -> None:
+        """A connection begins; what the last one had asked for is over."""
+        self.sink, self.is_coming, self.is_resumable = sink, True, False
+        self.outbox_messages = self.credit = self.losses = self.stood_at = None
 
     @property
     def is_waiting(self) -> bool:
@@ -176,6 +193,11 @@ class Session:
         return self.sink is not None and not (
             self.is_paused or self.gate or self.is_fetching or self.is_coming
         )
+
+    @property
+    def keeps_up(self) -> bool:
+        """Nothing waits that a join would overtake. With a credit that is not said by `is_flowing`."""
+        return self.is_flowing if self.credit is None else self.can_take and not self.is_waiting
 
     @property
     def is_persistent(self) -> bool:

@@ -94,7 +94,10 @@ class SharedGroup:
         for _ in range(len(present)):
             session = next(iter(present))
             present.move_to_end(session)
-            if session.is_flowing and (session.inflight is None or session.inflight.room):
+            if session.is_flowing:
+                if session.inflight is None or session.inflight.room:
+                    return session
+            elif session.credit and session.keeps_up:
                 return session
         return None
 

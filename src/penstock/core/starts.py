@@ -1,4 +1,4 @@
-"""Where a replay begins: after a cursor, or with the last messages of its filters.
+"""Where a replay begins: after a cursor, after sequences, or with the last messages of its filters.
 
 Of which messages those are the rings tell at once where they can. Otherwise we look back in steps that grow,
 and count; only the places of messages are remembered meanwhile.
@@ -15,10 +15,13 @@ from penstock.core.cursor import Cursor
 from penstock.core.history import History
 from penstock.core.registry import Topic
 from penstock.core.replay import NEAR_MESSAGES, NEAR_TOPICS, Replay
+from penstock.core.resuming import AfterSequences, Foresight, Resumption
 from penstock.core.sources import gone_offset
 from penstock.core.topics import is_wildcard, matches
 from penstock.errors import InvalidRequest
 from penstock.model import NEVER, Run
+
+__all__ = ["After", "AfterSequences", "Beginning", "Foresight", "Last", "Start", "begin", "search"]
 
 MOST_LAST = 100_000
 """How many last messages somebody may ask for."""
@@ -38,11 +41,19 @@ class Last(Struct, frozen=True):
     count: int
 
 
-Start: TypeAlias = After | Last
+Start: TypeAlias = After | AfterSequences | Last
 Filters: TypeAlias = tuple[str, ...]
 
 
-def begin(history: History, filters: Filters, start: Start) -> Replay | None:
+class Beginning(Struct, frozen=True):
+    """A replay that has not begun, and what is known of it."""
+
+    replay: Replay
+    foresight: Foresight | None = None
+    """What will be missing, for who goes on after sequences."""
+
+
+def begin(history: History, filters: Filters, start: Start) -> Beginning | None:
     """A replay from a start on; None if it takes a while to find out where that is.
 
     Raises:
@@ -50,16 +61,23 @@ def begin(history: History, filters: Filters, start: Start) -> Replay | None:
         InvalidRequest: the number of last messages is none, or too many.
     """
     if isinstance(start, After):
-        return history.replay(filters, start.cursor)
+        return Beginning(history.replay(filters, start.cursor))
+    if isinstance(start, AfterSequences):
+        found = Resumption(history, filters, start).begin_now()
+        return None if found is None else Beginning(*found)
     if not 0 <= start.count <= MOST_LAST:
         raise InvalidRequest(f"the number of last messages is between 0 and {MOST_LAST}")
     after = find_last_now(history, filters, start.count)
-    return None if after is None else _replay(history, filters, after)
+    return None if after is None else Beginning(_replay(history, filters, after))
 
 
-async def search(history: History, filters: Filters, count: int, head: int) -> Replay:
-    """A replay from the last messages of filters up to an offset on, wherever they are."""
-    return _replay(history, filters, await find_last(history, filters, count, head))
+async def search(history: History, filters: Filters, start: Start, head: int) -> Beginning:
+    """The same, whatever it takes; the last messages are those up to an offset."""
+    if isinstance(start, AfterSequences):
+        return Beginning(*await Resumption(history, filters, start).begin())
+    if isinstance(start, After):
+        return Beginning(history.replay(filters, start.cursor))
+    return Beginning(_replay(history, filters, await find_last(history, filters, start.count, head)))
 
 
 def _replay(history: History, filters: Filters, after: int) -> Replay:

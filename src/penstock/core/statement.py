@@ -19,6 +19,14 @@ class Missing(Struct, frozen=True):
     reason: Reason
 
 
+class Served(Struct, frozen=True, gc=False):
+    """How many messages of a topic were served, and the sequence of the last."""
+
+    topic: str
+    count: int
+    last: int
+
+
 class Statement(Struct, frozen=True):
     """The end of a read, or of a chunk of it: what was served, what is missing, where to go on.
 
@@ -32,6 +40,8 @@ class Statement(Struct, frozen=True):
     missing: tuple[Missing, ...] = ()
     is_at_head: bool = True
     gaps: tuple[Gap, ...] = ()
+    topics: tuple[Served, ...] = ()
+    """What was served of each topic, for who goes on after sequences."""
 
     @property
     def is_complete(self) -> bool:

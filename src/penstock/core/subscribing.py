@@ -8,7 +8,7 @@ from penstock.core.outbox import Entry
 from penstock.core.ports import Form
 from penstock.core.sessions import Options, Session, Subscription
 from penstock.core.shared import SharedForm, SharedGroup
-from penstock.core.topics import check_filter, matches, split_share
+from penstock.core.topics import check_filter, is_wildcard, matches, split_share
 from penstock.errors import InvalidFilter, NotAuthorized, QuotaExceeded, StorageUnavailable
 from penstock.model import Policy, Reason
 
@@ -29,11 +29,12 @@ class Subscribing:
         policy: Policy,
         retained: bool = True,
         retained_if_known: bool = True,
+        told: set[str] | None = None,
     ) -> None:
         """Add a filter to a session, or replace it.
 
         `retained` sends the retained values that match, `retained_if_known` also when the filter was
-        there before.
+        there before. Filters that are given the same set `told` send the value of a topic once.
 
         Raises:
             PenstockError: the filter is invalid, forbidden or one too many; nothing changed.
@@ -57,7 +58,7 @@ class Subscribing:
         self._node.counters.subscriptions_added += old is None
         self._node.recording.save(session)
         if share is None and retained and (old is None or retained_if_known) and self._may_have_value(inner):
-            self._send_retained(session, inner, form.as_retained())
+            self._send_retained(session, inner, form.as_retained(), told)
         elif session.backlog and filter in session.backlog:
             session.backlog[filter].form = form.as_retained()  # MQTT-3.8.4-4: replacing it loses nothing
         if isinstance(group, SharedGroup):
@@ -99,19 +100,24 @@ class Subscribing:
         self._node.recording.save(session)
         return True
 
-    def forget_waiting(self, session: Session, filter: str) -> None:
-        """Take out of a session's outbox what came by a filter that it has left, and by no other.
+    def forget_waiting(self, session: Session, left: str | Sequence[str]) -> None:
+        """Take out of a session's outbox what came by filters that it has left, and by no other.
 
         It is recorded, as what did not leave before that.
         """
         if not session.outbox:
             return
+        filters = {left} if isinstance(left, str) else set(left)
+        wildcards = [filter for filter in filters if is_wildcard(filter)]
         unwanted: dict[str, bool] = {}
+
+        def is_left(topic: str) -> bool:
+            return topic in filters or any(matches(filter, topic) for filter in wildcards)
 
         def is_unwanted(entry: Entry) -> bool:
             run, form = entry
             if run.topic not in unwanted:
-                unwanted[run.topic] = matches(filter, run.topic) and not self._wants(session, run.topic)
+                unwanted[run.topic] = not self._wants(session, run.topic) and is_left(run.topic)
             return unwanted[run.topic] and not isinstance(form, SharedForm)
 
         for run, _ in session.outbox.remove_entries(is_unwanted):
@@ -155,13 +161,13 @@ class Subscribing:
         """Without values of clients only the server's own are left, which are all below `$`."""
         return bool(self._node.retained.of_clients) or filter.startswith("$")
 
-    def _send_retained(self, session: Session, filter: str, form: Form) -> None:
+    def _send_retained(self, session: Session, filter: str, form: Form, told: set[str] | None) -> None:
         """Queue retained values; they leave in chunks, as the socket takes them."""
         if session.backlog is None:
             session.backlog = {}
         topics = self._node.retained.match(filter)
         session.backlog[filter] = Backlog(
-            topics, form, self._node.history.head, session.client_id, session.door
+            topics, form, self._node.history.head, session.client_id, session.door, told=told
         )
         session.is_flowing = False
         self._node.lagging.wake(session)

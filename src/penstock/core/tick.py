@@ -139,6 +139,14 @@ class Tick:
             self._append(topic, run, batch.read_at)
         self.last = None
 
+    @property
+    def first_offset(self) -> int | None:
+        """The oldest offset that was published and has not been delivered; None if there is none.
+
+        What is gathered for a topic's own batch is left out: nobody who goes by offsets listens there.
+        """
+        return min((stretch.runs[0].offset for stretch in self._stretches), default=None)
+
     def after(self, callback: Callable[[], None]) -> None:
         """Call back when this turn's deliveries have left: the time for acknowledgements."""
         if not self.is_open:

@@ -58,6 +58,7 @@ class Listener:
         setting: the key of the port, for complaints.
         timeout_s: longest time from accept to the door, all layers together.
         certificates: whose context at that moment a connection gets; None speaks no TLS.
+        is_http2: the protocol is HTTP/2, which TLS tells the client.
         proxies: who has to begin with a PROXY header, and is the only one who may.
         admit: asked with the address of each connection before anything is done for it; with the one the
             header tells, if there is one. False closes it. `waiting` does not count who is asked about.
@@ -74,6 +75,7 @@ class Listener:
         backlog: int = 1_024,
         timeout_s: float = 10.0,
         certificates: Certificates | None = None,
+        is_http2: bool = False,
         proxies: Sequence[Network] = (),
         admit: Callable[[str], bool] | None = None,
     ) -> None:
@@ -82,6 +84,7 @@ class Listener:
         self.timeout_s = timeout_s
         self.certificates = certificates
         self.admit = admit
+        self._is_http2 = is_http2
         self._host = host
         self._port = port
         self._setting = setting
@@ -153,6 +156,13 @@ class Listener:
         return [f"{scheme}://{address(*listening.getsockname()[:2])}" for listening in self.sockets]
 
     # Guests
+
+    @property
+    def context(self) -> ssl.SSLContext | None:
+        """What TLS is spoken with from now on; None if it is not."""
+        if self.certificates is None:
+            return None
+        return self.certificates.h2_context if self._is_http2 else self.certificates.context
 
     @property
     def waiting(self) -> int:
@@ -239,8 +249,8 @@ class Guest(asyncio.Protocol):
             self._peer = self._peer if told is None else Peer(*told)
             if not self._listener.admits(self._peer, self):
                 return
-        certificates = self._listener.certificates
-        if certificates is None:
+        context = self._listener.context
+        if context is None:
             self._is_with_loop = True
             await self._loop.connect_accepted_socket(lambda: self, self._socket)
         else:
@@ -251,7 +261,7 @@ class Guest(asyncio.Protocol):
             await self._loop.connect_accepted_socket(
                 lambda: self,
                 self._socket,
-                ssl=certificates.context,
+                ssl=context,
                 ssl_handshake_timeout=self._listener.timeout_s,  # the deadline comes before it
                 ssl_shutdown_timeout=SHUTDOWN_TIMEOUT_S,
             )

@@ -6,7 +6,7 @@ old one; nobody who is connected notices, and a session ticket of the old contex
 
 import os
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -47,9 +47,12 @@ class TlsSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class Certificates:
-    """The TLS context for new connections, made of the files that the settings name."""
+    """The TLS contexts for new connections, made of the files that the settings name."""
 
     context: ssl.SSLContext
+    """For ports whose protocol needs no name."""
+    h2_context: ssl.SSLContext
+    """For ports that speak HTTP/2: it tells so to clients that ask, most of which insist on it."""
 
     def __init__(self, settings: TlsSettings) -> None:
         """Read the files.
@@ -80,7 +83,8 @@ class Certificates:
         """
         # Looked at before they are read: a file that changes in between is seen the next time.
         self._marks = _look_at(self.settings)
-        self.context = _build(self.settings)
+        self.context, self.h2_context = _build(self.settings), _build(self.settings, ("h2",))
+        _warn_of_objection(self.context, self.settings)
 
     def reload_if_changed(self) -> bool:
         """Read the files again if one is another than at the last attempt; tell whether that was so.
@@ -148,7 +152,7 @@ def _look_at(settings: TlsSettings) -> list[Mark]:
 # Building a context
 
 
-def _build(settings: TlsSettings) -> ssl.SSLContext:
+def _build(settings: TlsSettings, protocols: Sequence[str] = ()) -> ssl.SSLContext:
     for name, file in _files(settings).items():
         _check_readable(name, file)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -159,10 +163,16 @@ def _build(settings: TlsSettings) -> ssl.SSLContext:
     if settings.ca_file:
         _load_authorities(context, "ca_file", settings.ca_file)
     context.verify_mode = _MODES[settings.client_certificates]
+    if protocols:
+        context.set_alpn_protocols(list(protocols))
+    return context
+
+
+def _warn_of_objection(context: ssl.SSLContext, settings: TlsSettings) -> None:
+    assert settings.certificate_file is not None
     objection = _objection(context, settings.certificate_file)
     if objection is not None:
         log.warning("clients will refuse the certificate", file=settings.certificate_file, reason=objection)
-    return context
 
 
 def _check_readable(name: str, file: str) -> None:

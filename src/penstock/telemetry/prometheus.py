@@ -25,6 +25,8 @@ __all__ = ["OPENMETRICS_TYPE", "TEXT_TYPE", "render_openmetrics", "render_text"]
 
 TEXT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 STATUSES = ("2xx", "3xx", "4xx", "5xx")
+CALLS = "calls_"
+"""What the numbers of gRPC calls begin with, by the name of their status."""
 _END = b"# EOF\n"
 
 
@@ -133,6 +135,11 @@ def _clients(reading: Reading) -> Iterator[Metric]:
     )
     yield counter("penstock_sessions_expired", "Sessions that stayed away too long.", seen.sessions_expired)
     yield gauge("penstock_subscriptions", "Subscriptions of all sessions.", figures.subscriptions)
+    yield gauge(
+        "penstock_paused_subscriptions",
+        "Subscriptions of gRPC clients that can be resumed.",
+        len(figures.broker.paused),
+    )
     yield counter("penstock_subscriptions_added", "Subscriptions that were made.", seen.subscriptions_added)
     yield counter("penstock_subscriptions_removed", "Subscriptions that ended.", seen.subscriptions_removed)
     yield counter("penstock_received_bytes", "Bytes that were read from clients.", seen.bytes_received)
@@ -152,6 +159,11 @@ def _clients(reading: Reading) -> Iterator[Metric]:
             "HTTP answers, by the class of their status.",
             ["status"],
             of_one(answers),
+        )
+    calls = {name.removeprefix(CALLS): count for name, count in told.items() if name.startswith(CALLS)}
+    if calls:
+        yield counters(
+            "penstock_grpc_calls", "gRPC calls that ended, by their status.", ["status"], of_one(calls)
         )
 
 

@@ -25,6 +25,7 @@ class Content:
 
     def __init__(self) -> None:
         self.runs: list[Run] = []
+        self.last_sequences: dict[str, int] = {}  # of what has left
         self.holes: set[int] = set()  # offsets of messages that could not be written
         self.spoiled: set[int] = set()  # of runs that cannot be read
         self.first_offset = 1
@@ -61,6 +62,9 @@ class Disk:
     def trim(self, until: int) -> None:
         """Let everything up to an offset leave, as retention does."""
         content = self.content
+        for run in content.runs:
+            if run.offset <= until:
+                content.last_sequences[run.topic] = run.sequence + run.count - 1
         content.runs = [run for run in content.runs if run.offset > until]
         content.first_offset = until + 1
 
@@ -266,7 +270,8 @@ class DiskLog:
 
     def last_sequence(self, topic: str) -> int:
         runs = self._disk.content.runs
-        return max((run.sequence + run.count - 1 for run in runs if run.topic == topic), default=0)
+        gone = self._disk.content.last_sequences.get(topic, 0)
+        return max((run.sequence + run.count - 1 for run in runs if run.topic == topic), default=gone)
 
     def end_of(self, epoch: int) -> int | None:
         epochs = self._disk.content.epochs

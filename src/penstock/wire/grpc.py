@@ -67,16 +67,13 @@ class MessageReader:
 
     Args:
         limit_bytes: of a message, compressed or not.
-        encoding: the value of the request's `grpc-encoding`.
+        encoding: the value of the request's `grpc-encoding`, which was checked.
     """
 
     __slots__ = ("_buffer", "_is_gzip", "_limit_bytes", "_needed_bytes", "error")
 
     def __init__(self, limit_bytes: int, encoding: bytes = b"identity") -> None:
         self.error: CallFault | None = None
-        if encoding not in (b"identity", b"gzip"):
-            text = "messages may be compressed with gzip, and with nothing else"
-            self.error = CallFault(Status.UNIMPLEMENTED, text)
         self._limit_bytes = limit_bytes
         self._is_gzip = encoding == b"gzip"
         self._buffer = bytearray()  # not a list of parts: a part of a few bytes would weigh ten times as much
@@ -151,7 +148,19 @@ class MessageReader:
         return message
 
     def _too_large(self, text: str) -> CallFault:
-        return CallFault(Status.RESOURCE_EXHAUSTED, f"{text}, at most {self._limit_bytes} are taken")
+        return CallFault(
+            Status.RESOURCE_EXHAUSTED, f"too-large: {text}, at most {self._limit_bytes} are taken"
+        )
+
+
+def check_encoding(encoding: bytes) -> None:
+    """Whether messages may be compressed as a `grpc-encoding` says.
+
+    Raises:
+        CallFault: they may not.
+    """
+    if encoding not in (b"identity", b"gzip"):
+        raise CallFault(Status.UNIMPLEMENTED, "messages may be compressed with gzip, and with nothing else")
 
 
 def encode_message(message: bytes) -> bytes:

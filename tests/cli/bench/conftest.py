@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.cli.bench.load import LoadGenerator, build_generator
+from penstock.cli.bench.building import build_program
+from penstock.cli.bench.load import LoadGenerator
 
 
 @pytest.fixture(scope="module")
@@ -12,4 +13,4 @@ def generator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoadGenerato
     """A load generator whose runs are as short as can be."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        yield LoadGenerator(build_generator(lambda _: None), cpu=None, duration_s=0.2, warm_s=0.05)
+        yield LoadGenerator(build_program(lambda _: None), cpu=None, duration_s=0.2, warm_s=0.05)

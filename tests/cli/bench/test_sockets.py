@@ -9,8 +9,9 @@ from msgspec.structs import replace
 
 from penstock.cli.bench import load
 from penstock.cli.bench.brokers import Broker
+from penstock.cli.bench.building import build_program
 from penstock.cli.bench.crew import Crew
-from penstock.cli.bench.load import LoadGenerator, build_generator
+from penstock.cli.bench.load import LoadGenerator
 from penstock.cli.bench.packages import find, require
 from penstock.cli.bench.peers import NCHAN_MODULE, PEERS, PENSTOCK, PENSTOCK_HTTP
 from penstock.cli.bench.problems import BenchError
@@ -37,7 +38,7 @@ def sockets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoadGenerator]
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         patch.setattr(load, "REST_S", 0.2)
         patch.setattr(load, "SETTLE_S", 0.0)
-        program = build_generator(lambda _: None, "sockets")
+        program = build_program(lambda _: None, "sockets")
         yield LoadGenerator(program, cpu=None, duration_s=0.2, warm_s=0.05)
 
 

@@ -7,7 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from penstock.cli.bench.brokers import Broker
-from penstock.cli.bench.load import LoadGenerator, build_generator
+from penstock.cli.bench.building import build_program
+from penstock.cli.bench.load import LoadGenerator
 from penstock.cli.bench.peers import PENSTOCK_HTTP
 from penstock.cli.bench.scenarios import SCENARIOS, STREAMS
 from penstock.cli.bench.targets import Target
@@ -23,7 +24,7 @@ ONE_PAIR = replace(SCENARIOS["streams_pairs"], load=("--pairs", "1"))
 def streams(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoadGenerator]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        program = build_generator(lambda _: None, "streams")
+        program = build_program(lambda _: None, "streams")
         yield LoadGenerator(program, cpu=None, duration_s=0.2, warm_s=0.05)
 
 

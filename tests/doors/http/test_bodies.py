@@ -10,6 +10,7 @@ from penstock.config import Settings
 from penstock.doors.http import HttpSettings
 from penstock.doors.http.bodies import SMALL_BYTES, gather
 from penstock.doors.mqtt import MqttSettings
+from penstock.doors.sidecar.settings import SidecarSettings
 from tests.doors.http.serving import House, get, post, request
 from tests.doors.http.test_credentials import SlowAccess, has_begun, named
 
@@ -117,7 +118,12 @@ async def test_a_stranger_is_asked_who_it_is_before_its_body_is_read_whatever_is
 @pytest.mark.parametrize("method", ["GET", "POST"])
 @pytest.mark.parametrize("path", ["/health", "/ready", "/livez"])
 async def test_the_open_paths_take_no_body_from_anybody(path: str, method: str) -> None:
-    settings = Settings(mqtt=MqttSettings(port=0), http=HttpSettings(port=(0,)), shutdown_timeout_s=2.0)
+    settings = Settings(
+        mqtt=MqttSettings(port=0),
+        http=HttpSettings(port=(0,)),
+        sidecar=SidecarSettings(port=None),
+        shutdown_timeout_s=2.0,
+    )
     server = Server(settings)
     await server.start()
     for head, body in (("Content-Length: 1", b""), (CHUNKED, b"1\r\nx")):

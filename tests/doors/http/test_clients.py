@@ -19,6 +19,7 @@ from penstock.app import Server
 from penstock.config import Settings
 from penstock.doors.http import HttpSettings
 from penstock.doors.mqtt import MqttSettings
+from penstock.doors.sidecar.settings import SidecarSettings
 from penstock.doors.tls import Certificates, TlsSettings
 from penstock.wire.mqtt import ConnAck, Connect, Disconnect, PacketReader, Version, encode_packet
 from penstock.wire.proxy import SIGNATURE
@@ -128,7 +129,12 @@ async def test_a_proxy_tells_who_is_behind_it(house: House) -> None:
 @pytest.fixture
 async def server() -> AsyncIterator[Server]:
     """A whole server on free ports."""
-    settings = Settings(mqtt=MqttSettings(port=0), http=HttpSettings(port=(0,)), shutdown_timeout_s=2.0)
+    settings = Settings(
+        mqtt=MqttSettings(port=0),
+        http=HttpSettings(port=(0,)),
+        sidecar=SidecarSettings(port=None),
+        shutdown_timeout_s=2.0,
+    )
     server = Server(settings)
     await server.start()
     yield server
@@ -187,7 +193,12 @@ async def test_the_mqtt_door_itself_refuses_who_does_not_speak_its_protocol(serv
 
 
 async def test_a_draining_server_says_goodbye_to_mqtt_clients_that_came_over_http() -> None:
-    settings = Settings(mqtt=MqttSettings(port=0), http=HttpSettings(port=(0,)), shutdown_timeout_s=2.0)
+    settings = Settings(
+        mqtt=MqttSettings(port=0),
+        http=HttpSettings(port=(0,)),
+        sidecar=SidecarSettings(port=None),
+        shutdown_timeout_s=2.0,
+    )
     server = Server(settings)
     await server.start()
     [port] = server.http.ports()

@@ -12,6 +12,7 @@ from penstock.config import Settings
 from penstock.doors.http import HttpSettings
 from penstock.doors.mqtt import MqttSettings
 from penstock.doors.origins import Origins
+from penstock.doors.sidecar.settings import SidecarSettings
 from penstock.doors.websocket import WebSocketSettings
 from tests.doors.http.serving import House, get, post, request
 
@@ -144,6 +145,7 @@ async def test_pages_of_both_lists_open_mqtt_on_the_http_port_and_no_others() ->
         mqtt=MqttSettings(port=0, websocket_port=0),
         http=HttpSettings(port=(0,), cors_origins=("https://app.example.org",)),
         websocket=WebSocketSettings(origins=("https://other.example.org",)),
+        sidecar=SidecarSettings(port=None),
         shutdown_timeout_s=1.0,
     )
     server = Server(settings)

@@ -8,13 +8,19 @@ from penstock.app import Server
 from penstock.config import Settings
 from penstock.doors.http import HttpSettings
 from penstock.doors.mqtt import MqttSettings
+from penstock.doors.sidecar.settings import SidecarSettings
 from tests.doors.http.serving import get, post
 
 STOP_S = 1.5
 
 
 async def started() -> Server:
-    settings = Settings(mqtt=MqttSettings(port=0), http=HttpSettings(port=(0,)), shutdown_timeout_s=STOP_S)
+    settings = Settings(
+        mqtt=MqttSettings(port=0),
+        http=HttpSettings(port=(0,)),
+        sidecar=SidecarSettings(port=None),
+        shutdown_timeout_s=STOP_S,
+    )
     server = Server(settings)
     await server.start()
     return server

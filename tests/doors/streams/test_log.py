@@ -16,6 +16,7 @@ from penstock.core.ports import Position
 from penstock.core.settings import LogSettings
 from penstock.doors.http.settings import HttpSettings
 from penstock.doors.mqtt.settings import MqttSettings
+from penstock.doors.sidecar.settings import SidecarSettings
 from penstock.testing import ManualClock
 from tests.doors.streams.people import TIMEOUT, Person, reader_waits, receivers_wait
 from tests.doors.web.serving import EVERYTHING, Start, client_of
@@ -181,7 +182,11 @@ async def test_what_is_stored_is_also_for_who_waits(
 async def timed(tmp_path: Path) -> AsyncIterator[tuple[Person, ManualClock]]:
     """Somebody at a server with a data directory, and the time there."""
     clock = ManualClock()
-    mine = {"mqtt": MqttSettings(port=0), "http": HttpSettings(port=(0,))}
+    mine = {
+        "mqtt": MqttSettings(port=0),
+        "http": HttpSettings(port=(0,)),
+        "sidecar": SidecarSettings(port=None),
+    }
     server = Server(Settings(**mine, data_dir=str(tmp_path / "data"), log=EVERYTHING), clock)
     await server.start()
     async with client_of(server, headers={"Connection": "close"}) as http:

@@ -20,6 +20,7 @@ from penstock.core.ports import Position
 from penstock.core.settings import LogSettings
 from penstock.doors.http.settings import HttpSettings
 from penstock.doors.mqtt.settings import MqttSettings
+from penstock.doors.sidecar.settings import SidecarSettings
 from penstock.storage.disk.log import DiskLog
 from tests.doors.web.serving import client_of
 
@@ -157,6 +158,7 @@ async def log_site(path: Path, **settings: Any) -> AsyncIterator[LogSite]:
     mine: dict[str, Any] = {
         "mqtt": MqttSettings(port=0),
         "http": HttpSettings(port=(0,)),
+        "sidecar": SidecarSettings(port=None),
         "log": KEEP_ALL,
         "sys_interval_s": 0,
         "shutdown_timeout_s": 1.0,

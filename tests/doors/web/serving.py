@@ -11,6 +11,7 @@ from penstock.config import Settings
 from penstock.core.settings import LogSettings
 from penstock.doors.http.settings import HttpSettings
 from penstock.doors.mqtt.settings import MqttSettings
+from penstock.doors.sidecar.settings import SidecarSettings
 
 EVERYTHING = LogSettings(capture=("#", "$penstock/#"))
 """What a server with a data directory keeps unless it is told otherwise."""
@@ -23,7 +24,12 @@ class Start:
         self._running: list[Server] = []
 
     async def __call__(self, **settings: Any) -> Server:
-        mine = {"mqtt": MqttSettings(port=0), "http": HttpSettings(port=(0,)), "shutdown_timeout_s": 1.0}
+        mine = {
+            "mqtt": MqttSettings(port=0),
+            "http": HttpSettings(port=(0,)),
+            "sidecar": SidecarSettings(port=0),
+            "shutdown_timeout_s": 1.0,
+        }
         server = Server(Settings(**{**mine, **settings}))
         await server.start()
         self._running.append(server)

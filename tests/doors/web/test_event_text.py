@@ -2,15 +2,15 @@
 
 import json
 from typing import Any
-from uuid import RFC_4122, UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.cursor import Cursor
+from penstock.core.marks import Marks
 from penstock.core.ports import Position
-from penstock.doors.web.event_text import EventTexts, Marks
+from penstock.doors.web.event_text import EventTexts
 from penstock.model import Door, Properties, Run, bare_shape
 from penstock.storage.memory import MemoryLog
 
@@ -21,25 +21,6 @@ def run_of(topic: str, *payloads: bytes, properties: Properties | None = None) -
     """A run of messages of the same size."""
     stride = len(payloads[0])
     return Run(topic, b"".join(payloads), 0, stride, len(payloads), SHAPE, properties, sequence=7, offset=40)
-
-
-@given(st.integers(0, 2**32 - 1), st.integers(0, 2**62 - 1))
-def test_the_cursor_is_that_of_every_other_door(epoch: int, offset: int) -> None:
-    log_id = "00ff10e2c3a4b5f6"
-    text = Marks(log_id, epoch).cursor(offset).decode()
-    assert text == Cursor((Position(log_id, epoch, offset),)).encode()
-
-
-@given(st.integers(0, 2**62 - 1))
-def test_the_id_is_a_uuid_of_version_4(offset: int) -> None:
-    text = Marks("00ff10e2c3a4b5f6", 3).message_id(offset).decode()
-    assert str(UUID(text)) == text
-    assert (UUID(text).version, UUID(text).variant) == (4, RFC_4122)
-
-
-def test_ids_differ_by_log_epoch_and_offset() -> None:
-    marks = [Marks("00ff10e2c3a4b5f6", 3), Marks("00ff10e2c3a4b5f6", 4), Marks("00ff10e2c3a4b5f7", 3)]
-    assert len({each.message_id(offset) for each in marks for offset in (1, 2, 2**40)}) == 9
 
 
 @given(st.text(min_size=1), st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists))

@@ -15,6 +15,7 @@ from penstock.app import Server
 from penstock.config import Settings
 from penstock.doors.http import HttpSettings
 from penstock.doors.mqtt import MqttSettings
+from penstock.doors.sidecar.settings import SidecarSettings
 from tests.doors.websocket.peers import MIB, TIMEOUT_S, Hall
 
 MQTT = [Subprotocol("mqtt")]
@@ -23,7 +24,13 @@ MQTT = [Subprotocol("mqtt")]
 @pytest.fixture
 async def port() -> AsyncIterator[int]:
     """The WebSocket port of a server that has no other."""
-    server = Server(Settings(mqtt=MqttSettings(port=None, websocket_port=0), http=HttpSettings(port=())))
+    server = Server(
+        Settings(
+            mqtt=MqttSettings(port=None, websocket_port=0),
+            http=HttpSettings(port=()),
+            sidecar=SidecarSettings(port=None),
+        )
+    )
     await server.start()
     [address] = server.mqtt.addresses()
     assert address.startswith("ws://")

@@ -124,7 +124,10 @@ class Home:
         folder = self._next_life()
         file = folder / "penstock.yaml"
         file.write_text(
-            yaml.safe_dump({**self.settings, "mqtt": {"port": 0}, "http": {"port": "off"}}), encoding="utf-8"
+            yaml.safe_dump(
+                {**self.settings, "mqtt": {"port": 0}, "http": {"port": "off"}, "sidecar": {"port": 0}}
+            ),
+            encoding="utf-8",
         )
         words = [sys.executable, "-m", "penstock", "serve", "--config", str(file), *self._flags(())]
         with (folder / "stdout").open("wb") as stdout, (folder / "stderr").open("wb") as stderr:
@@ -224,7 +227,8 @@ async def homes_below(folder: Path) -> AsyncIterator[MakeHome]:
 
 def refusal(*flags: str, environment: Mapping[str, str] | None = None) -> str:
     """The one line with which a server says why it does not start."""
-    words = [sys.executable, "-m", "penstock", "serve", "--mqtt-port", "0", "--http-port", "off", *flags]
+    off = ["--http-port", "off", "--sidecar-port", "off"]
+    words = [sys.executable, "-m", "penstock", "serve", "--mqtt-port", "0", *off, *flags]
     ended = subprocess.run(
         words,
         env={**bare_environment(), **(environment or {})},

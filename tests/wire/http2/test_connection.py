@@ -267,7 +267,7 @@ def test_an_answer_waits_for_the_window_of_its_stream() -> None:
     assert connection.waiting_bytes(1) == 6
     assert connection.feed(window_update(1, 4), 0.0) == []
     assert written(connection) == [(DATA, 0, 1, b"abcd")]
-    assert connection.feed(window_update(1, 4), 0.0) == []
+    assert connection.feed(window_update(1, 4), 0.0) == [Drained(1)]
     assert written(connection) == [(DATA, 0, 1, b"ef"), (HEADERS, END_HEADERS | END_STREAM, 1, TRAILERS)]
     assert connection.open_streams == 0
 

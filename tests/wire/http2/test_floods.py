@@ -101,6 +101,19 @@ def test_the_same_frames_over_a_longer_time_are_no_flood(name: str) -> None:
     assert flood((CONTROL | LIGHT)[name], 1_500, interval_s=0.011).error is None
 
 
+def test_room_that_is_given_back_for_what_was_sent_is_no_flood() -> None:
+    connection = greeted(LIMITS, OPEN)
+    connection.respond(1, HEAD)
+    for _ in range(5_000):
+        connection.send(1, b"x")
+        connection.feed(window_update(0, 1) + window_update(1, 1), 0.0)
+    assert connection.error is None
+    for _ in range(15_000):
+        connection.feed(window_update(0, 1), 0.0)
+    assert connection.error is not None
+    assert connection.error.reason is ErrorCode.ENHANCE_YOUR_CALM
+
+
 def test_requests_that_are_refused_are_counted_too() -> None:
     connection = greeted(LIMITS, *(request(2 * number + 1) for number in range(10)))
     for number in range(10, 1_020):

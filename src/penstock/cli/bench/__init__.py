@@ -25,8 +25,8 @@ def bench(
         str, typer.Option(help="Comma list of scenarios, `quick` or `all` (about twelve minutes).")
     ] = "quick",
     peers: Annotated[
-        str, typer.Option(help="Comma list of mosquitto, nats, redis, nchan; or `none`.")
-    ] = "mosquitto,nats,nchan",
+        str, typer.Option(help="Comma list of mosquitto, nats, redis, nchan, grpcpp; or `none`.")
+    ] = "mosquitto,nats,nchan,grpcpp",
     repeat: Annotated[int, typer.Option(min=1, help="Rounds over all brokers; figures are medians.")] = 3,
     duration: Annotated[float, typer.Option(min=0.05, help="Measured seconds of each run.")] = 1.5,
     warm: Annotated[float, typer.Option(min=0.0, help="Unmeasured seconds before them.")] = 0.4,

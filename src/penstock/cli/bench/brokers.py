@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
+from penstock.cli.bench.building import build_program
 from penstock.cli.bench.packages import require
 from penstock.cli.bench.peers import Recipe, data_folder
 from penstock.cli.bench.problems import BenchError
@@ -134,5 +135,9 @@ def pinned_to(cpu: int) -> Iterator[None]:
 
 
 def make_broker(recipe: Recipe, folder: Path, cpu: int, say: Callable[[str], None]) -> Broker:
-    """A broker that is ready to start, its program installed where that is possible."""
-    return Broker(recipe, require(recipe.program, recipe.packages, say, recipe.files), folder, cpu)
+    """A broker that is ready to start, its program compiled, or installed where that is possible."""
+    if recipe.source:
+        program = str(build_program(say, recipe.source))
+    else:
+        program = require(recipe.program, recipe.packages, say, recipe.files)
+    return Broker(recipe, program, folder, cpu)

@@ -13,15 +13,16 @@ from types import FrameType
 import msgspec
 from rich.console import Console
 
+from penstock.cli.bench.building import build_program
 from penstock.cli.bench.crew import Crew
-from penstock.cli.bench.load import LoadGenerator, build_generator
+from penstock.cli.bench.load import LoadGenerator
 from penstock.cli.bench.machine import describe_machine
 from penstock.cli.bench.measurement import Measurement
 from penstock.cli.bench.peers import PENSTOCK, choose_peers
 from penstock.cli.bench.problems import BenchError, WrongOption
 from penstock.cli.bench.report import Result, make_rows
 from penstock.cli.bench.rounds import Measurements, raise_file_limit, run_rounds, run_trials
-from penstock.cli.bench.scenarios import PEERS, SAVING, SOCKETS, STORED, STREAMS, Scenario, choose
+from penstock.cli.bench.scenarios import PEERS, SAVING, SIDECAR, SOCKETS, STORED, STREAMS, Scenario, choose
 from penstock.cli.bench.tables import number_text, print_result, render_markdown
 from penstock.cli.bench.targets import parse_target
 from penstock.cli.bench.trials.site import Site
@@ -111,6 +112,7 @@ def _measure(plan: Plan, scenarios: list[Scenario], folder: Path, stack: ExitSta
         (PEERS, crew.peers),
         (SOCKETS, crew.socket_servers),
         (STREAMS, crew.stream_servers),
+        (SIDECAR, crew.sidecars),
         (SAVING, crew.savers),
     )
     for contest, choose_contenders in contests:
@@ -118,7 +120,7 @@ def _measure(plan: Plan, scenarios: list[Scenario], folder: Path, stack: ExitSta
         if chosen:
             contenders = choose_contenders()
             versions |= {contender.target.name: contender.version for contender in contenders}
-            program = build_generator(_say, contest.generator)
+            program = build_program(_say, contest.generator)
             generator = LoadGenerator(program, cpu=cores[1], duration_s=plan.duration_s, warm_s=plan.warm_s)
             runs |= run_rounds(chosen, contenders, generator, plan.repeat, on_measured)
     trials = [scenario for scenario in scenarios if scenario.contest is STORED]

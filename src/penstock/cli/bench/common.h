@@ -2,9 +2,11 @@
  * What the load generators share: clocks, set-up that blocks, and how a run that cannot be made ends.
  *
  * Each generator is one program with one thread. It prints one line of JSON on stdout; a line with "error"
- * when the run could not be made.
+ * when the run could not be made. What is here is C and C++.
  */
+#ifndef _GNU_SOURCE
 #define _GNU_SOURCE
+#endif
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -73,12 +75,12 @@ static inline int open_tcp(const char *host, int port, int type, uint32_t from) 
     if (from) {
         setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof one);
         source.sin_addr.s_addr = htonl(from);
-        if (bind(fd, (void *)&source, sizeof source)) die("bind: %s", strerror(errno));
+        if (bind(fd, (struct sockaddr *)&source, sizeof source)) die("bind: %s", strerror(errno));
     }
     struct timeval patience = {.tv_sec = SETUP_SECONDS};
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    if (connect(fd, (void *)&to, sizeof to) && errno != EINPROGRESS) die("connect: %s", strerror(errno));
+    if (connect(fd, (struct sockaddr *)&to, sizeof to) && errno != EINPROGRESS) die("connect: %s", strerror(errno));
     return fd;
 }
 

@@ -4,9 +4,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from penstock.cli.bench.brokers import Broker, Contender, Standing, make_broker
-from penstock.cli.bench.peers import PENSTOCK, PENSTOCK_HTTP, SAVING_PEERS, SAVING_PENSTOCKS, Recipe
+from penstock.cli.bench.peers import (
+    PENSTOCK,
+    PENSTOCK_GRPC,
+    PENSTOCK_HTTP,
+    SAVING_PEERS,
+    SAVING_PENSTOCKS,
+    Recipe,
+)
 from penstock.cli.bench.problems import WrongOption
-from penstock.cli.bench.scenarios import ANY, HTTP_ONLY, SOCKETS_OF_ANY
+from penstock.cli.bench.scenarios import ANY, HTTP_ONLY, SIDECARS, SOCKETS_OF_ANY
 from penstock.cli.bench.targets import Target
 
 
@@ -36,7 +43,8 @@ class Crew:
         self._say = say
         self._brokers: dict[str, Broker] = {}
         _refuse_twins(
-            [recipe.name for recipe in (*ours, *peers, *([PENSTOCK_HTTP] if ours else []))], targets
+            [recipe.name for recipe in (*ours, *peers, *([PENSTOCK_HTTP, PENSTOCK_GRPC] if ours else []))],
+            targets,
         )
 
     def peers(self) -> list[Contender]:
@@ -50,6 +58,10 @@ class Crew:
     def stream_servers(self) -> list[Contender]:
         """Those that have streams, likewise."""
         return self._started([PENSTOCK_HTTP] if self._ours else [], HTTP_ONLY)
+
+    def sidecars(self) -> list[Contender]:
+        """Those that speak gRPC, likewise."""
+        return self._started([PENSTOCK_GRPC] if self._ours else [], SIDECARS)
 
     def _started(self, ours: Sequence[Recipe], schemes: frozenset[str]) -> list[Contender]:
         peers = [recipe for recipe in self._peers if recipe.scheme in schemes]
@@ -85,7 +97,7 @@ def _not_empty(contenders: list[Contender]) -> list[Contender]:
 def _refuse_twins(names: list[str], targets: Sequence[Target]) -> None:
     for target in targets:
         if target.name in names:
-            is_ours = target.name in {PENSTOCK.name, PENSTOCK_HTTP.name}
+            is_ours = target.name in {PENSTOCK.name, PENSTOCK_HTTP.name, PENSTOCK_GRPC.name}
             hint = "; add --no-penstock" if is_ours else ""
             raise WrongOption(f"two brokers are called {target.name}{hint}")
         names.append(target.name)

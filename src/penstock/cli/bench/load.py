@@ -1,16 +1,12 @@
-"""The load generators: compiled once into the user's cache, run once per measurement.
+"""The load generators, run once per measurement: each a program that prints one line about what it found.
 
-The load itself is made by programs in C, because a generator in Python would be slower than the brokers:
-`load.c` for brokers, `sockets.c` for WebSockets, `streams.c` for streams.
+There is `load.c` for brokers, `sockets.c` for WebSockets, `streams.c` for streams, `sidecar.cc` for gRPC.
 """
 
-import hashlib
-import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from importlib import resources
 from pathlib import Path
 from threading import Timer
 
@@ -18,41 +14,15 @@ import msgspec
 
 from penstock.cli.bench.measurement import Measurement
 from penstock.cli.bench.meter import Meter, Reading
-from penstock.cli.bench.packages import require
-from penstock.cli.bench.problems import BenchError
 from penstock.cli.bench.scenarios import Scenario
 from penstock.cli.bench.targets import Target
 
-COMPILE = ("-O2",)
-COMMON = "common.h"
 PATIENCE_S = 90.0  # beyond the measured time; the generator's own limits are shorter
 SETTLE_S = 1.0  # before memory is read
 REST_S = 3.0  # how long nothing happens where that is what is measured: CPU time is told in hundredths
 REAPER_S = 1.5  # after the last disconnect: what a broker puts off by up to a second is counted too
 TEARDOWN_TIMEOUT_S = 60.0
 FILES_SLACK = 16  # files a broker opens for itself meanwhile
-
-
-def build_generator(say: Callable[[str], None], name: str = "load") -> Path:
-    """A compiled load generator, made on first use and after each change of its source."""
-    folder = resources.files("penstock.cli.bench")
-    source = folder.joinpath(f"{name}.c")
-    digest = hashlib.sha256(folder.joinpath(COMMON).read_bytes() + source.read_bytes()).hexdigest()
-    compiler = require("gcc", ("gcc", "libc6-dev"), say)
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock"
-    program = cache / f"{name}-{digest[:16]}"
-    if program.exists():
-        return program
-    cache.mkdir(parents=True, exist_ok=True)
-    unfinished = program.with_suffix(f".{os.getpid()}")
-    command = [compiler, *COMPILE, "-o", str(unfinished), str(source)]
-    done = subprocess.run(command, capture_output=True, check=False, timeout=120)
-    if done.returncode:
-        raise BenchError(
-            f"the load generator does not compile: {done.stderr.decode(errors='replace').strip()}"
-        )
-    unfinished.replace(program)
-    return program
 
 
 class LoadGenerator:

@@ -96,7 +96,9 @@ class Recipe(Struct, frozen=True):
     command: Callable[[str, int, Path], list[str]]
     """From the program's path, a port and a configuration file to a command line."""
     version: Callable[[str], str]
-    program: str
+    program: str = ""
+    source: str = ""
+    """Of a program that is compiled for the bench, without its ending."""
     packages: tuple[str, ...] = ()
     config: str = ""
     """With places for the port and for a folder for data, which lies beside the configuration file."""
@@ -123,7 +125,8 @@ def _first_line(*arguments: str) -> Callable[[str], str]:
 
 def penstock_command(program: str, port: int) -> list[str]:
     """What starts a Penstock without a data directory."""
-    return [program, "-m", "penstock", "serve", "--mqtt-port", str(port), "--http-port", "off"]
+    ports = ("--mqtt-port", str(port), "--http-port", "off", "--sidecar-port", "off")
+    return [program, "-m", "penstock", "serve", *ports]
 
 
 def _penstock(name: str, durability: str) -> Recipe:
@@ -191,6 +194,13 @@ PEERS: dict[str, Recipe] = {
         command=lambda program, _, config: [program, "-e", "stderr", "-c", str(config)],
         version=_first_line("-v"),
     ),
+    "grpcpp": Recipe(
+        name="grpcpp",
+        scheme="nexusd",
+        source="sidecar_peer",
+        command=lambda program, port, _: [program, f"127.0.0.1:{port}"],
+        version=_first_line("--version"),
+    ),
 }
 
 PENSTOCK_HTTP = Recipe(
@@ -199,12 +209,24 @@ PENSTOCK_HTTP = Recipe(
     program=sys.executable,
     command=lambda program, port, _: [
         *(program, "-m", "penstock", "serve"),
-        *("--mqtt-port", "off", "--http-port", str(port)),
+        *("--mqtt-port", "off", "--http-port", str(port), "--sidecar-port", "off"),
     ],
     first_request=b"GET /topics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
     version=lambda _: f"penstock {__version__}",
 )
 """Beside `penstock`, which has no HTTP port."""
+
+PENSTOCK_GRPC = Recipe(
+    name="penstock-grpc",
+    scheme="grpc",
+    program=sys.executable,
+    command=lambda program, port, _: [
+        *(program, "-m", "penstock", "serve"),
+        *("--mqtt-port", "off", "--http-port", "off", "--sidecar-port", str(port)),
+    ],
+    version=lambda _: f"penstock {__version__}",
+)
+"""Likewise with a port for gRPC and no other."""
 
 SAVING_PENSTOCKS = (_penstock("penstock-fsync", "fsync"), _penstock("penstock-os", "os"))
 """With a data directory; the first with the default durability."""

@@ -1,8 +1,9 @@
 """What is measured: the loads, the figures each one yields, and their goals.
 
-Payloads are 64 bytes, topics 27 and QoS is 0 unless said. Those called latency, match, idle and disconnects
-are open loops or none. All others are closed: the generator keeps a window of undelivered messages, so
-nothing has to be dropped. Those without a load are not about traffic; the folder `trials` does them.
+Payloads are 64 bytes (128 over gRPC), topics 27 and QoS is 0 unless said. Those called latency, match, idle
+and disconnects are open loops or none. All others are closed: the generator keeps a window of undelivered
+messages, so nothing has to be dropped. Those without a load are not about traffic; the folder `trials` does
+them.
 """
 
 import operator
@@ -17,6 +18,7 @@ from penstock.cli.bench.problems import WrongOption
 BASELINE = "mosquitto"
 SAVING_BASELINE = "mosquitto-saving"
 SOCKET_BASELINE = "nchan"
+SIDECAR_BASELINE = "grpcpp"
 CONNECTIONS = 10_000
 IDLE_TOPICS = 1_000
 
@@ -28,6 +30,8 @@ ANY = frozenset({"mqtt", "nats", "redis"})
 MQTT_ONLY = frozenset({"mqtt"})
 SOCKETS_OF_ANY = frozenset({"http", "nchan"})
 HTTP_ONLY = frozenset({"http"})
+SIDECARS = frozenset({"grpc", "nexusd"})
+GRPC_ONLY = frozenset({"grpc"})
 
 
 class Contest(Struct, frozen=True):
@@ -52,8 +56,14 @@ SOCKETS = Contest(
     f"WebSockets (in brackets: ratio to {SOCKET_BASELINE})", "penstock-http", SOCKET_BASELINE, "sockets"
 )
 STREAMS = Contest("Streams", "penstock-http", generator="streams")
+SIDECAR = Contest(
+    f"gRPC (in brackets: ratio to {SIDECAR_BASELINE}, a small daemon on grpc++)",
+    "penstock-grpc",
+    SIDECAR_BASELINE,
+    "sidecar",
+)
 STORED = Contest("The log and what waits in it", "penstock", is_on_disk=True)
-CONTESTS = (PEERS, SOCKETS, STREAMS, SAVING, STORED)
+CONTESTS = (PEERS, SOCKETS, STREAMS, SIDECAR, SAVING, STORED)
 
 
 class Goal(Struct, frozen=True):
@@ -126,6 +136,19 @@ def _streams(name: str, summary: str, load: str, figure: Figure, *, is_spinning:
     return Scenario(
         name, summary, tuple(load.split()), (figure,), STREAMS, HTTP_ONLY, is_spinning=is_spinning
     )
+
+
+def _sidecar(
+    name: str,
+    summary: str,
+    load: str,
+    figure: Figure,
+    *,
+    schemes: frozenset[str] = SIDECARS,
+    is_spinning: bool = False,
+) -> Scenario:
+    load = f"--payload 128 {load}"
+    return Scenario(name, summary, tuple(load.split()), (figure,), SIDECAR, schemes, is_spinning=is_spinning)
 
 
 def _saving(name: str, summary: str, load: str, *goals: Goal) -> Scenario:
@@ -240,6 +263,38 @@ _TABLE = (
         "--rate 500",
         Figure("p50_us", "p50 us", (Goal("<=", 500, None),)),
         is_spinning=True,
+    ),
+    _sidecar(
+        "grpc_unary",
+        "16 callers on one channel that publish, nobody who listens",
+        "--callers 16",
+        Figure("acked_per_s", "calls/s", (Goal(">=", 12_000, None),)),
+    ),
+    _sidecar(
+        "grpc_one2one",
+        "16 callers on one channel, one subscriber",
+        "--callers 16 --subs 1",
+        Figure("delivered_per_s", "deliveries/s", (Goal(">=", 10_000, None),)),
+    ),
+    _sidecar(
+        "grpc_fanout",
+        "16 callers on one channel, 20 subscribers",
+        "--callers 16 --subs 20",
+        Figure("delivered_per_s", "deliveries/s", (Goal(">=", 85_000, None),)),
+    ),
+    _sidecar(
+        "grpc_latency",
+        "500 messages/s to a subscriber, open loop, from the scheduled send time",
+        "--subs 1 --rate 500",
+        Figure("p50_us", "p50 us", (Goal("<=", 450, None),)),
+        is_spinning=True,
+    ),
+    _sidecar(
+        "grpc_v1_one2one",
+        "1:1 over penstock.v1, batches of 256 messages, about 8,000 in flight",
+        "--subs 1 --batch 256 --window 8192",
+        Figure("delivered_per_s", "deliveries/s", (Goal(">=", 500_000, None),)),
+        schemes=GRPC_ONLY,
     ),
     _saving(
         "durable",

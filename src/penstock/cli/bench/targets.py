@@ -9,7 +9,7 @@ from msgspec import Struct
 from penstock.cli.bench.problems import WrongOption
 
 LOOPBACK = "127.0.0.1"
-SCHEMES = ("mqtt", "nats", "redis", "http", "nchan")
+SCHEMES = ("mqtt", "nats", "redis", "http", "nchan", "grpc", "nexusd")
 
 
 class Target(Struct, frozen=True):

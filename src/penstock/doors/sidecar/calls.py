@@ -1,8 +1,8 @@
 """What a method and a transport know of each other: one call, from its first header to its status.
 
-A transport makes a `Call` for each request and gives it to the method that its path names. Methods that answer
-one message with one get that message; others get a `Handler` of theirs, which is told what happens. Nothing
-here waits. What is sent to a call that is over goes nowhere.
+A transport makes a `Call` for each request and gives it to the method that its path names. Methods that
+answer one message with one get that message; others get a `Handler` of theirs, which is told what happens.
+Nothing here waits. What is sent to a call that is over goes nowhere.
 """
 
 from abc import ABC, abstractmethod

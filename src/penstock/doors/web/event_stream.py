@@ -1,7 +1,6 @@
 """One follower of events: an answer that goes on at one side, a session of core at the other."""
 
 from asyncio import get_running_loop
-from functools import partial
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -109,7 +108,7 @@ class EventStream:
                 self.service.form,
                 policy=Policy.DISCONNECT,
                 start=wish.start,
-                on_begin=partial(self._open, request, wish),
+                on_begin=lambda _: self._open(request, wish),
                 on_complete=self._on_complete,
                 on_failed=self._on_failed,
             )

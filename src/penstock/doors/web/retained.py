@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query, Request, Response
 from msgspec import Struct
 
 from penstock.core.identity import Identity
+from penstock.core.marks import Epochs
 from penstock.core.topics import ALL_LEVELS, check_topic
 from penstock.core.value import Value
 from penstock.doors.http.problems import JSON
@@ -25,7 +26,7 @@ from penstock.doors.web.parameters import (
     check_plain_filter,
     router_of,
 )
-from penstock.doors.web.shapes import Epochs, Messages, MessageShape
+from penstock.doors.web.shapes import Messages, MessageShape
 from penstock.doors.web.times import time_text
 from penstock.errors import InvalidFilter, InvalidRequest, InvalidTopic, NotAuthorized, UnknownTopic
 from penstock.model import NEVER, Run

@@ -6,7 +6,7 @@ from msgspec import Meta, Raw, Struct
 
 from penstock.core.broker import Broker
 from penstock.core.clock import Clock
-from penstock.core.ports import Log
+from penstock.core.marks import Epochs
 from penstock.core.statement import Statement
 from penstock.doors.web.times import time_text
 from penstock.model import NEVER, Properties, Reason, Run
@@ -65,30 +65,6 @@ class StatementShape(Struct):
     is_at_head: bool
     missing: list[MissingShape]
     gaps: list[GapShape]
-
-
-class Epochs:
-    """Tells in which epoch of the log an offset was given."""
-
-    def __init__(self, log: Log) -> None:
-        self._log = log
-        self._first = 0
-        self._last = -1
-        self._epoch = log.epoch
-
-    def of(self, offset: int) -> int:
-        """The epoch of an offset; asked for neighbours, it need not look again."""
-        if not self._first <= offset <= self._last:
-            self._find(offset)
-        return self._epoch
-
-    def _find(self, offset: int) -> None:
-        log, epoch = self._log, self._log.epoch
-        last = max(offset, log.last_offset)
-        while (before := log.end_of(epoch - 1)) is not None and offset <= before:
-            epoch, last = epoch - 1, before
-        self._epoch, self._last = epoch, last
-        self._first = 0 if before is None else before + 1
 
 
 class Messages:

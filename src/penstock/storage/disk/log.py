@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from penstock.core.archive import ArrowSpan, Portions
 from penstock.core.clock import Clock
+from penstock.core.marks import name_of_node
 from penstock.core.ports import Gap, Lost, Settled, Span, Ticket, Wanted
 from penstock.core.records import TABLES
 from penstock.core.settings import LogSettings
@@ -80,6 +81,7 @@ class DiskLog:
         self._mark = Mark.open(path)
         found = survey(self._store, self._mark.value)
         self.log_id = self._store.log_id
+        node_id = node_id or name_of_node(self.log_id)
         self.epoch = found.epoch + 1
         self.damage: tuple[Gap, ...] = found.damage
         self._index = found.index

@@ -33,7 +33,7 @@ class StreamReset(Event, frozen=True, gc=False):
 
 
 class Drained(Event, frozen=True, gc=False):
-    """All that waited for the client's window is on its way, so there is room for more."""
+    """All that waited for the client's window is on its way: there is room for more, or all is said."""
 
     stream_id: int
 

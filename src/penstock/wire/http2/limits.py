@@ -25,7 +25,8 @@ class Limits(Struct, frozen=True, kw_only=True):
         header_list_bytes: of a request's decoded header fields, each counted with 32 bytes more.
         control_frames_per_s: frames that make work and carry nothing: RST_STREAM, PING, SETTINGS, GOAWAY,
             CONTINUATION, empty DATA, and whatever makes us reset a stream.
-        light_frames_per_s: frames that cost little: WINDOW_UPDATE, PRIORITY and unknown ones.
+        light_frames_per_s: frames that cost little: PRIORITY, unknown ones, and WINDOW_UPDATEs beyond those
+            that answer what was sent.
     """
 
     streams: int = 1_000

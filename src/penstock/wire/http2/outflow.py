@@ -22,6 +22,10 @@ from penstock.wire.http2.streams import Stream
 LARGEST_FRAME_BYTES = 65_536
 """Larger frames are not made, whatever the client takes: nothing else can be written amid a frame."""
 
+UPDATES_PER_FRAME = 4
+"""How many WINDOW_UPDATEs a frame of DATA may bring: some clients answer each with one of the stream and one
+of the connection."""
+
 _pack_header = HEADER.pack
 _HEADERS = int(FrameType.HEADERS)
 _LAST, _NOT_LAST = Flag.END_HEADERS | Flag.END_STREAM, int(Flag.END_HEADERS)
@@ -30,10 +34,20 @@ _LAST, _NOT_LAST = Flag.END_HEADERS | Flag.END_STREAM, int(Flag.END_HEADERS)
 class Outflow:
     """Collects frames until they are drained."""
 
-    __slots__ = ("_block_prefix", "_frame_bytes", "_left", "_out", "_ready", "_uses_table", "initial_window")
+    __slots__ = (
+        "_block_prefix",
+        "_frame_bytes",
+        "_left",
+        "_out",
+        "_ready",
+        "_uses_table",
+        "initial_window",
+        "updates_due",
+    )
 
     def __init__(self) -> None:
         self.initial_window = DEFAULT_WINDOW_BYTES  # of every new stream
+        self.updates_due = 0  # WINDOW_UPDATEs that what was sent may bring
         self._out: list[bytes | memoryview] = []
         self._left = DEFAULT_WINDOW_BYTES
         self._frame_bytes = DEFAULT_FRAME_BYTES
@@ -88,6 +102,7 @@ class Outflow:
         ):
             self._left -= size
             stream.send_left -= size
+            self.updates_due += UPDATES_PER_FRAME
             self._out.append(_pack_header(size << 8, 0, stream.id))  # the type of DATA is 0
             self._out.append(data)
             return 0
@@ -178,6 +193,7 @@ class Outflow:
         self._left -= left
         stream.send_left -= left
         stream.waiting_bytes -= left
+        self.updates_due += UPDATES_PER_FRAME
         self._out.append(encode_header(FrameType.DATA, 0, stream.id, left))
         while left:
             piece, begun = waiting[0], stream.begun_bytes

@@ -49,6 +49,8 @@ from penstock.wire.http2.streams import Answer, Stream, StreamTable
 LEAVING = b"penstock"
 """The ping behind our first GOAWAY: its answer shows that the client has seen both."""
 _TOO_LARGE = encode_headers([(b":status", b"431")])
+_UPDATES_DUE_LIMIT = 100_000
+"""Who has got much, and answered little, may not make up for it all at once."""
 _STREAMS_PER_CHARGE = 10
 """A new window for all streams costs as many control frames more as there are tens of them."""
 
@@ -156,8 +158,7 @@ class Reception:
             if stream.answer is Answer.FINISHED:
                 self._outflow.end(stream)
                 self._on_sent(stream)
-            else:
-                self._events.append(Drained(stream.id))
+            self._events.append(Drained(stream.id))
 
     def _take(self, frame: Frame) -> None:
         kind, flags, stream_id, payload = frame
@@ -346,7 +347,11 @@ class Reception:
         self._events.append(GoneAway(code, text))
 
     def _on_window_update(self, flags: int, stream_id: int, payload: bytes) -> None:
-        self._light.use(self._now)
+        due = self._outflow.updates_due
+        if due:  # it answers what was sent
+            self._outflow.updates_due = min(due, _UPDATES_DUE_LIMIT) - 1
+        else:
+            self._light.use(self._now)
         check_length(payload, 4, "WINDOW_UPDATE")
         increment = decode_number(payload) & MAX_WINDOW_BYTES
         if not stream_id:

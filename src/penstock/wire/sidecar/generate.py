@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 HERE = Path(__file__).parent
-NAMES = ("nexusd", "penstock")
+NAMES = ("nexusd", "penstock", "health", "reflection", "reflection_v1alpha")
 HEAD = '# mypy: disable-error-code="type-arg"\n'
 
 

@@ -312,10 +312,12 @@ class Warning(_message.Message):
     def __init__(self, messages_dropped: _Optional[int] = ..., messages_expired: _Optional[int] = ..., queue_depth: _Optional[int] = ..., queue_limit: _Optional[int] = ..., reason: _Optional[str] = ..., oldest_message_age_ms: _Optional[int] = ...) -> None: ...
 
 class Withdrawn(_message.Message):
-    __slots__ = ("filters",)
+    __slots__ = ("filters", "code")
     FILTERS_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
     filters: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, filters: _Optional[_Iterable[str]] = ...) -> None: ...
+    code: str
+    def __init__(self, filters: _Optional[_Iterable[str]] = ..., code: _Optional[str] = ...) -> None: ...
 
 class WhyRequest(_message.Message):
     __slots__ = ("topic", "sequence", "client_id")
@@ -328,7 +330,7 @@ class WhyRequest(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., sequence: _Optional[int] = ..., client_id: _Optional[str] = ...) -> None: ...
 
 class WhyResponse(_message.Message):
-    __slots__ = ("code", "text", "newest", "message", "rows", "waiting", "filters", "rows_forgotten")
+    __slots__ = ("code", "text", "newest", "message", "rows", "waiting", "filters", "rows_forgotten", "is_truncated")
     CODE_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     NEWEST_FIELD_NUMBER: _ClassVar[int]
@@ -337,6 +339,7 @@ class WhyResponse(_message.Message):
     WAITING_FIELD_NUMBER: _ClassVar[int]
     FILTERS_FIELD_NUMBER: _ClassVar[int]
     ROWS_FORGOTTEN_FIELD_NUMBER: _ClassVar[int]
+    IS_TRUNCATED_FIELD_NUMBER: _ClassVar[int]
     code: str
     text: str
     newest: int
@@ -345,7 +348,8 @@ class WhyResponse(_message.Message):
     waiting: _containers.RepeatedCompositeFieldContainer[Waiting]
     filters: _containers.RepeatedScalarFieldContainer[str]
     rows_forgotten: int
-    def __init__(self, code: _Optional[str] = ..., text: _Optional[str] = ..., newest: _Optional[int] = ..., message: _Optional[_Union[Published, _Mapping]] = ..., rows: _Optional[_Iterable[_Union[LedgerRow, _Mapping]]] = ..., waiting: _Optional[_Iterable[_Union[Waiting, _Mapping]]] = ..., filters: _Optional[_Iterable[str]] = ..., rows_forgotten: _Optional[int] = ...) -> None: ...
+    is_truncated: bool
+    def __init__(self, code: _Optional[str] = ..., text: _Optional[str] = ..., newest: _Optional[int] = ..., message: _Optional[_Union[Published, _Mapping]] = ..., rows: _Optional[_Iterable[_Union[LedgerRow, _Mapping]]] = ..., waiting: _Optional[_Iterable[_Union[Waiting, _Mapping]]] = ..., filters: _Optional[_Iterable[str]] = ..., rows_forgotten: _Optional[int] = ..., is_truncated: _Optional[bool] = ...) -> None: ...
 
 class Published(_message.Message):
     __slots__ = ("published_at_us", "client_id", "qos", "retain", "door", "offset", "missing")

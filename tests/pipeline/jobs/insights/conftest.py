@@ -14,6 +14,7 @@ from penstock.config import Settings
 from penstock.core.clock import SystemClock
 from penstock.doors.http.settings import HttpSettings
 from penstock.doors.mqtt.settings import MqttSettings
+from penstock.doors.sidecar.settings import SidecarSettings
 from penstock.model import Reason
 from penstock.testing import make_run
 from tests.doors.web.serving import EVERYTHING, port_of
@@ -48,6 +49,7 @@ class MovedServer(LogServer):
         settings = Settings(
             mqtt=MqttSettings(port=0),
             http=HttpSettings(port=(0,)),
+            sidecar=SidecarSettings(port=None),
             data_dir=str(folder),
             log=EVERYTHING,
             shutdown_timeout_s=1.0,

@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from threading import Event, Thread
 
 from penstock.cli.bench.brokers import pinned_to
-from penstock.cli.bench.load import LoadGenerator, build_generator
+from penstock.cli.bench.building import build_program
+from penstock.cli.bench.load import LoadGenerator
 from penstock.cli.bench.measurement import Measurement
 from penstock.cli.bench.problems import BenchError
 from penstock.cli.bench.scenarios import SCENARIOS
@@ -62,7 +63,7 @@ def read_under_load(site: Site, repeat: int) -> Iterator[Measurement]:
     messages = site.count(MESSAGES)
     load_s = min(max(LOAD_S * site.scale, LEAST_LOAD_S), LOAD_S)
     generator = LoadGenerator(
-        build_generator(site.say), cpu=site.client_cpu, duration_s=load_s, warm_s=load_s / 3
+        build_program(site.say), cpu=site.client_cpu, duration_s=load_s, warm_s=load_s / 3
     )
     site.say(f"  log_http_load: making a log of {messages:,} messages")
     with _serving(site, messages) as server:

@@ -35,6 +35,7 @@ class Subscriptions:
 
     def subscribe(self, request: Subscribe) -> None:
         """Add a filter, or replace it. The answer leaves before the first event."""
+        now = self._broker.history.cursor()
         try:
             if not request.is_filter:
                 self._check_topic(request.name)
@@ -45,7 +46,7 @@ class Subscriptions:
                 self._form,
                 policy=Policy.DISCONNECT,
                 start=_start_of(request),
-                on_begin=partial(self._confirm, request, self._broker.history.cursor()),
+                on_begin=lambda _: self._confirm(request, now),
                 on_complete=partial(self._on_complete, request),
                 on_failed=partial(self._refuse, request),
             )

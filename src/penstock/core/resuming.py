@@ -1,0 +1,326 @@
+"""Going on where somebody was, who knows of some topics the last sequence that it got.
+
+Of each such topic it is found out before the first message how many cannot be served any more, so that this
+can be said first. Of all others, which filters with wildcards may bring, there is one position for all; what
+has left them since cannot be counted, only known. What expired is not missed: its publisher wanted that.
+"""
+
+from asyncio import sleep
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+
+from msgspec import Struct
+
+from penstock.core.cursor import Cursor
+from penstock.core.history import History
+from penstock.core.ports import Gap
+from penstock.core.registry import Topic
+from penstock.core.replay import NEAR_MESSAGES, NEAR_TOPICS, Replay
+from penstock.core.sources import beyond, gone_offset, last_of, reason_of
+from penstock.core.statement import Missing
+from penstock.core.topics import is_wildcard, matches
+from penstock.errors import InvalidCursor
+from penstock.model import Reason
+
+TOPICS_A_SLICE = 20
+"""How many topics are looked for before others have their turn."""
+
+
+class AfterSequences(Struct, frozen=True):
+    """With what is new of topics to somebody who got messages in an epoch.
+
+    Of a topic that is named, messages up to its sequence are seen, if they are not behind the end of that
+    epoch: after a crash the same sequences are given again. Of others, and where the topic never had such a
+    sequence, those up to a cursor are.
+    """
+
+    sequences: Mapping[str, int]
+    epoch: int
+    otherwise: Cursor
+    until: int | None = None
+    """Nothing behind this offset is seen, whatever a sequence says."""
+    passed: Mapping[str, int] = {}
+    """Of topics by name the last sequence up to the cursor, where it is known: to count what is missing."""
+
+
+class Foresight(Struct, frozen=True):
+    """What is known to be missing before a replay begins."""
+
+    missed: int | None
+    """How many messages; None if that cannot be said."""
+    is_gap: bool
+    """There are some, or there may be."""
+
+
+class Place(Struct, frozen=True):
+    """Where to go on in a topic."""
+
+    offset: int
+    """Everything up to here is seen, or missing."""
+    sequence: int | None
+    """The last one up to there, if it is known."""
+    missing: tuple[Missing, ...] = ()
+    gap: Gap | None = None
+    """Between these offsets there may have been messages."""
+
+
+class Resumption:
+    """One who goes on: places of topics, and the replay that begins there."""
+
+    def __init__(self, history: History, filters: Sequence[str], start: AfterSequences) -> None:
+        """Begin to look.
+
+        Raises:
+            InvalidCursor: the position is of another log, or does not exist yet.
+        """
+        self._history = history
+        self._filters = filters
+        self._offset, self._gaps = history.locate(start.otherwise)
+        if start.epoch > history.log.epoch:
+            raise InvalidCursor("these sequences are of an epoch that is not there yet")
+        self._is_old = start.epoch < history.log.epoch
+        self._is_last = start.epoch == history.log.epoch - 1 and start.until is None
+        self._end = history.end_of(start.epoch)
+        if start.until is not None:
+            self._end = min(self._end, start.until)
+        self._asked = start.sequences
+        self._passed = start.passed
+        self._names = {filter for filter in filters if not is_wildcard(filter)}
+        self._wildcards = [filter for filter in filters if is_wildcard(filter)]
+        self._sequences: dict[str, int] = {}  # of those that were asked for, the ones that mean something
+        self._places: dict[str, Place] = {}
+
+    def _choose(self, asked: Iterable[tuple[str, int]]) -> None:
+        """Take the sequences that somebody can have been given; of an earlier epoch that cannot be told."""
+        for name, sequence in asked:
+            is_possible = sequence > 0 and (self._is_old or sequence <= self._history.newest(name))
+            if is_possible and self._is_wanted(name):
+                self._sequences[name] = sequence
+
+    def _is_wanted(self, name: str) -> bool:
+        return name in self._names or any(matches(filter, name) for filter in self._wildcards)
+
+    @property
+    def _has_others(self) -> bool:
+        """Filters may bring topics whose last sequence is not known."""
+        return bool(self._wildcards) or not self._names <= self._sequences.keys()
+
+    def begin_now(self) -> tuple[Replay, Foresight] | None:
+        """The replay, if it takes neither the disk nor a long look to find out where it begins."""
+        if len(self._asked) > NEAR_TOPICS:
+            return None
+        self._choose(self._asked.items())
+        self._note_gone()
+        others = self._find_others_now()
+        if others is None or self._is_much:
+            return None
+        for name, sequence in self._sequences.items():
+            place = self._place_now(name, sequence)
+            if place is None:
+                return None
+            self._places[name] = place
+        return self._begin(self._count_others(others))
+
+    async def begin(self) -> tuple[Replay, Foresight]:
+        """The replay, whatever that takes."""
+        asked = iter(self._asked.items())
+        while some := list(islice(asked, NEAR_TOPICS)):
+            self._choose(some)
+            await sleep(0)
+        for number, (name, sequence) in enumerate(self._sequences.items()):
+            if number % TOPICS_A_SLICE == 0:
+                await sleep(0)
+            place = self._place_now(name, sequence)
+            self._places[name] = await self._find_place(name, sequence) if place is None else place
+        self._note_gone()
+        others = self._find_others_now()
+        return self._begin(await self._count_many() if others is None else self._count_others(others))
+
+    @property
+    def _is_much(self) -> bool:
+        topics = (self._history.topics.get(name) for name in self._sequences)
+        rings = (1 if topic is None or topic.ring is None else topic.ring.messages for topic in topics)
+        return sum(rings) > NEAR_MESSAGES
+
+    def _begin(self, missed_others: int | None) -> tuple[Replay, Foresight]:
+        history, places = self._history, self._places
+        floors = {name: place.offset for name, place in places.items()}
+        gaps = [place.gap for place in places.values() if place.gap is not None]
+        replay = Replay(
+            history,
+            self._filters,
+            min((*floors.values(), *((self._offset,) if self._has_others else ()))),
+            expected={
+                name: (place.sequence + 1, history.newest(name))
+                for name, place in places.items()
+                if place.sequence is not None
+            },
+            gaps=(*(self._gaps if self._has_others else ()), *gaps),
+            missing=[missing for place in places.values() for missing in place.missing],
+            floors=floors,
+            floor=self._offset,
+        )
+        return replay, self._foresee(None if gaps else missed_others)
+
+    def _foresee(self, missed_others: int | None) -> Foresight:
+        missed, is_unsure = missed_others or 0, missed_others is None
+        for place in self._places.values():
+            for missing in place.missing:
+                if missing.first is None or self._skips(missing.topic, missing.first, missing.last):
+                    is_unsure = True
+                elif missing.reason is not Reason.EXPIRED:
+                    missed += missing.last - missing.first + 1
+        return Foresight(None if is_unsure else missed, is_unsure or missed > 0)
+
+    def _skips(self, name: str, first: int, last: int) -> bool:
+        """Whether some of these sequences may never have been given: a topic that was forgotten is back."""
+        topic = self._history.topics.get(name)
+        return (
+            topic is not None and self._history.topics.forgotten_sequence > 0 and first <= topic.start <= last
+        )
+
+    # Topics whose last sequence is known
+
+    def _place_now(self, name: str, sequence: int) -> Place | None:
+        """Where to go on in a topic, if memory can tell."""
+        history, topic = self._history, self._history.topics.get(name)
+        if self._is_old:
+            return self._place_kept(name, sequence) if history.topics.keeps(name) else self._place_unkept()
+        if topic is None:
+            return None  # the log has it
+        if sequence >= topic.sequence and topic.last_offset <= self._end:
+            return Place(history.head, topic.sequence)
+        return self._place_in_ring(topic, sequence)
+
+    def _place_unkept(self) -> Place:
+        """What was in memory alone when the server ended is gone, and nobody knows how much that was."""
+        start = self._history.start
+        return Place(start, None, gap=Gap(min(self._offset + 1, start), start, Reason.NEVER_STORED))
+
+    def _place_kept(self, name: str, sequence: int) -> Place | None:
+        """The same after a restart, if the reader had all that the epoch before left of a topic."""
+        history, topic = self._history, self._history.topics.get(name)
+        if not self._is_last or name in history.topics.gone or history.topics.forgotten_sequence:
+            return None
+        base = history.newest(name) if topic is None else topic.start
+        if sequence < base:
+            return None  # where it goes on the log knows
+        lost = (Missing(name, base + 1, sequence, Reason.LOST_UNCOMMITTED),) if sequence > base else ()
+        if topic is None or topic.sequence == base:
+            return Place(history.head, base, lost)
+        place = self._place_in_ring(topic, base)
+        return None if place is None else Place(place.offset, place.sequence, (*lost, *place.missing))
+
+    def _place_in_ring(self, topic: Topic, sequence: int) -> Place | None:
+        """The same from a topic's ring; None if the log may know more."""
+        runs = topic.runs
+        unseen = next((beyond(run, self._end) for run in runs if last_of(run) > self._end), None)
+        is_gone = gone_offset(topic) > self._end  # how far the reader can have come is not known any more
+        if is_gone or (unseen is not None and sequence >= unseen.sequence):
+            if is_gone and self._is_logged(topic, 0):
+                return None
+            sequence = topic.sequence if unseen is None else unseen.sequence - 1
+            lost = Missing(topic.name, None, sequence, reason_of(topic))
+            offset = self._history.head if unseen is None else unseen.offset - 1
+            return Place(offset, sequence, (lost,) if is_gone else ())
+        first = next((run for run in runs if run.sequence + run.count - 1 > sequence), None)
+        if first is not None and first.sequence <= sequence + 1:
+            return Place(first.offset + sequence - first.sequence, sequence)
+        if self._is_logged(topic, sequence):
+            return None
+        last = topic.sequence if first is None else first.sequence - 1
+        lost = Missing(topic.name, sequence + 1, last, reason_of(topic))
+        return Place(self._history.head if first is None else first.offset - 1, last, (lost,))
+
+    def _is_logged(self, topic: Topic, sequence: int) -> bool:
+        """Whether the log may have messages of a topic after a sequence."""
+        log = self._history.log
+        return topic.traits.is_kept or (log.is_durable and log.last_sequence(topic.name) > sequence)
+
+    async def _find_place(self, name: str, sequence: int) -> Place:
+        """The same from the log: where the first message is that can still be served."""
+        history = self._history
+        chunk = await history.go_on(name, sequence, self._end, 1)
+        told = chunk.statement.missing
+        if not self._is_old:  # what lies behind `until` is no loss
+            told = tuple(each for each in told if each.reason is not Reason.LOST_UNCOMMITTED)
+        if not chunk.runs:
+            return Place(history.head, history.newest(name), told)
+        first = chunk.runs[0]
+        return Place(
+            first.offset - 1,
+            first.sequence - 1,
+            tuple(
+                each for each in told if each.last < first.sequence or each.reason is Reason.LOST_UNCOMMITTED
+            ),
+        )
+
+    # All others
+
+    def _note_gone(self) -> None:
+        """Something behind the position may have gone with its topic."""
+        filters = [filter for filter in self._filters if filter not in self._sequences]
+        self._gaps += self._history.gone_since(self._offset, filters, besides=self._sequences)
+
+    def _find_others_now(self) -> list[Topic] | None:
+        """The topics that may have got something since the position; None if they are many."""
+        topics = self._history.topics
+        if not self._has_others:
+            return []
+        if self._wildcards:
+            return topics.recency.few_since(self._offset)
+        return [topic for topic in map(topics.get, self._filters) if topic is not None]
+
+    def _count_others(self, topics: Iterable[Topic]) -> int | None:
+        """How much of what came after the position is not there any more; None if that is not known."""
+        if not self._has_others:
+            return 0
+        if self._gaps or self._is_before_log or self._is_before_start:
+            return None
+        missed = 0
+        for topic in filter(self._has_lost, topics):
+            count = self._count_lost(topic)
+            if count is None:
+                return None
+            missed += count
+        return missed
+
+    async def _count_many(self) -> int | None:
+        """The same of all topics that may have got something, a slice in each turn of the loop."""
+        topics = self._history.topics.recency.since(self._offset)
+        missed = 0
+        for start in range(0, len(topics), NEAR_TOPICS):
+            count = self._count_others(topics[start : start + NEAR_TOPICS])
+            if count is None:
+                return None
+            missed += count
+            await sleep(0)
+        return missed
+
+    @property
+    def _is_before_log(self) -> bool:
+        """The log has let go of something behind the position, perhaps of ours."""
+        keeps = self._history.topics.keeps
+        is_ours = bool(self._wildcards) or any(map(keeps, self._names))
+        return is_ours and self._offset + 1 < self._history.log.first_offset
+
+    @property
+    def _is_before_start(self) -> bool:
+        """Something behind the position may have been in memory alone when the server ended."""
+        topics = self._history.topics
+        named = (filter for filter in self._filters if filter not in self._sequences)
+        return self._offset < self._history.start and not all(map(topics.keeps_all, named))
+
+    def _has_lost(self, topic: Topic) -> bool:
+        if topic.traits.is_kept or topic.name in self._sequences or gone_offset(topic) <= self._offset:
+            return False
+        return self._is_wanted(topic.name)
+
+    def _count_lost(self, topic: Topic) -> int | None:
+        """How many messages a topic has lost that came after the position; None if that is not known."""
+        passed = self._passed.get(topic.name)
+        runs = topic.runs
+        last = runs[0].sequence - 1 if runs else topic.sequence
+        if passed is None or self._skips(topic.name, passed + 1, last):
+            return None
+        return 0 if reason_of(topic) is Reason.EXPIRED else last - passed

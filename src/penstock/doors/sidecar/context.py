@@ -1,0 +1,77 @@
+"""What all methods of NexusD's service share: the broker, how messages are written, and what is noted."""
+
+import asyncio
+from collections.abc import Sequence
+
+import structlog
+
+from penstock.core.broker import Broker
+from penstock.core.clock import Clock
+from penstock.core.marks import LogMarks
+from penstock.core.sessions import Session
+from penstock.doors.notes import Notes, shortened
+from penstock.doors.sidecar.answers import refuse
+from penstock.doors.sidecar.calls import Call
+from penstock.doors.sidecar.forms import EventForm
+from penstock.doors.sidecar.settings import SidecarSettings
+from penstock.doors.sidecar.stream import Certainty, Stream
+from penstock.errors import NotAuthorized, PenstockError
+from penstock.wire.grpc import Status
+from penstock.wire.sidecar.events import Arm
+
+log = structlog.get_logger("penstock.sidecar")
+
+NOTES_PER_SECOND = 100
+INTERNAL_TEXT = "internal: this went wrong on our side"
+
+
+class Sidecar:
+    """One server, as methods see it."""
+
+    def __init__(self, settings: SidecarSettings, broker: Broker, clock: Clock) -> None:
+        self.settings = settings
+        self.broker = broker
+        self.clock = clock
+        self.loop = asyncio.get_running_loop()
+        self.counters = broker.counters
+        self.marks = LogMarks(broker.log)
+        self.live_form = EventForm(self.marks, broker.node_id, Arm.MESSAGE)
+        self.past_form = EventForm(self.marks, broker.node_id, Arm.REPLAY)
+        self.streams: dict[str, Stream] = {}
+        """By subscription id."""
+        self._notes = Notes(log, clock.monotonic, NOTES_PER_SECOND)
+        broker.paused.limit = settings.max_paused
+        broker.on_rights_withdrawn.append(self._on_rights_withdrawn)
+
+    def now_ms(self) -> int:
+        """The time that events tell."""
+        return self.clock.wall_us() // 1_000
+
+    def refuse(self, call: Call, error: PenstockError) -> None:
+        """End a call with an error that its client can do something about."""
+        self.note(call, error)
+        refuse(call, error)
+
+    def note(self, call: Call, error: PenstockError) -> None:
+        """A call ends with an error."""
+        self.counters.actions_forbidden += isinstance(error, NotAuthorized)
+        self._notes.write(
+            "call refused",
+            peer=str(call.peer),
+            method=call.path.rpartition("/")[2],
+            code=error.code,
+            detail=shortened(str(error)),
+        )
+
+    def fail(self, call: Call) -> None:
+        """End a call that went wrong in a way that nobody had thought of."""
+        self._notes.write_failure("call not carried out", peer=str(call.peer), method=call.path)
+        if isinstance(call.handler, Stream):
+            call.handler.abandon()
+        call.finish(Status.INTERNAL, INTERNAL_TEXT)
+
+    def _on_rights_withdrawn(self, session: Session, filters: Sequence[str]) -> None:
+        """Whoever may not read all of its topics any more is told, as when it subscribes."""
+        stream = self.streams.get(session.client_id)
+        if stream is not None and stream.session is session:
+            stream.pause(Certainty.SEEN, NotAuthorized(f"not allowed to subscribe to {filters[0]} any more"))

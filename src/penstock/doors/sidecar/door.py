@@ -1,0 +1,288 @@
+"""The sidecar door: where it listens, and the connections it has."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, cast
+
+import structlog
+
+from penstock.core.broker import Broker
+from penstock.core.clock import Clock
+from penstock.core.timeouts import Timed, Timeouts
+from penstock.doors.base import Wheel
+from penstock.doors.guard import Guard, GuardSettings, Verdict
+from penstock.doors.listener import Listener
+from penstock.doors.notes import Notes, shortened
+from penstock.doors.room import Room
+from penstock.doors.sidecar.admission import Admission
+from penstock.doors.sidecar.calls import Methods
+from penstock.doors.sidecar.connection import Connection
+from penstock.doors.sidecar.http2_call import Deadline
+from penstock.doors.sidecar.link import Link
+from penstock.doors.sidecar.requests import Request
+from penstock.doors.sidecar.settings import SidecarSettings
+from penstock.doors.tls import Certificates
+from penstock.errors import InvalidConfig
+from penstock.wire.grpc import Status
+from penstock.wire.http2 import Limits
+
+if TYPE_CHECKING:
+    from penstock.doors.sidecar.offer import Offer
+
+log = structlog.get_logger("penstock.sidecar")
+
+READ_BYTES = 64 * 1024
+NOTES_PER_SECOND = 100
+CONTROL_FRAMES_PER_S = 2_000
+FAR_S = 60.0
+"""Deadlines further away are looked at again after so long, so that calls which end before leave no trace."""
+PARTING_S = 1.0
+"""How long clients without calls may take to see that they should go."""
+
+
+class SidecarDoor:
+    """gRPC over TCP and TLS, on our own HTTP/2.
+
+    Args:
+        load: imports and builds what can be called; done when the door opens, because it takes a moment.
+    """
+
+    name = "sidecar"
+
+    def __init__(
+        self,
+        settings: SidecarSettings,
+        broker: Broker,
+        clock: Clock,
+        load: "Callable[[], Offer]",
+        *,
+        certificates: Certificates | None = None,
+        guard: Guard | None = None,
+        room: Room | None = None,
+    ) -> None:
+        self.settings = settings
+        self.clock = clock
+        self.counters = broker.counters
+        self.tick = broker.tick
+        self.loop = asyncio.get_running_loop()
+        # A client may cancel all its calls at once, and does if it goes away politely.
+        self.limits = Limits(
+            streams=settings.max_streams,
+            control_frames_per_s=max(CONTROL_FRAMES_PER_S, 2 * settings.max_streams),
+        )
+        # One buffer for all connections, because a chunk is taken whole at once.
+        self.buffer = memoryview(bytearray(READ_BYTES))
+        self.connections: set[Link] = set()
+        self.methods: Methods = {}
+        self.deadlines = Timeouts(clock, self.loop, self._on_due)
+        self.is_reading = False  # what is sent meanwhile leaves when that is done
+        self._load = load
+        self._offer: Offer | None = None
+        self._certificates = certificates
+        self._guard = guard or Guard(GuardSettings(), clock)
+        self.admission = Admission(
+            broker.access,
+            self.loop,
+            self._guard,
+            broker.counters,
+            is_named_by_certificate=certificates is not None and certificates.settings.name_as_user,
+        )
+        self._unfinished_bytes = 0
+        # One message may always be as large as its own limit says.
+        self._max_unfinished_bytes = max(
+            settings.max_unfinished_bytes, settings.max_message_bytes + READ_BYTES
+        )
+        self._dirty: list[Link] = []
+        self.ended = [0] * len(Status)  # calls, by how they ended
+        self._will_write = False
+        self._notes = Notes(log, clock.monotonic, NOTES_PER_SECOND)
+        self._wheel = Wheel(clock, self.loop)
+        self._all_gone = asyncio.Event()
+        self._room = room or Room()
+        self._room.add(lambda: len(self.connections))
+        self._max_connections = settings.max_connections or self._room.limit
+        self._listeners: list[tuple[str, Listener]] = list(self._plan())
+
+    # Opening and closing
+
+    def _plan(self) -> Iterator[tuple[str, Listener]]:
+        """A listener for each port that is asked for, with the scheme of its addresses."""
+        settings = self.settings
+        if settings.port is not None:
+            yield "grpc", self._listener("port", settings.port, None)
+        if settings.tls_port is not None:
+            if self._certificates is None:
+                raise InvalidConfig("sidecar.tls_port: there is no tls.certificate_file")
+            yield "grpcs", self._listener("tls_port", settings.tls_port, self._certificates)
+
+    def _listener(self, key: str, port: int, secure: Certificates | None) -> Listener:
+        return Listener(
+            self.loop,
+            lambda peer: Connection(self, peer),
+            setting=f"sidecar.{key}",
+            host=self.settings.host,
+            port=port,
+            backlog=self.settings.backlog,
+            timeout_s=self.settings.connect_timeout_s,
+            certificates=secure,
+            is_http2=True,
+            admit=self._admits if secure is not None else None,
+        )
+
+    def _admits(self, host: str) -> bool:
+        """Who has to shake hands first may begin, if there is room and its address is not too fast."""
+        coming = sum(listener.waiting for _, listener in self._listeners)
+        has_room = len(self.connections) + coming < self._max_connections and not self._room.is_full(coming)
+        is_admitted = has_room and self._guard.arrive(host) is Verdict.ADMITTED
+        self.counters.connections_refused += not is_admitted
+        return is_admitted
+
+    @property
+    def is_wanted(self) -> bool:
+        """Some port was asked for."""
+        return bool(self._listeners)
+
+    async def open(self) -> None:
+        """Load what can be called, and listen.
+
+        Raises:
+            InvalidConfig: an address is in use, or not ours.
+        """
+        self._offer = self._load()
+        self.methods = self._offer.methods
+        for _, listener in self._listeners:
+            await listener.open()
+
+    async def close(self) -> None:
+        """Accept nobody any more, and ask everyone to go when its calls are over."""
+        for _, listener in self._listeners:
+            listener.close()
+        if self._offer is not None:
+            self._offer.drain()
+        for connection in list(self.connections):
+            connection.say_goodbye()
+
+    async def finish(self, timeout: float) -> None:
+        """Wait until every connection has gone; cut those that stay."""
+        if self._offer is not None:
+            self._offer.close()
+        for connection in list(self.connections):
+            connection.say_goodbye()
+        await self._wait(min(timeout, PARTING_S))
+        for connection in list(self.connections):
+            if connection.is_idle:
+                connection.leave()
+        await self._wait(timeout - min(timeout, PARTING_S))
+        for connection in list(self.connections):
+            connection.abort()
+        await self._wait(PARTING_S)  # so that their calls have ended when the last commit is made
+        self.admission.close()
+
+    async def _wait(self, timeout_s: float) -> None:
+        self._all_gone.clear()
+        if self.connections:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._all_gone.wait(), timeout_s)
+
+    def addresses(self) -> list[str]:
+        """Where clients find it."""
+        return [address for scheme, listener in self._listeners for address in listener.addresses(scheme)]
+
+    # Connections
+
+    def on_open(self, connection: Link, deadline: float) -> None:
+        """A socket was accepted."""
+        is_full = len(self.connections) >= self._max_connections or self._room.is_full()
+        if is_full or not self._passes(connection):
+            self.counters.connections_refused += 1
+            connection.abort()
+            return
+        self.connections.add(connection)
+        self._wheel.add(connection, deadline)
+
+    def _passes(self, connection: Link) -> bool:
+        if not self._guard.is_needed:
+            return True
+        verdict = self._guard.enter(connection.peer.host, has_arrived=connection.has_arrived)
+        connection.is_counted = verdict is Verdict.ADMITTED
+        return connection.is_counted
+
+    def on_lost(self, connection: Link) -> None:
+        """A socket is gone."""
+        if connection not in self.connections:
+            return
+        self.connections.discard(connection)
+        self._wheel.discard(connection)
+        if connection.is_counted:
+            self._guard.leave(connection.peer.host)
+        if not self.connections:
+            self._all_gone.set()
+
+    def watch(self, connection: Link, deadline: float) -> None:
+        """Look at a connection at a time."""
+        if connection in self.connections:
+            self._wheel.add(connection, deadline)
+
+    def hold(self, size: int) -> bool:
+        """Count bytes of messages that are not whole; False if there are too many."""
+        self._unfinished_bytes += size
+        return size <= 0 or self._unfinished_bytes <= self._max_unfinished_bytes
+
+    def await_deadline(self, timer: Deadline, deadline: float) -> None:
+        """End a call at a time on the monotonic clock."""
+        self.deadlines.add(timer, min(deadline, self.clock.monotonic() + FAR_S))
+
+    def _on_due(self, who: Timed) -> None:
+        timer = cast("Deadline", who)
+        call = timer.call
+        assert call.deadline is not None
+        if call.deadline > self.clock.monotonic():
+            self.await_deadline(timer, call.deadline)
+        else:
+            call.connection.attempt(call, call.expire)
+
+    # Writing
+
+    def write_soon(self, connection: Link) -> None:
+        """Something is to be written to a connection, when this turn has brought all that it brings."""
+        self._dirty.append(connection)
+        if not self._will_write and not self.is_reading:
+            self._will_write = True
+            self.loop.call_soon(self._write_later)
+
+    def _write_later(self) -> None:
+        self._will_write = False
+        self.write_all()
+
+    def write_all(self) -> None:
+        """Write to all connections what was sent to them."""
+        dirty, self._dirty = self._dirty, []
+        for connection in dirty:
+            if connection.is_dirty:  # else it was written meanwhile
+                connection.write_out()
+
+    # What happened
+
+    def figures(self) -> dict[str, int]:
+        """How many calls have ended, by how they did."""
+        return {f"calls_{status.name}": self.ended[status] for status in Status}
+
+    def on_refused(self, connection: Link, request: Request) -> None:
+        """A request was not for any method, or not gRPC at all."""
+        if request.status is not None:
+            self.ended[request.status] += 1
+        self.note("call refused", connection, path=shortened(request.path))
+
+    def on_wire_error(self, connection: Link, text: str) -> None:
+        """A peer sent bytes that break the protocol."""
+        self.counters.wire_errors += 1
+        self.note("bad bytes", connection, text)
+
+    def on_failure(self, connection: Link, path: str) -> None:
+        """A method has failed in a way that nobody had thought of."""
+        self._notes.write_failure("call not carried out", peer=str(connection.peer), path=shortened(path))
+
+    def note(self, event: str, connection: Link, detail: str = "", **about: str) -> None:
+        """One line in the program's log, unless there are too many."""
+        self._notes.write(event, peer=str(connection.peer), **about, detail=shortened(detail))

@@ -1,0 +1,103 @@
+"""Publish: one message, answered when it is safe and it is known who got it.
+
+Whoever is held back under `block` waits before it publishes more, and before it is told. Nobody else waits.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+
+from penstock.core.broker import Receipt
+from penstock.core.keeping import Outcome
+from penstock.core.properties import MAX_TTL_MS, check_properties
+from penstock.core.sessions import Session
+from penstock.core.settings import TopicLimits
+from penstock.doors.sidecar.answers import error_of
+from penstock.doors.sidecar.calls import Call
+from penstock.doors.sidecar.context import Sidecar
+from penstock.errors import InvalidRequest, PenstockError
+from penstock.model import Door, Properties, Run, bare_shape
+from penstock.wire.sidecar.nexusd import PublishRequest, PublishResponse
+
+QOS = 1
+"""As durable as a message gets that is not numbered for each who gets it: the answer waits for the commit."""
+
+
+class Publishing:
+    """Publishes what calls bring."""
+
+    def __init__(self, sidecar: Sidecar) -> None:
+        self._sidecar = sidecar
+        self._broker = sidecar.broker
+        self._limits = sidecar.broker.settings.topic
+
+    def publish(self, call: Call, request: PublishRequest) -> None:
+        """Publish a message as soon as it is its caller's turn.
+
+        Raises:
+            PenstockError: the message is none.
+        """
+        assert call.identity is not None
+        run = run_of(request, self._limits)
+        # Who publishes to another topic does not wait for the subscribers of this one, and who comes by
+        # another connection waits for them beside us, not after us.
+        sender = self._broker.callers.of(call.identity, Door.SIDECAR, lane=f"{call.peer} {run.topic}")
+        self._broker.when_free(sender, partial(self._send, call, run, sender))
+
+    def _send(self, call: Call, run: Run, sender: Session) -> None:
+        if call.is_over:
+            return  # while it waited
+        try:
+            receipt = self._broker.publish_once(run, sender)
+        except PenstockError as error:
+            self._refuse(call, error)
+            return
+        outcomes: list[Outcome] = []
+        self._broker.when_flushed(run, outcomes.append)
+
+        def settle(failure: Exception | None) -> None:
+            if failure is None:
+                self._broker.when_let_go(sender, partial(self._answer, call, receipt, outcomes))
+            else:
+                self._refuse(call, error_of(failure))
+
+        self._broker.when_settled(receipt.ticket, settle)
+
+    def _refuse(self, call: Call, error: PenstockError) -> None:
+        self._sidecar.counters.publishes_refused += 1
+        self._sidecar.refuse(call, error)
+
+    def _answer(self, call: Call, receipt: Receipt, outcomes: Sequence[Outcome]) -> None:
+        outcome = outcomes[0]  # the flush comes before the commit, and before a release
+        response = PublishResponse(
+            success=True,
+            message_id=self._sidecar.marks.at(receipt.offset).message_id(receipt.offset).decode(),
+            subscriber_count=receipt.subscribers,
+            subscribers_dropped=outcome.dropped,
+            subscribers_blocked=outcome.blocked,
+        )
+        call.answer(response.SerializeToString())
+
+
+def run_of(request: PublishRequest, limits: TopicLimits) -> Run:
+    """The message of a request.
+
+    Raises:
+        PenstockError: something of it cannot be.
+    """
+    if not 0 <= request.ttl_ms <= MAX_TTL_MS:
+        raise InvalidRequest(f"ttl_ms is a number from 0 to {MAX_TTL_MS}")
+    payload = request.payload
+    properties = _properties_of(request, limits)
+    shape = bare_shape(Door.SIDECAR, QOS, request.retain)
+    return Run(request.topic, payload, 0, len(payload), 1, shape, properties, request.ttl_ms / 1_000)
+
+
+def _properties_of(request: PublishRequest, limits: TopicLimits) -> Properties | None:
+    if not (request.content_type or request.correlation_id):
+        return None
+    properties = Properties(
+        content_type=request.content_type or None,
+        correlation_id=request.correlation_id.encode() or None,
+    )
+    check_properties(properties, limits)
+    return properties

@@ -1,0 +1,95 @@
+"""What a client says that it has seen: the last sequence of topics, as far as that means something now.
+
+A server that crashes has sent messages that it had not stored. Their sequences are given again afterwards, to
+others; a client that has read nothing since then still names them. So when somebody comes back to a later
+epoch, it is noted which of its sequences were never stored, and they are not taken for those of others later.
+What it says of topics that it has not asked for counts for nothing.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from penstock.core.broker import Broker
+from penstock.core.records import PausedRecord
+from penstock.core.topics import is_wildcard, matches
+
+MOST_STALE = 1_000
+"""How many sequences that were never stored are kept with a subscription: far more than a crash takes."""
+
+
+class Seen(Mapping[str, int]):
+    """The last sequences of a client, looked at one by one: there may be very many."""
+
+    __slots__ = ("_broker", "_filters", "_is_of_now", "_stale", "_told")
+
+    def __init__(self, broker: Broker, record: PausedRecord, told: Mapping[str, int]) -> None:
+        self._broker = broker
+        self._told = told
+        self._stale = record.stale
+        self._filters = Filters(record.filters)
+        self._is_of_now = record.epoch == broker.log.epoch
+
+    def __getitem__(self, topic: str) -> int:
+        """The last one that the client has; 0 if it may have none of those that are there now."""
+        last = self._told[topic]
+        if self._is_stale(topic, last):
+            return base_of(self._broker, topic) if self._is_of_now else 0
+        known = self._broker.topics.get(topic)
+        return min(last, known.sequence) if known is not None and self._is_of_now else last
+
+    def _is_stale(self, topic: str, last: int) -> bool:
+        if self._stale is None:
+            return last > base_of(self._broker, topic)
+        return self._stale.get(topic) == last
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._told)
+
+    def __len__(self) -> int:
+        return len(self._told)
+
+    @property
+    def is_something(self) -> bool:
+        """The client names at least one message."""
+        return any(last > 0 and self._filters.match(topic) for topic, last in self._told.items())
+
+
+class Filters:
+    """What somebody has asked for."""
+
+    __slots__ = ("_names", "_wildcards")
+
+    def __init__(self, filters: Iterable[str]) -> None:
+        self._names = frozenset(filters)
+        self._wildcards = [filter for filter in self._names if is_wildcard(filter)]
+
+    def match(self, topic: str) -> bool:
+        """Whether a topic is among that."""
+        return topic in self._names or any(matches(filter, topic) for filter in self._wildcards)
+
+
+def stale_of(broker: Broker, record: PausedRecord, told: Mapping[str, int]) -> dict[str, int] | None:
+    """The sequences that mean nothing in this epoch, of a client that comes back with a record.
+
+    None if they are too many: then none says anything that goes beyond the last epoch.
+    """
+    if record.epoch == broker.log.epoch:
+        return record.stale
+    filters = Filters(record.filters)
+    stale: dict[str, int] = {}
+    for topic, last in told.items():
+        if last > base_of(broker, topic) and filters.match(topic):
+            if len(stale) == MOST_STALE:
+                return None
+            stale[topic] = last
+    return stale
+
+
+def newest_of(broker: Broker, filters: Iterable[str]) -> dict[str, int]:
+    """The last sequence of each topic that is asked for by name."""
+    return {filter: broker.history.newest(filter) for filter in filters if not is_wildcard(filter)}
+
+
+def base_of(broker: Broker, topic: str) -> int:
+    """The last sequence of a topic before this epoch."""
+    known = broker.topics.get(topic)
+    return broker.history.newest(topic) if known is None else known.start

@@ -1,0 +1,1 @@
+"""Penstock's own service: batches in, many messages in each event out, and nothing missing silently."""

@@ -1,0 +1,219 @@
+"""Calls that publish in batches: each is acknowledged when all of it is safe, and in its turn.
+
+Whoever is held back under `block` waits before it publishes more, and before it is told. Nothing more is read
+from a call while too much of it waits.
+"""
+
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING
+
+from penstock.core.access import Access
+from penstock.core.identity import Identity
+from penstock.core.sessions import Session
+from penstock.doors.sidecar.calls import Call, Cause, Handler
+from penstock.doors.sidecar.v1.batches import Batch
+from penstock.errors import (
+    BadCredentials,
+    InvalidRequest,
+    PenstockError,
+    ShuttingDown,
+    StorageUnavailable,
+    TooLarge,
+)
+from penstock.model import Door
+from penstock.wire.grpc import encode_message
+from penstock.wire.sidecar.batches import BadBatch, Entry, LongBatch, read_batch
+
+if TYPE_CHECKING:
+    from penstock.doors.sidecar.v1.service import PenstockService
+
+MAX_MESSAGES = 10_000
+"""Most messages of one batch."""
+STOPPING = ShuttingDown("the server is about to stop")
+UNSETTLED_BYTES = 8 * 1024 * 1024
+"""How much may wait for its acknowledgement before we read no more."""
+
+BATCH_BYTES = 1024
+"""What a batch counts at least among that, however small it is."""
+
+
+class PublishCall(Handler):
+    """One call; its batches are published as they come."""
+
+    __slots__ = (
+        "_call",
+        "_failure",
+        "_generation",
+        "_has_all",
+        "_is_full",
+        "_is_paused",
+        "_lane",
+        "_service",
+        "_unacknowledged",
+        "_unsettled",
+        "_unsettled_bytes",
+        "_waiting",
+    )
+
+    def __init__(self, service: "PenstockService", call: Call) -> None:
+        self._service = service
+        self._call = call
+        self._waiting: deque[bytes] = deque()  # batches that are not published, for somebody is held back
+        self._unsettled: deque[Batch] = deque()  # published, and not known to be safe
+        self._unacknowledged = 0  # these, and those that are safe but may not be told
+        self._unsettled_bytes = 0
+        self._failure: PenstockError | None = None  # ends the call when all before it is acknowledged
+        self._has_all = False  # the client sends no more
+        self._is_full = False  # it does not read its acknowledgements
+        self._is_paused = False
+        self._lane = f"v1-{next(service.calls)}"  # who is held back stops no other call
+        self._generation = service.broker.access.generation
+        service.add_publisher(self)
+
+    # The call
+
+    def message_received(self, message: bytes) -> None:
+        """Publish a batch, as soon as that may be."""
+        if self._failure is not None:
+            return
+        self._waiting.append(message)
+        self._service.broker.when_free(self._sender, self._publish_next)
+        self._choose_reading()
+
+    def messages_ended(self) -> None:
+        """End when everything is acknowledged."""
+        self._has_all = True
+        self._finish_if_done()
+
+    def pause_writing(self) -> None:
+        """The client does not read its acknowledgements: it is not read from either."""
+        self._is_full = True
+        self._choose_reading()
+
+    def resume_writing(self) -> None:
+        """It reads them."""
+        self._is_full = False
+        self._choose_reading()
+
+    def ended(self, cause: Cause) -> None:
+        """The client has gone; what it was not told of may have been published all the same."""
+        self._waiting.clear()
+        self._service.discard_publisher(self)
+
+    @property
+    def _sender(self) -> Session:
+        assert self._call.identity is not None
+        return self._service.broker.callers.of(self._call.identity, Door.SIDECAR, self._lane)
+
+    def _choose_reading(self) -> None:
+        """Read only while nothing is held back."""
+        is_paused = bool(self._waiting) or self._is_full or self._unsettled_bytes > UNSETTLED_BYTES
+        if is_paused is self._is_paused or self._call.is_over:
+            return
+        self._is_paused = is_paused
+        if is_paused:
+            self._call.pause_reading()
+        else:
+            self._call.resume_reading()
+
+    # Batches
+
+    def _publish_next(self) -> None:
+        if not self._waiting:
+            return  # the call has ended while this waited
+        try:
+            self._take(self._waiting.popleft())
+        except Exception:  # somebody else may have let us go on, and has nothing to do with it
+            self._service.discard_publisher(self)
+            self._service.fail(self._call)
+        self._choose_reading()
+
+    def _take(self, message: bytes) -> None:
+        self.check()
+        if self._failure is not None:
+            return
+        try:
+            batch_id, entries = read_batch(message, MAX_MESSAGES)
+        except LongBatch as error:
+            self._fail(TooLarge(str(error)))
+        except BadBatch as error:
+            self._fail(InvalidRequest(str(error)))
+        else:
+            self._publish(batch_id, entries, max(len(message), BATCH_BYTES))
+
+    def _publish(self, batch_id: int, entries: list[Entry], size_bytes: int) -> None:
+        broker, sender = self._service.broker, self._sender
+        batch = Batch(broker, sender, batch_id, size_bytes)
+        batch.publish(entries)
+        if batch.refusal is not None:
+            self._service.note(self._call, batch.refusal)
+        self._unsettled.append(batch)
+        self._unacknowledged += 1
+        self._unsettled_bytes += size_bytes
+        broker.tick.after(batch.note_outcomes)  # what this turn has dropped is forgotten in the next
+        broker.when_settled(batch.ticket, partial(self._on_settled, batch))
+
+    def _on_settled(self, batch: Batch, failure: Exception | None) -> None:
+        batch.is_settled = True
+        if failure is not None:
+            batch.take_back(failure)
+        while self._unsettled and self._unsettled[0].is_settled:
+            first = self._unsettled.popleft()
+            self._service.broker.when_let_go(first.sender, partial(self._acknowledge, first))
+
+    def _acknowledge(self, batch: Batch) -> None:
+        self._call.send(encode_message(batch.acknowledgement().SerializeToString()))
+        self._unacknowledged -= 1
+        self._unsettled_bytes -= batch.size_bytes
+        self._choose_reading()
+        self._finish_if_done()
+
+    # Ending
+
+    def check(self) -> None:
+        """Take nothing more of somebody who could not come in any more."""
+        access, identity = self._service.broker.access, self._call.identity
+        assert identity is not None
+        reloads, self._generation = access.generation - self._generation, access.generation
+        error = _doubt_of(access, identity, reloads) if reloads else None
+        if error is not None and self._failure is None:
+            self._fail(error)
+
+    def stop(self) -> None:
+        """The server is about to stop: take nothing more."""
+        if self._failure is None:
+            self._fail(STOPPING)
+
+    def abandon(self) -> None:
+        """The server stops now: what is not acknowledged yet will not be."""
+        self._unacknowledged = 0
+        self.stop()
+        self._finish_if_done()
+
+    def _fail(self, error: PenstockError) -> None:
+        """Take nothing more; what was published before has its acknowledgements first."""
+        self._failure = error
+        self._waiting.clear()
+        self._finish_if_done()
+
+    def _finish_if_done(self) -> None:
+        if self._waiting or self._unacknowledged or self._call.is_over:
+            return
+        if self._failure is None and not self._has_all:
+            return
+        self._service.discard_publisher(self)
+        if self._failure is not None:
+            self._service.refuse(self._call, self._failure)
+        else:
+            self._call.finish()
+
+
+def _doubt_of(access: Access, identity: Identity, reloads: int) -> PenstockError | None:
+    """Why somebody who had come in has to go, now that the files were read again so many times."""
+    if not access.is_known(identity) or access.is_outdated(identity):
+        return BadCredentials("you are not known any more")
+    if reloads > 1 and identity.user is not None and not identity.is_certified:
+        # What the reload before the last has changed nobody remembers.
+        return StorageUnavailable("passwords may have changed; come again")
+    return None

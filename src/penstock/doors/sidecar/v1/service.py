@@ -1,0 +1,167 @@
+"""`penstock.v1.Penstock`: its methods by path, and what its calls share."""
+
+import asyncio
+from asyncio import TimerHandle
+from collections.abc import Sequence
+from functools import partial
+from itertools import count
+from secrets import token_hex
+
+import structlog
+
+from penstock.core.broker import Broker
+from penstock.core.clock import Clock
+from penstock.core.marks import LogMarks
+from penstock.core.sessions import Session
+from penstock.core.strain import Strain
+from penstock.doors.base import Wheel
+from penstock.doors.notes import Notes, shortened
+from penstock.doors.sidecar.answers import refuse
+from penstock.doors.sidecar.calls import Call, Methods, Streaming, Unary
+from penstock.doors.sidecar.settings import SidecarSettings
+from penstock.doors.sidecar.v1.forms import Forms
+from penstock.doors.sidecar.v1.publishing import PublishCall
+from penstock.doors.sidecar.v1.stream import SubscribeStream
+from penstock.doors.sidecar.v1.why import Why
+from penstock.errors import NotAuthorized, PenstockError, ShuttingDown
+from penstock.wire.grpc import Status
+
+log = structlog.get_logger("penstock.sidecar")
+
+NAME = "penstock.v1.Penstock"
+LOOK_S = 1.0
+"""How often we look whether somebody has to be told something."""
+NOTES_PER_SECOND = 100
+INTERNAL_TEXT = "internal: this went wrong on our side"
+MAX_CLIENT_ID = 64
+"""How many characters of a client's name its sessions are named with."""
+
+
+class PenstockService:
+    """Everything that can be called of our own."""
+
+    def __init__(self, settings: SidecarSettings, broker: Broker, clock: Clock) -> None:
+        self.settings = settings
+        self.broker = broker
+        self.clock = clock
+        self.loop = asyncio.get_running_loop()
+        self.forms = Forms(LogMarks(broker.log))
+        self.calls = count(1)
+        self._publishers: set[PublishCall] = set()
+        self._streams: set[SubscribeStream] = set()
+        self._why = Why(self)
+        self._notes = Notes(log, clock.monotonic, NOTES_PER_SECOND)
+        self._wheel = Wheel(clock, self.loop)
+        self._timer: TimerHandle | None = None
+        self._generation = broker.access.generation
+        broker.on_rights_withdrawn.append(self._on_rights_withdrawn)
+
+    @property
+    def methods(self) -> Methods:
+        """What can be called, by path."""
+        return {
+            f"/{NAME}/Publish": Streaming(partial(PublishCall, self)),
+            f"/{NAME}/Subscribe": Streaming(partial(SubscribeStream, self)),
+            f"/{NAME}/Why": Unary(self._why.begin),
+        }
+
+    def name_session(self, client_id: str) -> str:
+        """A name that no other session has; it tells what the client calls itself."""
+        told = "".join(filter(str.isprintable, client_id[:MAX_CLIENT_ID])) or "anonymous"
+        log = self.broker.log
+        return f"v1-{log.log_id[:8]}-{log.epoch}-{told}-{token_hex(6)}"
+
+    def drain(self) -> None:
+        """The server is about to stop: end calls that publish when all that they brought is acknowledged."""
+        for publisher in list(self._publishers):
+            publisher.stop()
+
+    def close(self) -> None:
+        """End the calls that still go on; core has ended those that subscribe."""
+        for publisher in list(self._publishers):
+            publisher.abandon()
+        self._why.close()
+
+    # What goes wrong
+
+    def refuse(self, call: Call, error: PenstockError) -> None:
+        """End a call with an error that its client can do something about."""
+        if not isinstance(error, ShuttingDown):
+            self.note(call, error)
+        refuse(call, error)
+
+    def note(self, call: Call, error: PenstockError) -> None:
+        """Something that a call asked for comes to nothing."""
+        self._notes.write(
+            "refused",
+            peer=str(call.peer),
+            method=call.path.rpartition("/")[2],
+            code=error.code,
+            detail=shortened(str(error)),
+        )
+
+    def fail(self, call: Call) -> None:
+        """End a call that went wrong in a way that nobody had thought of."""
+        self._notes.write_failure("call not carried out", peer=str(call.peer), method=call.path)
+        call.finish(Status.INTERNAL, INTERNAL_TEXT)
+
+    # Those who are here
+
+    def add_publisher(self, publisher: PublishCall) -> None:
+        """One more publishes."""
+        self._publishers.add(publisher)
+        self._look_soon()
+
+    def discard_publisher(self, publisher: PublishCall) -> None:
+        """One less."""
+        self._publishers.discard(publisher)
+        self._stop_looking()
+
+    def add(self, stream: SubscribeStream) -> None:
+        """One more listens."""
+        self._streams.add(stream)
+        if self.settings.heartbeat_s:
+            self._wheel.add(stream, self.clock.monotonic() + self.settings.heartbeat_s)
+        self._look_soon()
+
+    def discard(self, stream: SubscribeStream) -> None:
+        """One less."""
+        self._streams.discard(stream)
+        self._wheel.discard(stream)
+        self._stop_looking()
+
+    def _look_soon(self) -> None:
+        if self._timer is None:
+            self._timer = self.loop.call_later(LOOK_S, self._look)
+
+    def _stop_looking(self) -> None:
+        if self._timer is not None and not self._streams and not self._publishers:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self) -> None:
+        """Warn those who have lost something and still read what they get; end calls of who is not known."""
+        self._timer = None
+        self._look_soon()
+        for stream in list(self._streams):  # also those who have caught up since
+            stream.warn_if_due()
+        if self._generation != self.broker.access.generation:
+            self._generation = self.broker.access.generation
+            for publisher in list(self._publishers):
+                publisher.check()
+
+    def reason_of(self, strain: Strain) -> str:
+        """Why somebody has lost something, in one word."""
+        if not strain.dropped:
+            return "ttl_expired"
+        is_burst = strain.oldest_age_s * 1000 < self.broker.settings.slow.after_ms
+        return "burst" if is_burst else "slow_consumer"
+
+    def _stream_of(self, session: Session) -> SubscribeStream | None:
+        stream = session.sink
+        return stream if isinstance(stream, SubscribeStream) and stream.service is self else None
+
+    def _on_rights_withdrawn(self, session: Session, filters: Sequence[str]) -> None:
+        stream = self._stream_of(session)
+        if stream is not None:
+            stream.on_withdrawn(list(filters), NotAuthorized.code)

@@ -1,0 +1,238 @@
+"""One subscriber: a call with a stream of requests and one of events, and a session of core.
+
+Requests are answered in the order in which they came. When the client sends no more of them the events go on,
+until it cancels the call or the server ends it. Who does not read its events is not read from either.
+"""
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from google.protobuf.message import DecodeError
+from msgspec import Struct
+from msgspec.structs import replace
+
+from penstock.core.broker import Arrival
+from penstock.core.identity import Identity
+from penstock.core.sessions import Ending, Session
+from penstock.doors.sidecar.answers import undecodable
+from penstock.doors.sidecar.calls import Call, Cause, Handler
+from penstock.doors.sidecar.v1.filters import Filters
+from penstock.doors.sidecar.v1.replies import frame_of, heartbeat, opened, warning
+from penstock.errors import (
+    BadCredentials,
+    InvalidRequest,
+    PenstockError,
+    QuotaExceeded,
+    ShuttingDown,
+    StorageUnavailable,
+)
+from penstock.model import Door, Policy
+from penstock.wire.sidecar import penstock as wire
+
+if TYPE_CHECKING:
+    from penstock.doors.sidecar.v1.service import PenstockService
+
+WARNING_S = 1.0
+"""How much time there is between two warnings, at least."""
+POLICIES = {
+    wire.POLICY_DROP_OLDEST: Policy.DROP_OLDEST,
+    wire.POLICY_DROP_NEWEST: Policy.DROP_NEWEST,
+    wire.POLICY_BLOCK: Policy.BLOCK,
+    wire.POLICY_DISCONNECT: Policy.DISCONNECT,
+}
+ENDINGS: dict[Ending, PenstockError] = {
+    Ending.SLOW: QuotaExceeded("too much waited for you; come back to go on from where you are"),
+    Ending.UNSTORED: StorageUnavailable("what you were about to get could not be stored"),
+    Ending.UNKNOWN: BadCredentials("you are not known any more"),
+    Ending.TAKEN_OVER: QuotaExceeded("somebody else goes on in your place"),
+    Ending.SHUTTING_DOWN: ShuttingDown("the server is about to stop"),
+}
+
+
+class Subscriber(Struct):
+    """A client that has opened its stream."""
+
+    session: Session
+    filters: Filters
+
+
+class SubscribeStream(Handler):
+    """What stands between one call and core."""
+
+    __slots__ = ("_call", "_is_full", "_said_at", "_subscriber", "_warned_at", "service")
+
+    def __init__(self, service: "PenstockService", call: Call) -> None:
+        self.service = service
+        self._call = call
+        self._subscriber: Subscriber | None = None  # which refers back here, until it has left
+        self._is_full = False
+        self._said_at = 0.0
+        self._warned_at = 0.0
+
+    # The call
+
+    def message_received(self, message: bytes) -> None:
+        """Carry out a request."""
+        if self._call.is_over:
+            return
+        try:
+            request = wire.SubscribeRequest.FromString(message)
+        except DecodeError:
+            self._end(undecodable("SubscribeRequest"))
+            return
+        action = request.WhichOneof("action")
+        if self._subscriber is None:
+            self._open(request.open)
+            if action == "open":
+                return
+        if self._subscriber is not None:
+            self._carry_out(self._subscriber, action, request)
+
+    def messages_ended(self) -> None:
+        """Go on with events; whoever has asked for nothing at all has at least a beginning."""
+        if self._subscriber is None and not self._call.is_over:
+            self._open(wire.Open())
+
+    def pause_writing(self) -> None:
+        """The client does not read what it gets."""
+        self._is_full = True
+        self._call.pause_reading()
+        if self._subscriber is not None:
+            self.service.broker.pause(self._subscriber.session)
+
+    def resume_writing(self) -> None:
+        """It does; what it has lost meanwhile it learns first."""
+        self._is_full = False
+        self.warn_if_due()
+        if self._subscriber is not None:
+            self.service.broker.unpause(self._subscriber.session)
+        if not self._is_full:  # last: the next request may bring about more than the client takes
+            self._call.resume_reading()
+
+    def ended(self, cause: Cause) -> None:
+        """The client has gone."""
+        subscriber = self._let_go()
+        if subscriber is not None:
+            self._disconnect(subscriber.session)
+
+    # Requests
+
+    def _open(self, wish: wire.Open) -> None:
+        broker, identity = self.service.broker, self._call.identity
+        assert identity is not None
+        try:
+            policy = self._policy_of(wish)
+            session_id = self.service.name_session(wish.client_id)
+            arrival = Arrival(Identity(identity.user, session_id, identity.is_certified), Door.SIDECAR)
+            session, _ = broker.connect(arrival, self, reform=lambda form: form)
+        except PenstockError as error:
+            self._end(error)
+            return
+        # Nobody has the id of the session; what the client may do goes by what it calls itself.
+        session.identity = replace(identity, client_id=wish.client_id) if wish.client_id else identity
+        session.outbox_messages = wish.max_buffer_size or None
+        session.credit = wish.credit or None
+        self._subscriber = Subscriber(session, Filters(self, session, policy))
+        self.service.add(self)
+        self.say(opened(session_id, broker.node_id, broker.history.cursor().encode()))
+        broker.resume(session)
+
+    def _policy_of(self, wish: wire.Open) -> Policy:
+        if wish.policy == wire.POLICY_UNSPECIFIED:
+            return self.service.settings.policy
+        if wish.policy not in POLICIES:
+            raise InvalidRequest(f"there is no policy {wish.policy}")
+        return POLICIES[wish.policy]
+
+    def _carry_out(self, subscriber: Subscriber, action: str | None, request: wire.SubscribeRequest) -> None:
+        filters, request_id = subscriber.filters, request.request_id
+        if action == "add":
+            filters.add(request_id, request.add)
+        elif action == "remove":
+            filters.remove(request_id, request.remove)
+        elif action == "credit":
+            self.service.broker.grant(subscriber.session, request.credit.messages)
+        elif action == "open":
+            filters.refuse(request_id, InvalidRequest("a stream is opened once, by its first request"))
+        else:
+            filters.refuse(request_id, InvalidRequest("the request has no action that is known here"))
+
+    # Core's sink
+
+    def write(self, data: bytes) -> None:
+        """Send messages."""
+        self.say(data)
+
+    def hold(self, *, is_unacknowledged: bool) -> None:
+        """It publishes nothing."""
+
+    def release(self) -> None:
+        """It publishes nothing."""
+
+    def close(self, reason: str) -> None:
+        """Core ends it; it may be in the middle of a delivery."""
+        self._end(ENDINGS[Ending(reason)])
+
+    # What else is said
+
+    def say(self, events: bytes) -> None:
+        """Send events, framed and joined."""
+        self._said_at = self.service.clock.monotonic()
+        self._call.send(events)
+
+    def note(self, error: PenstockError) -> None:
+        """A request comes to nothing."""
+        self.service.note(self._call, error)
+
+    def warn_if_due(self) -> None:
+        """Tell the client what it has lost since the last warning, unless that was a moment ago."""
+        subscriber = self._subscriber
+        if subscriber is None or subscriber.session.losses is None or self._is_full:
+            return
+        now = self.service.clock.monotonic()
+        if now < self._warned_at + WARNING_S:
+            return
+        strain = self.service.broker.take_strain(subscriber.session)
+        if strain is not None:
+            self._warned_at = now
+            self.say(warning(strain, self.service.reason_of(strain)))
+
+    def check_deadline(self, now: float) -> float | None:
+        """Show a client that has got nothing for a while that the server is there."""
+        subscriber, heartbeat_s = self._subscriber, self.service.settings.heartbeat_s
+        if subscriber is None:
+            return None
+        if now >= self._said_at + heartbeat_s and not self._is_full:
+            self.service.broker.tick.settle()  # so that everything up to now is written, or waits
+            self.say(heartbeat(self.service.clock.wall_us(), self._place_of(subscriber.session)))
+        return max(self._said_at, now if self._is_full else 0.0) + heartbeat_s
+
+    def _place_of(self, session: Session) -> str:
+        """Up to where a session has everything that it wants; nothing if it does not have it yet."""
+        has_all = session.keeps_up and session.joins is None and session.subscriptions
+        return self.service.broker.history.cursor().encode() if has_all else ""
+
+    def on_withdrawn(self, filters: list[str], code: str) -> None:
+        """Filters were taken away from it."""
+        said = wire.Withdrawn(filters=filters, code=code)
+        self.say(frame_of(wire.SubscribeEvent(withdrawn=said)))
+
+    # Endings
+
+    def _end(self, error: PenstockError) -> None:
+        """Say why it ends, as the last thing."""
+        self.warn_if_due()
+        subscriber = self._let_go()
+        self.service.refuse(self._call, error)
+        if subscriber is not None:
+            self.service.broker.pause(subscriber.session)  # what is published until then cannot reach it
+            self.service.loop.call_soon(partial(self._disconnect, subscriber.session))
+
+    def _let_go(self) -> Subscriber | None:
+        """Nothing more is done for the client; answers who that was, once."""
+        subscriber, self._subscriber = self._subscriber, None
+        self.service.discard(self)
+        return subscriber
+
+    def _disconnect(self, session: Session) -> None:
+        self.service.broker.disconnect(session, self, is_graceful=True)

@@ -1,0 +1,120 @@
+"""Why somebody got a message, or did not: the same answer as `GET /api/v1/why`, to the same people."""
+
+from asyncio import Task
+from typing import TYPE_CHECKING
+
+from google.protobuf.message import DecodeError
+
+from penstock.core.explaining import explain
+from penstock.core.explanation import Explanation, Published
+from penstock.core.identity import Identity
+from penstock.core.ledger import Row
+from penstock.core.topics import check_topic
+from penstock.doors.sidecar.answers import undecodable
+from penstock.doors.sidecar.calls import Call
+from penstock.errors import InvalidRequest, NotAuthorized, PenstockError, ShuttingDown
+from penstock.wire.sidecar import penstock as wire
+
+if TYPE_CHECKING:
+    from penstock.doors.sidecar.v1.service import PenstockService
+
+ADMIN_FILTER = "$SYS/#"
+"""Whoever may subscribe to this may ask about everybody."""
+
+
+class Why:
+    """Answers calls, each as soon as the answer is found."""
+
+    def __init__(self, service: "PenstockService") -> None:
+        self._service = service
+        self._broker = service.broker
+        self._tasks: dict[Call, Task[None]] = {}
+
+    def begin(self, call: Call, message: bytes) -> None:
+        """Look for the answer to a call."""
+        try:
+            asked = wire.WhyRequest.FromString(message)
+        except DecodeError:
+            self._service.refuse(call, undecodable("WhyRequest"))
+            return
+        task = self._tasks[call] = self._service.loop.create_task(self._answer(call, asked))
+        task.add_done_callback(lambda _: self._tasks.pop(call, None))
+
+    def close(self) -> None:
+        """Answer nobody any more."""
+        for call, task in list(self._tasks.items()):
+            task.cancel()
+            self._service.refuse(call, ShuttingDown("the server is about to stop"))
+
+    async def _answer(self, call: Call, asked: wire.WhyRequest) -> None:
+        try:
+            self._check(call, asked)
+            said = await explain(self._broker, asked.topic, asked.sequence, asked.client_id or None)
+            call.answer(answer_of(said).SerializeToString())
+        except PenstockError as error:
+            self._service.refuse(call, error)
+        except Exception:
+            self._service.fail(call)
+
+    def _check(self, call: Call, asked: wire.WhyRequest) -> None:
+        check_topic(asked.topic, self._broker.settings.topic)
+        if asked.sequence < 0:
+            raise InvalidRequest("a sequence is not negative")
+        assert call.identity is not None
+        is_admin = self._broker.access.may_subscribe(call.identity, ADMIN_FILTER)
+        if not is_admin and not self._is_own(call.identity, asked):
+            raise NotAuthorized("not allowed to ask about others")
+
+    def _is_own(self, who: Identity, asked: wire.WhyRequest) -> bool:
+        """Whether somebody asks about a session of its own, and about a topic that it may read."""
+        session = self._broker.sessions.get(asked.client_id) if asked.client_id else None
+        if session is None or who.user is None:  # anyone may choose a client id, so that proves nothing
+            return False
+        return session.identity.user == who.user and self._broker.access.may_read(who, asked.topic)
+
+
+def answer_of(said: Explanation) -> wire.WhyResponse:
+    """An explanation as a message."""
+    return wire.WhyResponse(
+        code=said.code,
+        text=said.text,
+        newest=said.newest,
+        message=None if said.message is None else _message(said.message),
+        rows=[_row(row) for row in said.rows],
+        waiting=[
+            wire.Waiting(
+                client_id=each.client_id, place=each.place, ahead=each.ahead, is_connected=each.is_connected
+            )
+            for each in said.waiting
+        ],
+        filters=said.filters,
+        rows_forgotten=said.rows_forgotten,
+        is_truncated=said.is_truncated,
+    )
+
+
+def _message(known: Published) -> wire.Published:
+    return wire.Published(
+        published_at_us=known.published_at,
+        client_id=known.client_id,
+        qos=known.qos,
+        retain=bool(known.retain),
+        door=known.door,
+        offset=known.offset,
+        missing=known.missing,
+    )
+
+
+def _row(row: Row) -> wire.LedgerRow:
+    return wire.LedgerRow(
+        topic=row.topic,
+        client_id=row.client_id,
+        reason=row.reason,
+        policy=row.policy,
+        setting=row.setting,
+        first=row.first,
+        last=row.last,
+        count=row.count,
+        first_at_us=row.first_at,
+        last_at_us=row.last_at,
+    )

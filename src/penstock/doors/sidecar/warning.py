@@ -1,0 +1,83 @@
+"""Clients that lose messages because they are slow are told, at most once a second.
+
+Whoever loses something takes nothing at that moment, so it is told as soon as it does again, before the
+messages that waited.
+"""
+
+from asyncio import TimerHandle
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from penstock.core.sessions import Session
+from penstock.core.strain import Strain
+from penstock.wire.sidecar.events import encode_event
+from penstock.wire.sidecar.nexusd import BackpressureWarning
+
+if TYPE_CHECKING:
+    from penstock.doors.sidecar.context import Sidecar
+
+INTERVAL_S = 1.0
+
+
+class Warnings:
+    """Looks after one session.
+
+    Args:
+        on_due: called when a warning that would have come too early is due.
+    """
+
+    __slots__ = ("_on_due", "_session", "_sidecar", "_timer", "_told_at")
+
+    def __init__(self, sidecar: "Sidecar", session: Session, on_due: Callable[[], None]) -> None:
+        self._sidecar = sidecar
+        self._session = session
+        self._on_due = on_due
+        self._told_at = -INTERVAL_S
+        self._timer: TimerHandle | None = None
+
+    def take(self) -> bytes | None:
+        """What the client is to be told now; None if it has lost nothing, or was told a moment ago."""
+        if self._session.losses is None:
+            return None
+        loop = self._sidecar.loop
+        wait_s = self._told_at + INTERVAL_S - loop.time()
+        if wait_s > 0:
+            if self._timer is None:
+                self._timer = loop.call_later(wait_s, self._go_on)
+            return None
+        strain = self._sidecar.broker.take_strain(self._session)
+        assert strain is not None  # there were losses
+        self._told_at = loop.time()
+        return encode_event(
+            backpressure_warning=warning_of(strain, self._sidecar.broker.settings.slow.after_ms)
+        )
+
+    def stop(self) -> None:
+        """The stream is over."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _go_on(self) -> None:
+        self._timer = None
+        self._on_due()
+
+
+def warning_of(strain: Strain, slow_after_ms: int) -> BackpressureWarning:
+    """How a session fares, in NexusD's words."""
+    age_ms = round(strain.oldest_age_s * 1_000)
+    return BackpressureWarning(
+        messages_dropped=strain.dropped,
+        messages_expired=strain.expired,
+        queue_depth=strain.waiting,
+        queue_limit=strain.limit,
+        reason=reason_of(strain, age_ms, slow_after_ms),
+        oldest_message_age_ms=age_ms,
+    )
+
+
+def reason_of(strain: Strain, age_ms: int, slow_after_ms: int) -> str:
+    """Why messages were lost: they grew old, there were too many at once, or the client is slow."""
+    if not strain.dropped:
+        return "ttl_expired"
+    return "burst" if age_ms < slow_after_ms else "slow_consumer"

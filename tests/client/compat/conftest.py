@@ -1,0 +1,40 @@
+"""Two clients, and two servers to talk to."""
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+
+from tests.client.compat.twins import Twin
+from tests.client.nexusd_daemon import Daemon
+
+NewTwin = Callable[..., Twin]
+
+
+@pytest.fixture
+def daemon() -> Iterator[Daemon]:
+    """What is not Penstock."""
+    running = Daemon()
+    yield running
+    running.stop()
+
+
+@pytest.fixture(params=["sync", "async"])
+def kind(request: pytest.FixtureRequest) -> str:
+    """Which of the two clients."""
+    return str(request.param)
+
+
+@pytest.fixture
+async def twin(kind: str) -> AsyncIterator[NewTwin]:
+    """Makes clients, which are closed after the test."""
+    async with AsyncExitStack() as stack:
+        made: list[Twin] = []
+
+        def new(address: str, **options: Any) -> Twin:
+            made.append(Twin(kind, address, **options))
+            stack.push_async_exit(made[-1])
+            return made[-1]
+
+        yield new

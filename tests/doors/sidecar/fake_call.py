@@ -1,0 +1,44 @@
+"""A call without a transport, which remembers what a method did with it."""
+
+from penstock.doors.base import Peer
+from penstock.doors.sidecar.calls import Call, Metadata, Method, Streaming
+from penstock.wire.grpc import MessageReader, Status
+
+
+class FakeCall(Call):
+    """Collects what is sent."""
+
+    __slots__ = ("is_reading", "sent", "status", "text")
+
+    def __init__(self, path: str = "/a.B/C", metadata: Metadata = ()) -> None:
+        super().__init__(path, metadata, Peer("127.0.0.1", 1), None)
+        self.sent: list[bytes] = []
+        self.status: Status | None = None
+        self.text = ""
+        self.is_reading = True
+
+    def send(self, messages: bytes) -> None:
+        if not self.is_over:
+            self.sent += MessageReader(2**30).feed(messages)
+
+    def finish(self, status: Status = Status.OK, text: str = "") -> None:
+        if not self.is_over:
+            self.is_over, self.status, self.text = True, status, text
+
+    def pause_reading(self) -> None:
+        self.is_reading = False
+
+    def resume_reading(self) -> None:
+        self.is_reading = True
+
+    def begin(self, method: Method, *messages: bytes) -> "FakeCall":
+        """Give the method the messages of the client, which sends no more."""
+        if isinstance(method, Streaming):
+            self.handler = method.begin(self)
+            for message in messages:
+                self.handler.message_received(message)
+            if not self.is_over:
+                self.handler.messages_ended()
+        else:
+            method.begin(self, *messages)
+        return self

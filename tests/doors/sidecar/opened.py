@@ -1,0 +1,28 @@
+"""The sidecar door on a free port, with nothing behind it but what a test offers."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from penstock.core.access import OpenAccess
+from penstock.core.broker import Broker
+from penstock.core.clock import SystemClock
+from penstock.core.settings import CoreSettings
+from penstock.doors.sidecar.door import SidecarDoor
+from penstock.doors.sidecar.offer import Offer
+from penstock.doors.sidecar.settings import SidecarSettings
+from penstock.storage.memory import MemoryLog, MemoryStateStore
+
+
+@asynccontextmanager
+async def opened(offer: Offer) -> AsyncIterator[str]:
+    """Where clients find what is offered."""
+    loop, clock = asyncio.get_running_loop(), SystemClock()
+    broker = Broker(CoreSettings(), OpenAccess(), MemoryLog(0), MemoryStateStore(), clock, loop)
+    door = SidecarDoor(SidecarSettings(port=0), broker, clock, lambda: offer)
+    await door.open()
+    try:
+        yield door.addresses()[0].removeprefix("grpc://")
+    finally:
+        await door.close()
+        await door.finish(5.0)

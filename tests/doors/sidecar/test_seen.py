@@ -1,0 +1,55 @@
+"""What a client says that it has seen: only what it asked for counts, and only so much of it is kept."""
+
+import pytest
+
+from penstock.core.records import PausedRecord
+from penstock.doors.sidecar import seen
+from penstock.doors.sidecar.seen import Filters, Seen, stale_of
+from penstock.testing import Disk, Stage
+
+EARLIER = 1
+
+
+@pytest.fixture
+def stage() -> Stage:
+    """A server in its second epoch, which never had a message."""
+    disk = Disk()
+    Stage(disk=disk)
+    disk.crash()
+    return Stage(disk=disk)
+
+
+def record_of(*filters: str, epoch: int = EARLIER, stale: dict[str, int] | None = None) -> PausedRecord:
+    return PausedRecord(None, "c", filters, 60.0, 0, epoch, stale=stale)
+
+
+def test_sequences_that_were_never_stored_are_noted_of_what_was_asked_for(stage: Stage) -> None:
+    told = {"a": 3, "b/1": 2, "c": 9, "b/2": 0}
+    assert stale_of(stage.broker, record_of("a", "b/+"), told) == {"a": 3, "b/1": 2}
+
+
+def test_only_so_many_are_kept_and_beyond_that_none_says_anything(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(seen, "MOST_STALE", 2)
+    record = record_of("#")
+    assert stale_of(stage.broker, record, {"a": 3, "b": 2}) == {"a": 3, "b": 2}
+    assert stale_of(stage.broker, record, {"a": 3, "b": 2, "c": 1}) is None
+    now = record_of("#", epoch=stage.broker.log.epoch, stale=None)
+    assert Seen(stage.broker, now, {"c": 1})["c"] == 0
+
+
+def test_within_an_epoch_they_stay_what_they_were(stage: Stage) -> None:
+    record = record_of("a", epoch=stage.broker.log.epoch, stale={"a": 3})
+    assert stale_of(stage.broker, record, {"a": 5}) == {"a": 3}
+
+
+def test_a_message_of_a_topic_that_was_not_asked_for_is_nothing(stage: Stage) -> None:
+    record = record_of("a", "b/+")
+    assert not Seen(stage.broker, record, {"c": 3, "a": 0}).is_something
+    assert Seen(stage.broker, record, {"c": 3, "b/1": 1}).is_something
+
+
+def test_filters_match_names_and_wildcards() -> None:
+    filters = Filters(("a", "b/+"))
+    assert [topic for topic in ("a", "b/1", "b", "b/1/2", "a/1") if filters.match(topic)] == ["a", "b/1"]
