@@ -19,7 +19,7 @@ from penstock.core.settings import RingSettings
 from penstock.doors.sidecar.settings import SidecarSettings
 from tests.client.cable import Cable, cable_to
 from tests.client.compat.twins import TIMEOUT_S, Reader, Twin
-from tests.doors.sidecar.serving import Start, Transport, address_of
+from tests.doors.sidecar.serving import Start, address_of
 from tests.doors.web.serving import EVERYTHING, port_of
 
 NewTwin = Callable[..., Twin]
@@ -28,7 +28,7 @@ NewTwin = Callable[..., Twin]
 @pytest.fixture
 async def start() -> AsyncIterator[Start]:
     """Starts servers; all are stopped after the test."""
-    start = Start(Transport.OWN)
+    start = Start()
     yield start
     await start.stop_all()
 

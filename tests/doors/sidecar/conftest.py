@@ -1,4 +1,4 @@
-"""What the stories of the sidecar door share: servers over either transport, and a client of one."""
+"""What the stories of the sidecar door share: servers, and a client of one."""
 
 from collections.abc import AsyncIterator
 
@@ -6,19 +6,13 @@ import pytest
 
 from penstock.app import Server
 from tests.doors.sidecar.calling import Client
-from tests.doors.sidecar.serving import Start, Transport
-
-
-@pytest.fixture(params=list(Transport))
-def transport(request: pytest.FixtureRequest) -> Transport:
-    """Every story is told over each."""
-    return Transport(request.param)
+from tests.doors.sidecar.serving import Start
 
 
 @pytest.fixture
-async def start(transport: Transport) -> AsyncIterator[Start]:
+async def start() -> AsyncIterator[Start]:
     """Starts servers; all are stopped after the test."""
-    start = Start(transport)
+    start = Start()
     yield start
     await start.stop_all()
 

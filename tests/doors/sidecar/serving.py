@@ -1,7 +1,6 @@
-"""Whole servers in this process, reached over gRPC by either transport."""
+"""Whole servers in this process, reached over gRPC."""
 
 import time
-from enum import StrEnum
 from typing import Any
 
 import grpc
@@ -11,41 +10,24 @@ from penstock.config import Settings
 from penstock.core.clock import Clock, SystemClock
 from penstock.doors.http.settings import HttpSettings
 from penstock.doors.mqtt.settings import MqttSettings
-from penstock.doors.sidecar.grpcio_transport import GrpcioDoor
-from penstock.doors.sidecar.offer import load
 from penstock.doors.sidecar.settings import SidecarSettings
 from tests.doors.web.serving import port_of
 
 NO_LIMIT = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
 
 
-class Transport(StrEnum):
-    """What lies under the methods."""
-
-    GRPCIO = "grpcio"
-    OWN = "own"
-
-
 class Start:
     """Starts servers with settings of their own, on free ports."""
 
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
+    def __init__(self) -> None:
         self._running: list[Server] = []
 
     async def __call__(
         self, *, sidecar: SidecarSettings | None = None, clock: Clock | None = None, **settings: Any
     ) -> Server:
-        clock = clock or SystemClock()
         mine = sidecar or SidecarSettings(port=0)
-        is_own = self._transport is Transport.OWN
         others = {"mqtt": MqttSettings(port=0), "http": HttpSettings(port=(0,)), "shutdown_timeout_s": 1.0}
-        given = {**others, **settings, "sidecar": mine if is_own else SidecarSettings(port=None)}
-        server = Server(Settings(**given), clock)
-        if not is_own:
-            broker = server.broker
-            door = GrpcioDoor(mine, broker, clock, lambda: load(mine, broker, clock), guard=server._guard)
-            server.doors.append(door)
+        server = Server(Settings(**{**others, **settings, "sidecar": mine}), clock)
         await server.start()
         self._running.append(server)
         return server

@@ -1,4 +1,4 @@
-"""What the stories of our own service share: a server over either transport, and somebody who calls it."""
+"""What the stories of our own service share: a server, and somebody who calls it."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
