@@ -1,4 +1,4 @@
-"""What stories about the clients need: both twins, and servers that come and go."""
+"""What stories about the clients need: both twins, a NexusD daemon, and servers that come and go."""
 
 import signal
 import socket
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.client.nexusd_daemon import Daemon
 from tests.client.twins import TWINS, Connect
 from tests.e2e.servers import RunningServer, Settings, start
 
@@ -21,6 +22,14 @@ def connect(request: pytest.FixtureRequest) -> Connect:
 def address(server: RunningServer) -> str:
     """Where a server is that all share: use topics of your own."""
     return f"127.0.0.1:{server.port_of('grpc')}"
+
+
+@pytest.fixture
+def daemon() -> Iterator[Daemon]:
+    """What is not Penstock."""
+    running = Daemon()
+    yield running
+    running.stop()
 
 
 class MortalServer:

@@ -62,6 +62,7 @@ async def test_an_add_that_is_cancelled_is_taken_back(address: str) -> None:
         with pytest.raises(asyncio.CancelledError):
             await adding
         assert messages.filters == (topic,)
+        await messages.add(f"{topic}/fence")  # requests are dealt with in order, so it is taken back by now
         await client.publish(f"{topic}/more", "unwanted")
         await client.publish(topic, "wanted")
         assert texts(await take(messages, 1)) == ["wanted"]
@@ -187,7 +188,10 @@ async def test_a_callback_that_fails_is_told_to_the_loop_and_harms_nobody(addres
 
     async with penstock.connect(address, on_state=fail) as client:
         await client.publish("clients/x", "y")
-    assert [type(each["exception"]) for each in told] == [KeyError, KeyError]
+    ours = [each for each in told if "callback of a Penstock client" in str(each["message"])]
+    assert [type(each["exception"]) for each in ours] == [KeyError, KeyError], (
+        told
+    )  # gRPC may tell of its own
 
 
 def test_several_threads_share_a_synchronous_client(address: str) -> None:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
+from threading import Timer
 
 import pytest
 from argon2 import PasswordHasher
@@ -352,37 +353,41 @@ asyncio.run(read_async()) if sys.argv[4] == "async" else read_sync()
 """
 
 
+def start_reader(*words: str) -> "subprocess.Popen[str]":
+    """A process that has subscribed."""
+    command = [sys.executable, "-c", dedent(READER), *words]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def rest_of(process: "subprocess.Popen[str]") -> list[str]:
+    """What it still says; `communicate` would leave out what came together with the first line."""
+    assert process.stdout is not None
+    impatience = Timer(PATIENCE_S, process.kill)
+    impatience.start()
+    with process:
+        said = process.stdout.read().split()
+    impatience.cancel()
+    return said
+
+
 @pytest.mark.parametrize("twin", ["async", "sync"])
 async def test_a_process_that_was_killed_goes_on_where_it_was(
     twin: str, start_mortal: StartMortal, tmp_path: Path
 ) -> None:
     server = start_mortal(data_dir=str(tmp_path / "data"))
-
-    def read(count: int) -> "subprocess.Popen[str]":
-        words = [
-            sys.executable,
-            "-c",
-            dedent(READER),
-            server.address,
-            str(tmp_path / "cursor"),
-            str(count),
-            twin,
-        ]
-        process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        return process
-
-    first = read(5)
+    file = str(tmp_path / "cursor")
+    first = start_reader(server.address, file, "5", twin)
     async with penstock.connect(server.address) as client:
         for number in range(10):
             await client.publish("jobs", str(number))
-        seen = (await asyncio.to_thread(first.communicate, timeout=PATIENCE_S))[0].split()
-        assert seen == ["0", "1", "2", "3", "4"]
-        again = await asyncio.to_thread(read, 10)
+        assert await asyncio.to_thread(rest_of, first) == ["0", "1", "2", "3", "4"]
+        again = await asyncio.to_thread(start_reader, server.address, file, "10", twin)
         for number in range(10, 20):
             await client.publish("jobs", str(number))
-        after = (await asyncio.to_thread(again.communicate, timeout=PATIENCE_S))[0].split()
+        after = await asyncio.to_thread(rest_of, again)
     start = int(after[0])
     assert start <= 4  # what it was dealing with comes again, and perhaps what it took with it
     assert after == [str(number) for number in range(start, start + 10)]

@@ -1,7 +1,7 @@
 """`penstock.connect` and a NexusD daemon: it falls back to what the daemon speaks."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -24,13 +24,6 @@ from tests.client.nexusd_daemon import Daemon
 SOON = Reconnection(initial_s=0.02, max_s=0.2)
 TIMEOUT_S = 20.0
 Connect = Callable[..., Any]
-
-
-@pytest.fixture
-def daemon() -> Iterator[Daemon]:
-    running = Daemon()
-    yield running
-    running.stop()
 
 
 @pytest.fixture

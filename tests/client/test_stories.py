@@ -51,6 +51,17 @@ async def test_a_published_message_arrives_with_all_it_has(
     assert abs(message.published_at - datetime.now(UTC)) < timedelta(minutes=5)
 
 
+@pytest.mark.parametrize(("name", "shown"), [("pump-7", "pump-7"), ("wärme", "")])
+async def test_a_message_is_known_by_the_name_of_its_client_where_that_is_plain(
+    connect: Connect, address: str, topic: str, name: str, shown: str
+) -> None:
+    async with connect(address, client_id=name) as client:
+        await client.publish(topic, "x")
+        told = await client.why(topic, 1)
+    assert told.message is not None
+    assert (told.message.client_id or "") == shown
+
+
 async def test_a_message_is_published_once_under_its_id(connect: Connect, address: str, topic: str) -> None:
     async with connect(address) as client, client.subscribe(topic) as messages:
         first = await client.publish(topic, "once", message_id="same")

@@ -36,14 +36,13 @@ def after(
     sequences: Mapping[str, int],
     offset: int | None = None,
     epoch: int | None = None,
-    until: int | None = None,
     passed: Mapping[str, int] | None = None,
 ) -> AfterSequences:
     """After sequences and, for other topics, after an offset; of this epoch unless another is named."""
     history = stage.broker.history
     epoch = history.log.epoch if epoch is None else epoch
     place = Position(history.log.log_id, epoch, history.head if offset is None else offset)
-    return AfterSequences(sequences, epoch, Cursor((place,)), until, passed or {})
+    return AfterSequences(sequences, epoch, Cursor((place,)), passed or {})
 
 
 # From memory
@@ -192,21 +191,6 @@ def test_the_past_has_a_form_of_its_own() -> None:
     publish(sender, "a", numbers(3, 3))
     stage.settle()
     assert [each.identifiers for each in joiner.client.sink.deliveries] == [(7,), ()]
-
-
-def test_nothing_behind_the_end_is_seen_whatever_the_sequence_says() -> None:
-    stage, sender, joiner = memory_stage()
-    publish(sender, "a", numbers(1, 5))
-    joiner.join("a", after(stage, {"a": 5}, until=3))
-    assert (joiner.got, joiner.foresights) == (numbers(4, 5), [NOTHING_MISSED])
-
-
-@pytest.mark.parametrize("sequence", [5, 9])
-def test_how_much_left_the_ring_behind_the_end_is_unknown(sequence: int) -> None:
-    stage, sender, joiner = memory_stage(ring=2)
-    publish(sender, "a", numbers(1, 9))
-    joiner.join("a", after(stage, {"a": sequence}, until=3))
-    assert (joiner.got, joiner.foresights) == (numbers(8, 9), [UNKNOWN])
 
 
 def crowded_stage() -> tuple[Stage, Client, Joiner]:
@@ -386,13 +370,18 @@ async def test_what_was_lost_in_the_middle_is_told_in_the_end() -> None:
     assert missing(joiner.statements[0]) == [("a", 4, 4, "never-stored")]
 
 
-async def test_the_log_knows_what_lies_behind_the_end_and_left_the_ring() -> None:
-    stage, sender, joiner = disk_stage(ring=2)
-    publish(sender, "a", numbers(1, 9))
+async def test_what_the_log_has_let_go_of_is_not_promised_because_a_ring_has_it() -> None:
+    disk = Disk()
+    stage, sender, joiner = disk_stage(disk, ring=1)
+    publish(sender, "b", numbers(1, 2))
+    for number in (1, 2, 3):
+        publish(sender, "a", numbers(number, number))
     stage.settle()
-    joiner.join("a", after(stage, {"a": 5}, until=3))
+    disk.trim(2)
+    joiner.join(("a", "b"), after(stage, {"b": 1}, 2))
     await joiner.settle()
-    assert (joiner.got, joiner.foresights) == (numbers(4, 9), [NOTHING_MISSED])
+    assert joiner.foresights == [UNKNOWN]
+    assert missing(joiner.statements[0]) == [("b", 2, 2, "retention")]
 
 
 # After a restart
@@ -503,7 +492,7 @@ async def test_after_a_restart_topics_that_were_read_to_their_end_need_no_look_i
     publish(sender, "b", numbers(3, 5))
     stage.settle()
     looked: list[str] = []
-    monkeypatch.setattr(stage.broker.history, "go_on", lambda name, *_: looked.append(name))
+    monkeypatch.setattr(stage.broker.history, "since_sequence", lambda name, *_, **__: looked.append(name))
     joiner.join(("a", "b"), after(stage, {"a": 4, "b": 2}, 0, epoch=1))
     await joiner.settle()
     assert (looked, joiner.foresights, joiner.got) == ([], [NOTHING_MISSED], numbers(3, 5))

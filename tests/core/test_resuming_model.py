@@ -58,11 +58,7 @@ class Reader:
         self.stale: dict[str, int] = {}  # those that it had when it came to the present epoch
         self.stream: Joiner | None = None
         self.began = 0  # the newest offset when its present stream began
-        self.position, self.epoch, self.until = 0, 1, None
-
-    position: int
-    epoch: int
-    until: int | None
+        self.position, self.epoch = 0, 1
 
     def wants(self, message: Message) -> bool:
         return any(matches(filter, message.topic) for filter in self.filters)
@@ -121,7 +117,7 @@ class World:
         reader = self.reader
         if reader.stream is not None:
             self.see(reader.stream, 0)
-            reader.position, reader.until = reader.began, None
+            reader.position = reader.began
             reader.stream = None
         self.disk.crash()
         end = self.disk.content.last_offset
@@ -133,8 +129,7 @@ class World:
         """The connection ends; some of what had left was not read."""
         reader, broker = self.reader, self.stage.broker
         self.see(stream, unread)
-        reader.until = broker.position_of(stream.client.session)
-        reader.position = reader.began if unread else reader.until
+        reader.position = reader.began if unread else broker.position_of(stream.client.session)
         stream.client.drop()
         reader.stream = None
 
@@ -151,7 +146,7 @@ class World:
         named.pop(without, None)
         place = Cursor((Position(history.log.log_id, reader.epoch, reader.position),))
         stream = reader.stream = Joiner(self.stage, f"r{self.count}-{history.head}-{len(self.ends)}")
-        stream.join(reader.filters, AfterSequences(named, reader.epoch, place, reader.until))
+        stream.join(reader.filters, AfterSequences(named, reader.epoch, place))
         if reader.epoch != history.log.epoch:
             reader.stale = dict(reader.sequences)
         reader.epoch, reader.began = history.log.epoch, history.head

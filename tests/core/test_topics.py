@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from penstock.core.settings import TopicLimits
 from penstock.core.topics import (
+    FilterSet,
     check_filter,
     check_topic,
     covers,
@@ -321,3 +322,8 @@ def test_what_begins_with_a_dollar_is_the_servers_own(topic: str) -> None:
 @pytest.mark.parametrize("topic", ["a", "a/$SYS", "penstock/insights/x", "$penstock/insights/hot/10s"])
 def test_insights_and_plain_topics_belong_to_whoever_has_the_right(topic: str) -> None:
     assert not is_reserved(topic)
+
+
+def test_a_set_of_filters_matches_what_one_of_them_does() -> None:
+    filters = FilterSet(("a", "b/+"))
+    assert [topic for topic in ("a", "b/1", "b", "b/1/2", "a/1") if filters.match(topic)] == ["a", "b/1"]

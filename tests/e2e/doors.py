@@ -11,7 +11,7 @@ from msgspec import json
 from websockets.asyncio.client import ClientConnection, connect
 
 import penstock
-from penstock.client import MqttClient, ReceivedMessage
+from penstock.client import Client, MqttClient, ReceivedMessage
 from penstock.wire.sidecar import nexusd
 from tests.doors.sidecar.calling import Events, Stub
 from tests.e2e.servers import RunningServer
@@ -46,7 +46,7 @@ class Doors:
         self.mqtt: MqttClient
         self.http: httpx.AsyncClient
         self.sidecar: Stub
-        self.own: penstock.Client
+        self.own: Client
 
     async def __aenter__(self) -> "Doors":
         enter, server = self._stack.enter_async_context, self._server

@@ -6,7 +6,6 @@ The twin for programs without a loop is `sync.py`; what one can do the other can
 import asyncio
 import os
 import socket
-from collections import deque
 from collections.abc import AsyncIterable, Callable, Coroutine, Iterable, Sequence
 from contextlib import AsyncExitStack, aclosing
 from functools import partial
@@ -14,15 +13,8 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from penstock.client.answering import Answers
-from penstock.client.batches import (
-    IN_FLIGHT,
-    Publishable,
-    Tally,
-    batches,
-    entry_of,
-    receipt_of,
-)
-from penstock.client.channels import Channels, File, Tls, credentials_metadata
+from penstock.client.batches import Publishable, Tally, Window, batches, entry_of, receipt_of
+from penstock.client.channels import Channels, File, Tls, credentials_metadata, name_metadata
 from penstock.client.connection import Connection, OnState
 from penstock.client.cursors import CursorFile
 from penstock.client.dialect import Acknowledgement, Dialect, Entry, FeedOptions
@@ -66,17 +58,19 @@ def connect(
 
     Args:
         user: a name of the server's password file; without one, whoever may come without.
-        client_id: what lists and `why` call this client; by default the host's name and the process's number.
+        client_id: what the log, lists and rules with `%c` call this client; by default the host's name and
+            the process's number.
         tls: True, a file with authorities to trust, or a `Tls`; without it nothing is encrypted.
         timeout_s: how long the server may take for an answer, a lost connection included.
         connect_timeout_s: how long the first connection may take, all attempts together; None waits on.
         on_state: called with each new state, and the error that led to it if there was one.
         on_gap: called with a `GapNotice` when messages of a subscription are missing.
     """
+    name = client_id if client_id is not None else f"{socket.gethostname()}-{os.getpid()}"
     return Client(
         Channels(address, tls),
-        metadata=credentials_metadata(user, password),
-        client_id=client_id if client_id is not None else f"{socket.gethostname()}-{os.getpid()}",
+        metadata=(*credentials_metadata(user, password), *name_metadata(name)),
+        client_id=name,
         reconnection=reconnection,
         timeout_s=timeout_s,
         connect_timeout_s=connect_timeout_s,
@@ -365,42 +359,6 @@ class Client:
             raise NoAnswer(f"{self._channels.target} has not answered in {self._timeout_s:g} s") from None
 
 
-class Window:
-    """Batches on their way, only so many at once, counted in their order."""
-
-    def __init__(
-        self, start: "Callable[[Sequence[Entry]], asyncio.Task[Acknowledgement]]", tally: Tally
-    ) -> None:
-        self._start = start
-        self._tally = tally
-        self._sent: deque[tuple[list[Entry], asyncio.Task[Acknowledgement]]] = deque()
-
-    async def add(self, batch: list[Entry]) -> None:
-        """Send a batch; wait for the first one if too many are on their way."""
-        self._sent.append((batch, self._start(batch)))
-        await asyncio.sleep(0)  # so that it leaves while the next one is being made
-        while self._sent and (len(self._sent) >= IN_FLIGHT or self._sent[0][1].done()):
-            await self._count_first()
-
-    async def finish(self) -> None:
-        """Wait for all."""
-        while self._sent:
-            await self._count_first()
-
-    async def close(self) -> None:
-        """Wait for none, if something went wrong."""
-        tasks = [task for _, task in self._sent]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _count_first(self) -> None:
-        batch, task = self._sent[0]
-        answer = await task
-        self._sent.popleft()
-        self._tally.add(batch, answer)
-
-
 def _make_v1(metadata: tuple[tuple[str, str], ...], timeout_s: float) -> Dialect:
     from penstock.client.v1 import V1Dialect  # noqa: PLC0415 - its messages are loaded when they are needed
 
@@ -410,5 +368,4 @@ def _make_v1(metadata: tuple[tuple[str, str], ...], timeout_s: float) -> Dialect
 def _make_nexusd(metadata: tuple[tuple[str, str], ...], timeout_s: float) -> Dialect:
     from penstock.client.nexusd import NexusdDialect  # noqa: PLC0415 - few servers need it
 
-    dialect: Dialect = NexusdDialect(metadata, timeout_s)
-    return dialect
+    return NexusdDialect(metadata, timeout_s)

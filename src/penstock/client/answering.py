@@ -1,10 +1,13 @@
-"""Requests and their answers, over topics: one subscription takes the answers to all requests of a client."""
+"""Requests and their answers, over topics: one subscription takes the answers to all requests of a client.
+
+What the HTTP API answers is in `answers.py`.
+"""
 
 import asyncio
 from collections.abc import Callable
 from secrets import token_hex
 
-from penstock.client.errors import ConnectionLost
+from penstock.client.errors import ConnectionLost, again
 from penstock.client.subscription import Subscription
 from penstock.client.values import ReceivedMessage
 from penstock.errors import PenstockError
@@ -65,7 +68,7 @@ class Answers:
     def _fail(self, error: PenstockError) -> None:
         for answer in list(self._awaited.values()):
             if not answer.done():
-                answer.set_exception(type(error)(*error.args))
+                answer.set_exception(again(error))
 
 
 def _level_of(client_id: str) -> str:

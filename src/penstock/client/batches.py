@@ -1,10 +1,12 @@
-"""Makes batches of messages, and sums up what became of them.
+"""Makes batches of messages, keeps few of them on their way at once, and sums up what became of them.
 
 Messages that follow one another and are alike but for their payloads share an entry: they travel together,
 and are taken or refused together.
 """
 
-from collections.abc import Iterable, Iterator
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from penstock.client.dialect import Acknowledgement, Entry, Placed
@@ -176,6 +178,42 @@ class Tally:
                         )
                     )
             first += count
+
+
+class Window:
+    """Batches on their way, only so many at once, counted in their order."""
+
+    def __init__(
+        self, start: "Callable[[Sequence[Entry]], asyncio.Task[Acknowledgement]]", tally: Tally
+    ) -> None:
+        self._start = start
+        self._tally = tally
+        self._sent: deque[tuple[list[Entry], asyncio.Task[Acknowledgement]]] = deque()
+
+    async def add(self, batch: list[Entry]) -> None:
+        """Send a batch; wait for the first one if too many are on their way."""
+        self._sent.append((batch, self._start(batch)))
+        await asyncio.sleep(0)  # so that it leaves while the next one is being made
+        while self._sent and (len(self._sent) >= IN_FLIGHT or self._sent[0][1].done()):
+            await self._count_first()
+
+    async def finish(self) -> None:
+        """Wait for all."""
+        while self._sent:
+            await self._count_first()
+
+    async def close(self) -> None:
+        """Wait for none, if something went wrong."""
+        tasks = [task for _, task in self._sent]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _count_first(self) -> None:
+        batch, task = self._sent[0]
+        answer = await task
+        self._sent.popleft()
+        self._tally.add(batch, answer)
 
 
 def _are_alike(one: Entry, other: Entry) -> bool:

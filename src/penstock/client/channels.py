@@ -10,6 +10,8 @@ from msgspec import Struct
 
 PORT = 5672
 _FOREVER_MS = 2**31 - 1
+LONGEST_NAME = 256
+"""Of a client, as far as servers take it in metadata."""
 _OPTIONS: list[tuple[str, int | str]] = [
     ("grpc.max_receive_message_length", -1),  # the server's limits are the ones that count
     ("grpc.max_send_message_length", -1),
@@ -59,6 +61,12 @@ def credentials_metadata(user: str | None, password: str | None) -> tuple[tuple[
         return ()
     token = b64encode(f"{user}:{password or ''}".encode()).decode()
     return (("authorization", f"Basic {token}"),)
+
+
+def name_metadata(client_id: str) -> tuple[tuple[str, str], ...]:
+    """What every call says of what we are called, if that can be said in metadata."""
+    is_plain = client_id.isascii() and client_id.isprintable() and client_id.strip() == client_id
+    return (("x-client-id", client_id),) if is_plain and 0 < len(client_id) <= LONGEST_NAME else ()
 
 
 class Channels:

@@ -5,17 +5,15 @@ Whoever notices first that the connection is gone says so. Then everybody waits 
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+
+import grpc
 
 from penstock.client.channels import Channels
 from penstock.client.dialect import Dialect
-from penstock.client.errors import ConnectionLost, UnknownService
+from penstock.client.errors import ConnectionLost, UnknownService, again
 from penstock.client.reconnection import Reconnection, is_worth_a_try
 from penstock.client.values import ClientState
 from penstock.errors import PenstockError
-
-if TYPE_CHECKING:
-    import grpc.aio
 
 _LOOK_EVERY_S = 0.5
 
@@ -50,8 +48,8 @@ class Connection:
         self._task: asyncio.Task[None] | None = None
         self._error: PenstockError | None = None  # why it is over
         self.state = ClientState.DISCONNECTED
-        self.attempts = 0
-        """How often a connection came about."""
+        self.number = 0
+        """Of the connection of now, or else of the last one; they are counted from 1."""
         self.trouble: PenstockError | None = None
         """Why the last attempt came to nothing."""
         # Of one connection:
@@ -72,9 +70,9 @@ class Connection:
         """
         while True:
             if self._error is not None:
-                raise type(self._error)(*self._error.args)
+                raise again(self._error)
             if self.state is ClientState.CONNECTED and self._dialect is not None:
-                return self._dialect, self.attempts
+                return self._dialect, self.number
             if self._task is None:
                 raise ConnectionLost("the client is not open")
             self._changed.clear()
@@ -82,7 +80,7 @@ class Connection:
 
     def lose(self, number: int, error: PenstockError) -> None:
         """A connection turned out to be gone, or of no use; others may have said so already."""
-        if number == self.attempts and self.state is ClientState.CONNECTED:
+        if number == self.number and self.state is ClientState.CONNECTED:
             self._reason = error
             self._set_state(ClientState.DISCONNECTED, error)
             self._lost.set()
@@ -136,7 +134,7 @@ class Connection:
             return ConnectionLost(f"{self._channels.target} does not answer")
         except PenstockError as error:
             return error
-        self.attempts += 1
+        self.number += 1
         self._set_state(ClientState.CONNECTED, None)
         self._changed.set()
         return None
@@ -169,9 +167,7 @@ class Connection:
 
     async def _watch_channel(self) -> None:
         """Notice that a connection goes on which nobody waits for anything."""
-        import grpc  # noqa: PLC0415 - heavy, and loaded by now
-
-        channel, number = self._channel, self.attempts
+        channel, number = self._channel, self.number
         assert channel is not None
         while True:
             state = channel.get_state(try_to_connect=True)
@@ -191,7 +187,7 @@ class Connection:
         self._error = self._error or error
         self._changed.set()
 
-    async def _open_channel(self, dialect: Dialect) -> "grpc.aio.Channel":
+    async def _open_channel(self, dialect: Dialect) -> grpc.aio.Channel:
         await self._give_up_channel()
         self._channel = self._channels.open(pings_always=dialect.bears_pings)
         return self._channel

@@ -69,6 +69,11 @@ class NoAnswer(PenstockError, TimeoutError):
     code = "no-answer"
 
 
+def again(error: PenstockError) -> PenstockError:
+    """The same error for one more who waited: a traceback belongs to one, so each gets one of its own."""
+    return type(error)(*error.args)
+
+
 def describe(reason: int, detail: str | None = None) -> str:
     """A reason code in words, with what the server added to it."""
     known = reason in ReasonCode.__members__.values()

@@ -13,9 +13,8 @@ from penstock.client.calls import answer_of
 from penstock.client.dialect import Acknowledgement, Entry, FeedOptions, Placed, Refused
 from penstock.client.errors import ConnectionLost, RequestRefused, UnknownService
 from penstock.client.nexusd_feed import NexusdFeed
-from penstock.client.nexusd_stub import Request, Stub
+from penstock.client.nexusd_stub import Request, Stub, peer_of
 from penstock.client.reconnection import is_worth_a_try
-from penstock.client.v1 import peer_of
 from penstock.client.values import Explanation, Peer
 from penstock.errors import InvalidRequest, PenstockError
 from penstock.wire.sidecar import nexusd

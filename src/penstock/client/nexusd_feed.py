@@ -81,9 +81,8 @@ class NexusdFeed:
         self._told: deque[FeedEvent] = deque()  # to be said next
         self._room = asyncio.Semaphore(options.buffer)
         self._is_open = False
-        self._untaken: deque[bool] = (
-            deque()
-        )  # for each message that is with the application: was it a first one?
+        # For each message that is with the application: was it the first of its topic?
+        self._untaken: deque[bool] = deque()
         # Of one connection:
         self._events: asyncio.Queue[tuple[Stream, nexusd.MessageEvent | PenstockError]] = asyncio.Queue()
 

@@ -1,9 +1,11 @@
-"""The calls of NexusD's service on a channel of grpcio, blocking or not."""
+"""The calls of NexusD's service on a channel of grpcio, blocking or not, and what its peers are to us."""
 
+from datetime import UTC, datetime
 from typing import Any, Protocol, TypeAlias
 
 from google.protobuf.message import Message
 
+from penstock.client.values import Peer
 from penstock.wire.sidecar import nexusd
 
 SERVICE = "nexusd.sidecar.SidecarService"
@@ -37,7 +39,7 @@ class Stub:
         self._subscribe = call("Subscribe", nexusd.MessageEvent, channel.unary_stream)
         self._resume_subscribe = call("ResumeSubscribe", nexusd.MessageEvent, channel.unary_stream)
 
-    def events(self, request: nexusd.SubscribeRequest | nexusd.ResumeSubscribeRequest, **options: Any) -> Any:
+    def events(self, request: Request, **options: Any) -> Any:
         """The stream that a request begins: `Subscribe`, or `ResumeSubscribe`."""
         if isinstance(request, nexusd.SubscribeRequest):
             return self._subscribe(request, **options)
@@ -47,3 +49,16 @@ class Stub:
 def encode(message: Message) -> bytes:
     """The bytes of a message of any kind."""
     return message.SerializeToString()
+
+
+def peer_of(peer: nexusd.PeerInfo) -> Peer:
+    """Another node, as a value."""
+    seen = datetime.fromtimestamp(peer.last_seen_ms / 1_000, UTC) if peer.last_seen_ms else None
+    return Peer(
+        node_id=peer.instance_uuid,
+        address=peer.endpoint,
+        cluster_id=peer.cluster_id,
+        status=peer.status,
+        last_seen=seen,
+        topics=tuple(peer.topics),
+    )

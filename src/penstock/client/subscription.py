@@ -24,7 +24,7 @@ from penstock.client.dialect import (
     Start,
     Withdrawn,
 )
-from penstock.client.errors import ConnectionLost, NoAnswer
+from penstock.client.errors import ConnectionLost, NoAnswer, again
 from penstock.client.inbox import Inbox
 from penstock.client.reconnection import is_worth_a_try
 from penstock.client.statuses import named_error
@@ -226,7 +226,7 @@ class Subscription:
             yield
         except ConnectionLost:
             if self._error is not None:
-                raise _again(self._error) from None
+                raise again(self._error) from None
             raise
 
     @contextlib.asynccontextmanager
@@ -239,7 +239,7 @@ class Subscription:
 
     def _opened(self) -> Feed:
         if self._error is not None:
-            raise _again(self._error)
+            raise again(self._error)
         if self._feed is None or self._is_closed:
             raise ConnectionLost("the subscription is not open")
         return self._feed
@@ -253,7 +253,7 @@ class Subscription:
             if self._is_closed:
                 raise StopAsyncIteration
             if self._error is not None:
-                raise _again(self._error)
+                raise again(self._error)
             self._changed.clear()
             await self._changed.wait()
 
@@ -331,7 +331,3 @@ def notice_of(filters: tuple[str, ...], statement: Statement) -> GapNotice:
     return GapNotice(
         filters=filters, count=count, reason=",".join(dict.fromkeys(reasons)), statement=statement
     )
-
-
-def _again(error: PenstockError) -> PenstockError:
-    return type(error)(*error.args)

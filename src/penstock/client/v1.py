@@ -5,7 +5,6 @@ Topics and peers are asked of `SidecarService`, which every Penstock server offe
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import Message
@@ -13,6 +12,7 @@ from google.protobuf.message import Message
 from penstock.client.calls import answer_of, next_of
 from penstock.client.dialect import Acknowledgement, Entry, FeedOptions
 from penstock.client.errors import ConnectionLost
+from penstock.client.nexusd_stub import SERVICE, encode, peer_of
 from penstock.client.v1_feed import V1Feed
 from penstock.client.v1_publishing import Publisher
 from penstock.client.values import (
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     Stream = grpc.aio.StreamStreamCall[Any, Any]
 
 _SERVICE = "/penstock.v1.Penstock"
-_SIDECAR = "/nexusd.sidecar.SidecarService"
+_SIDECAR = f"/{SERVICE}"
 
 
 class V1Dialect:
@@ -108,7 +108,7 @@ class V1Dialect:
 
     async def _ask(self, path: str, request: Message, answer: type[Any]) -> Any:
         call = self._open_channel().unary_unary(
-            path, request_serializer=_encode, response_deserializer=answer.FromString
+            path, request_serializer=encode, response_deserializer=answer.FromString
         )
         return await answer_of(call(request, timeout=self._timeout_s, metadata=self._metadata))
 
@@ -120,7 +120,7 @@ class V1Dialect:
 
     def _open(self, path: str, requests: AsyncIterator[Any], answer: type[Any]) -> "Stream":
         method = self._open_channel().stream_stream(
-            path, request_serializer=_encode, response_deserializer=answer.FromString
+            path, request_serializer=encode, response_deserializer=answer.FromString
         )
         return method(requests, metadata=self._metadata)
 
@@ -132,23 +132,6 @@ class V1Dialect:
 
 async def _hello() -> AsyncIterator[words.SubscribeRequest]:
     yield words.SubscribeRequest(request_id=1, open=words.Open(credit=1))
-
-
-def _encode(message: Message) -> bytes:
-    return message.SerializeToString()
-
-
-def peer_of(peer: nexusd.PeerInfo) -> Peer:
-    """Another node, as a value."""
-    seen = datetime.fromtimestamp(peer.last_seen_ms / 1_000, UTC) if peer.last_seen_ms else None
-    return Peer(
-        node_id=peer.instance_uuid,
-        address=peer.endpoint,
-        cluster_id=peer.cluster_id,
-        status=peer.status,
-        last_seen=seen,
-        topics=tuple(peer.topics),
-    )
 
 
 def explanation_of(answer: words.WhyResponse) -> Explanation:

@@ -13,10 +13,11 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from penstock.client.calls import next_of
 from penstock.client.dialect import Acknowledgement, Entry, Placed, Refused
-from penstock.client.errors import ConnectionLost
+from penstock.client.errors import ConnectionLost, again
 from penstock.client.reconnection import is_worth_a_try
 from penstock.errors import PenstockError, TooLarge
 from penstock.wire.sidecar import penstock as words
@@ -66,7 +67,7 @@ class Publisher:
     async def publish(self, entries: Sequence[Entry]) -> Acknowledgement:
         """Publish a batch, behind those before it."""
         if self._error is not None:
-            raise _again(self._error)
+            raise again(self._error)
         share = _share_of(entries)
         self._waiting.append(share)
         if self._reading is None:
@@ -153,7 +154,7 @@ class Publisher:
         self._error = self._error or error
         self._something.set()
         for share in shares:
-            share.fail(_again(error))
+            share.fail(again(error))
 
     def _leave_out_largest(self, error: TooLarge) -> None:
         """Go on behind what was too large; of what was before it nobody knows what became."""
@@ -165,7 +166,7 @@ class Publisher:
         guilty = max(range(len(shares)), key=lambda index: shares[index].size)
         for share in shares[:guilty]:
             share.fail(_ended_by(error))
-        shares[guilty].fail(_again(error))
+        shares[guilty].fail(again(error))
         self._waiting.extendleft(share for share in reversed(shares[guilty + 1 :]) if not share.answer.done())
 
 
@@ -221,28 +222,13 @@ def _split(whole: Acknowledgement, shares: list[Share]) -> list[Acknowledgement]
         answers.append(
             Acknowledgement(
                 sum(len(share.entries[index - first].payloads) for index in span if index in placed),
-                [_moved(placed[index], first) for index in span if index in placed],
-                [
-                    Refused(index - first, refused[index].code, refused[index].text)
-                    for index in span
-                    if index in refused
-                ],
+                [replace(placed[index], index=index - first) for index in span if index in placed],
+                [replace(refused[index], index=index - first) for index in span if index in refused],
                 whole.cursor,
             )
         )
         first = span.stop
     return answers
-
-
-def _moved(placed: Placed, first: int) -> Placed:
-    return Placed(
-        placed.index - first,
-        placed.sequence,
-        placed.duplicates,
-        placed.subscribers,
-        placed.dropped,
-        placed.blocked,
-    )
 
 
 def _size_of(entries: Sequence[Entry]) -> int:
@@ -252,8 +238,3 @@ def _size_of(entries: Sequence[Entry]) -> int:
 def _ended_by(error: PenstockError) -> PenstockError:
     """What to tell who published beside something that ended the stream."""
     return ConnectionLost(f"a message beside this one was refused: {error}")
-
-
-def _again(error: PenstockError) -> PenstockError:
-    """An error for one more who waited: each gets one of its own, because a traceback belongs to one."""
-    return type(error)(*error.args)

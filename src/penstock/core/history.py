@@ -108,11 +108,7 @@ class History:
         committed is cut back, because the same sequences were given again. A chunk that is full does not end
         at the head: the next one begins where it ends.
         """
-        return await self.go_on(name, sequence, ALL if epoch is None else self.end_of(epoch), limit_bytes)
-
-    async def go_on(self, name: str, sequence: int, end: int, limit_bytes: int) -> Chunk:
-        """The same for a reader that has seen nothing behind an offset, whatever its sequence says."""
-        kept = await self._cut_back(name, sequence, end)
+        kept = sequence if epoch is None else await self._cut_back(name, sequence, self.end_of(epoch))
         chunk = await self._read_topic(name, kept + 1, ALL, limit_bytes)
         if kept == sequence:
             return chunk

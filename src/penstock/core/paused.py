@@ -60,15 +60,14 @@ class Paused:
     def begin(self, id: str, record: PausedRecord) -> None:
         """A stream begins, anew or resumed: if the server were killed now, it could be resumed from here."""
         self._wake(id)
-        self._put(id, replace(record, head=None, paused_at=None))
+        self._put(id, replace(record, paused_at=None))
 
     def pause(self, id: str, record: PausedRecord) -> None:
         """A stream has ended: its client may come back to it, for as long as the record says."""
-        node = self._node
-        head = node.history.head if record.head is None else record.head
-        record = replace(record, head=head, paused_at=node.clock.wall_us())
+        clock = self._node.clock
+        record = replace(record, paused_at=clock.wall_us())
         self._put(id, record)
-        self._rest(id, record, node.clock.monotonic() + record.ttl)
+        self._rest(id, record, clock.monotonic() + record.ttl)
 
     def find(self, id: str, user: str | None) -> PausedRecord | None:
         """A subscription that is paused; None if there is none, or it is another user's."""

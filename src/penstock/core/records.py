@@ -203,10 +203,8 @@ class PausedRecord(Struct, frozen=True, array_like=True):
     """Everything up to this offset was sent, or is accounted for."""
     epoch: int
     """In which its client was given what it has; a position of a later one may mean other messages."""
-    head: int | None = None
-    """Its client has seen nothing behind this offset; None while it is live."""
     paused_at: int | None = None
-    """None while it is live."""
+    """In microseconds of wall time; None while it is live."""
     receive_retained: bool = False
     max_buffer: int = 0
     """How many messages may wait for it; 0 if its client did not say."""

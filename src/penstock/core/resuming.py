@@ -16,9 +16,9 @@ from penstock.core.history import History
 from penstock.core.ports import Gap
 from penstock.core.registry import Topic
 from penstock.core.replay import NEAR_MESSAGES, NEAR_TOPICS, Replay
-from penstock.core.sources import beyond, gone_offset, last_of, reason_of
+from penstock.core.sources import gone_offset, reason_of
 from penstock.core.statement import Missing
-from penstock.core.topics import is_wildcard, matches
+from penstock.core.topics import FilterSet
 from penstock.errors import InvalidCursor
 from penstock.model import Reason
 
@@ -37,8 +37,6 @@ class AfterSequences(Struct, frozen=True):
     sequences: Mapping[str, int]
     epoch: int
     otherwise: Cursor
-    until: int | None = None
-    """Nothing behind this offset is seen, whatever a sequence says."""
     passed: Mapping[str, int] = {}
     """Of topics by name the last sequence up to the cursor, where it is known: to count what is missing."""
 
@@ -79,14 +77,11 @@ class Resumption:
         if start.epoch > history.log.epoch:
             raise InvalidCursor("these sequences are of an epoch that is not there yet")
         self._is_old = start.epoch < history.log.epoch
-        self._is_last = start.epoch == history.log.epoch - 1 and start.until is None
-        self._end = history.end_of(start.epoch)
-        if start.until is not None:
-            self._end = min(self._end, start.until)
+        self._is_last = start.epoch == history.log.epoch - 1
+        self._epoch = start.epoch
         self._asked = start.sequences
         self._passed = start.passed
-        self._names = {filter for filter in filters if not is_wildcard(filter)}
-        self._wildcards = [filter for filter in filters if is_wildcard(filter)]
+        self._wanted = FilterSet(filters)
         self._sequences: dict[str, int] = {}  # of those that were asked for, the ones that mean something
         self._places: dict[str, Place] = {}
 
@@ -94,16 +89,13 @@ class Resumption:
         """Take the sequences that somebody can have been given; of an earlier epoch that cannot be told."""
         for name, sequence in asked:
             is_possible = sequence > 0 and (self._is_old or sequence <= self._history.newest(name))
-            if is_possible and self._is_wanted(name):
+            if is_possible and self._wanted.match(name):
                 self._sequences[name] = sequence
-
-    def _is_wanted(self, name: str) -> bool:
-        return name in self._names or any(matches(filter, name) for filter in self._wildcards)
 
     @property
     def _has_others(self) -> bool:
         """Filters may bring topics whose last sequence is not known."""
-        return bool(self._wildcards) or not self._names <= self._sequences.keys()
+        return bool(self._wanted.wildcards) or not self._wanted.names <= self._sequences.keys()
 
     def begin_now(self) -> tuple[Replay, Foresight] | None:
         """The replay, if it takes neither the disk nor a long look to find out where it begins."""
@@ -163,7 +155,7 @@ class Resumption:
         return replay, self._foresee(None if gaps else missed_others)
 
     def _foresee(self, missed_others: int | None) -> Foresight:
-        missed, is_unsure = missed_others or 0, missed_others is None
+        missed, is_unsure = missed_others or 0, missed_others is None or self._is_only_in_rings
         for place in self._places.values():
             for missing in place.missing:
                 if missing.first is None or self._skips(missing.topic, missing.first, missing.last):
@@ -171,6 +163,12 @@ class Resumption:
                 elif missing.reason is not Reason.EXPIRED:
                     missed += missing.last - missing.first + 1
         return Foresight(None if is_unsure else missed, is_unsure or missed > 0)
+
+    @property
+    def _is_only_in_rings(self) -> bool:
+        """The log has let go of what comes next in a topic: a replay that reads the log may not find it."""
+        first, keeps = self._history.log.first_offset, self._history.topics.keeps
+        return any(place.offset + 1 < first and keeps(name) for name, place in self._places.items())
 
     def _skips(self, name: str, first: int, last: int) -> bool:
         """Whether some of these sequences may never have been given: a topic that was forgotten is back."""
@@ -188,7 +186,7 @@ class Resumption:
             return self._place_kept(name, sequence) if history.topics.keeps(name) else self._place_unkept()
         if topic is None:
             return None  # the log has it
-        if sequence >= topic.sequence and topic.last_offset <= self._end:
+        if sequence >= topic.sequence:
             return Place(history.head, topic.sequence)
         return self._place_in_ring(topic, sequence)
 
@@ -213,17 +211,7 @@ class Resumption:
 
     def _place_in_ring(self, topic: Topic, sequence: int) -> Place | None:
         """The same from a topic's ring; None if the log may know more."""
-        runs = topic.runs
-        unseen = next((beyond(run, self._end) for run in runs if last_of(run) > self._end), None)
-        is_gone = gone_offset(topic) > self._end  # how far the reader can have come is not known any more
-        if is_gone or (unseen is not None and sequence >= unseen.sequence):
-            if is_gone and self._is_logged(topic, 0):
-                return None
-            sequence = topic.sequence if unseen is None else unseen.sequence - 1
-            lost = Missing(topic.name, None, sequence, reason_of(topic))
-            offset = self._history.head if unseen is None else unseen.offset - 1
-            return Place(offset, sequence, (lost,) if is_gone else ())
-        first = next((run for run in runs if run.sequence + run.count - 1 > sequence), None)
+        first = next((run for run in topic.runs if run.sequence + run.count - 1 > sequence), None)
         if first is not None and first.sequence <= sequence + 1:
             return Place(first.offset + sequence - first.sequence, sequence)
         if self._is_logged(topic, sequence):
@@ -240,10 +228,8 @@ class Resumption:
     async def _find_place(self, name: str, sequence: int) -> Place:
         """The same from the log: where the first message is that can still be served."""
         history = self._history
-        chunk = await history.go_on(name, sequence, self._end, 1)
+        chunk = await history.since_sequence(name, sequence, epoch=self._epoch, limit_bytes=1)
         told = chunk.statement.missing
-        if not self._is_old:  # what lies behind `until` is no loss
-            told = tuple(each for each in told if each.reason is not Reason.LOST_UNCOMMITTED)
         if not chunk.runs:
             return Place(history.head, history.newest(name), told)
         first = chunk.runs[0]
@@ -267,7 +253,7 @@ class Resumption:
         topics = self._history.topics
         if not self._has_others:
             return []
-        if self._wildcards:
+        if self._wanted.wildcards:
             return topics.recency.few_since(self._offset)
         return [topic for topic in map(topics.get, self._filters) if topic is not None]
 
@@ -301,7 +287,7 @@ class Resumption:
     def _is_before_log(self) -> bool:
         """The log has let go of something behind the position, perhaps of ours."""
         keeps = self._history.topics.keeps
-        is_ours = bool(self._wildcards) or any(map(keeps, self._names))
+        is_ours = bool(self._wanted.wildcards) or any(map(keeps, self._wanted.names))
         return is_ours and self._offset + 1 < self._history.log.first_offset
 
     @property
@@ -314,7 +300,7 @@ class Resumption:
     def _has_lost(self, topic: Topic) -> bool:
         if topic.traits.is_kept or topic.name in self._sequences or gone_offset(topic) <= self._offset:
             return False
-        return self._is_wanted(topic.name)
+        return self._wanted.match(topic.name)
 
     def _count_lost(self, topic: Topic) -> int | None:
         """How many messages a topic has lost that came after the position; None if that is not known."""

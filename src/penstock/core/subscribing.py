@@ -8,7 +8,7 @@ from penstock.core.outbox import Entry
 from penstock.core.ports import Form
 from penstock.core.sessions import Options, Session, Subscription
 from penstock.core.shared import SharedForm, SharedGroup
-from penstock.core.topics import check_filter, is_wildcard, matches, split_share
+from penstock.core.topics import FilterSet, check_filter, split_share
 from penstock.errors import InvalidFilter, NotAuthorized, QuotaExceeded, StorageUnavailable
 from penstock.model import Policy, Reason
 
@@ -107,17 +107,13 @@ class Subscribing:
         """
         if not session.outbox:
             return
-        filters = {left} if isinstance(left, str) else set(left)
-        wildcards = [filter for filter in filters if is_wildcard(filter)]
+        filters = FilterSet((left,) if isinstance(left, str) else left)
         unwanted: dict[str, bool] = {}
-
-        def is_left(topic: str) -> bool:
-            return topic in filters or any(matches(filter, topic) for filter in wildcards)
 
         def is_unwanted(entry: Entry) -> bool:
             run, form = entry
             if run.topic not in unwanted:
-                unwanted[run.topic] = not self._wants(session, run.topic) and is_left(run.topic)
+                unwanted[run.topic] = not self._wants(session, run.topic) and filters.match(run.topic)
             return unwanted[run.topic] and not isinstance(form, SharedForm)
 
         for run, _ in session.outbox.remove_entries(is_unwanted):

@@ -1,9 +1,11 @@
 """Topic names and filters: what is valid, what matches, what covers what.
 
-Pure functions with MQTT's rules, and the same ones for every door. The checks are for text from
+Nothing but MQTT's rules, and the same ones for every door. The checks are for text from
 outside; matching and covering expect text that has passed them, and the inner filter of a shared one.
 Whether a client may use a topic, `$` topics included, is decided elsewhere.
 """
+
+from collections.abc import Iterable
 
 from penstock.core.settings import TopicLimits
 from penstock.errors import InvalidFilter, InvalidTopic, PenstockError
@@ -71,6 +73,21 @@ def matches(filter: str, topic: str) -> bool:
     if topic.startswith("$") and filter.startswith(WILDCARDS):  # MQTT-4.7.2-1
         return False
     return _includes(filter, topic.split(SEPARATOR), is_open=False)
+
+
+class FilterSet:
+    """Several filters, for who asks of very many topics whether one of them matches."""
+
+    __slots__ = ("names", "wildcards")
+
+    def __init__(self, filters: Iterable[str]) -> None:
+        filters = tuple(filters)
+        self.names = frozenset(filter for filter in filters if not is_wildcard(filter))
+        self.wildcards = tuple(filter for filter in filters if is_wildcard(filter))
+
+    def match(self, topic: str) -> bool:
+        """Tell whether one of them matches a topic."""
+        return topic in self.names or any(matches(filter, topic) for filter in self.wildcards)
 
 
 def covers(rule: str, filter: str) -> bool:

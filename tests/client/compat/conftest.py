@@ -1,23 +1,14 @@
-"""Two clients, and two servers to talk to."""
+"""Both clients, made for a test and closed after it."""
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
 
 from tests.client.compat.twins import Twin
-from tests.client.nexusd_daemon import Daemon
 
 NewTwin = Callable[..., Twin]
-
-
-@pytest.fixture
-def daemon() -> Iterator[Daemon]:
-    """What is not Penstock."""
-    running = Daemon()
-    yield running
-    running.stop()
 
 
 @pytest.fixture(params=["sync", "async"])

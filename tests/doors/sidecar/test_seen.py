@@ -4,7 +4,7 @@ import pytest
 
 from penstock.core.records import PausedRecord
 from penstock.doors.sidecar import seen
-from penstock.doors.sidecar.seen import Filters, Seen, stale_of
+from penstock.doors.sidecar.seen import Seen, stale_of
 from penstock.testing import Disk, Stage
 
 EARLIER = 1
@@ -48,8 +48,3 @@ def test_a_message_of_a_topic_that_was_not_asked_for_is_nothing(stage: Stage) ->
     record = record_of("a", "b/+")
     assert not Seen(stage.broker, record, {"c": 3, "a": 0}).is_something
     assert Seen(stage.broker, record, {"c": 3, "b/1": 1}).is_something
-
-
-def test_filters_match_names_and_wildcards() -> None:
-    filters = Filters(("a", "b/+"))
-    assert [topic for topic in ("a", "b/1", "b", "b/1/2", "a/1") if filters.match(topic)] == ["a", "b/1"]

@@ -193,7 +193,7 @@ async def test_who_is_slow_shows_in_the_list_of_the_server(start: Start) -> None
 def test_reasons_follow_from_what_was_lost_and_how_old_the_oldest_is(
     dropped: int, age_ms: int, reason: str
 ) -> None:
-    assert reason_of(Strain(dropped, 1, 0, 10, age_ms / 1_000), age_ms, 1_000) == reason
+    assert reason_of(Strain(dropped, 1, 0, 10, age_ms / 1_000), 1_000) == reason
 
 
 def test_a_warning_has_all_figures() -> None:

@@ -21,10 +21,7 @@ PROTOS = ("nexusd.proto", "penstock.proto")
 GRPC_PACKAGES = ("g++", "pkg-config", "protobuf-compiler", "protobuf-compiler-grpc", "libgrpc++-dev")
 GRPC_FILES = ("/usr/include/grpcpp/grpcpp.h",)
 COMPILE_C = ("-O2",)
-COMPILE_CPP = (
-    "-std=c++20",
-    "-O1",
-)  # -O2 takes half as long again to compile, and what it makes is no quicker
+COMPILE_CPP = ("-std=c++20", "-O1")  # -O2 compiles half as long again, and makes nothing quicker
 COMPILE_TIMEOUT_S = 300
 
 Say = Callable[[str], None]

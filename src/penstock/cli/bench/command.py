@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -91,23 +92,44 @@ def _measure(plan: Plan, scenarios: list[Scenario], folder: Path, stack: ExitSta
     if machine.file_system in MEMORY_ONLY and any(scenario.contest.is_on_disk for scenario in scenarios):
         _say(f"the results lie on {machine.file_system}: what is saved there reaches no disk, see --out")
     raise_file_limit()
-    crew = Crew(
+    crew = _make_crew(plan, folder, cores[0])
+    stack.callback(crew.dismiss)
+    versions, runs = _run_contests(plan, scenarios, crew, cores[1])
+    trials = [scenario for scenario in scenarios if scenario.contest is STORED]
+    if trials:
+        crew.dismiss()
+        versions |= {PENSTOCK.name: PENSTOCK.version(PENSTOCK.program)}
+        site = Site(folder, cores[0], cores[0] if cores[1] is None else cores[1], plan.scale, _say)
+        runs |= run_trials(trials, PENSTOCK.name, site, plan.repeat, partial(_say_found, plan.repeat))
+    return Result(
+        when=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+        machine=machine,
+        versions=versions,
+        repeat=plan.repeat,
+        duration_s=plan.duration_s,
+        warm_s=plan.warm_s,
+        rows=make_rows(scenarios, runs),
+        runs=runs,
+    )
+
+
+def _make_crew(plan: Plan, folder: Path, cpu: int) -> Crew:
+    return Crew(
         [PENSTOCK] if plan.with_penstock else [],
         choose_peers(plan.peers),
         [parse_target(text) for text in plan.targets],
         folder,
-        cores[0],
+        cpu,
         _say,
     )
-    stack.callback(crew.dismiss)
+
+
+def _run_contests(
+    plan: Plan, scenarios: list[Scenario], crew: Crew, cpu: int | None
+) -> tuple[dict[str, str], Measurements]:
+    """Measure what brokers do under load; answers their versions, and what was found."""
     versions: dict[str, str] = {}
     runs: Measurements = {}
-
-    def on_measured(scenario: Scenario, number: int, name: str, found: Measurement) -> None:
-        figure = scenario.figures[0]
-        value = found.failure or f"{number_text(getattr(found, figure.metric))} {figure.label}"
-        _say(f"  {scenario.name} {number + 1}/{plan.repeat} {name}: {value}")
-
     contests = (
         (PEERS, crew.peers),
         (SOCKETS, crew.socket_servers),
@@ -121,24 +143,15 @@ def _measure(plan: Plan, scenarios: list[Scenario], folder: Path, stack: ExitSta
             contenders = choose_contenders()
             versions |= {contender.target.name: contender.version for contender in contenders}
             program = build_program(_say, contest.generator)
-            generator = LoadGenerator(program, cpu=cores[1], duration_s=plan.duration_s, warm_s=plan.warm_s)
-            runs |= run_rounds(chosen, contenders, generator, plan.repeat, on_measured)
-    trials = [scenario for scenario in scenarios if scenario.contest is STORED]
-    if trials:
-        crew.dismiss()
-        versions |= {PENSTOCK.name: PENSTOCK.version(PENSTOCK.program)}
-        site = Site(folder, cores[0], cores[0] if cores[1] is None else cores[1], plan.scale, _say)
-        runs |= run_trials(trials, PENSTOCK.name, site, plan.repeat, on_measured)
-    return Result(
-        when=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
-        machine=machine,
-        versions=versions,
-        repeat=plan.repeat,
-        duration_s=plan.duration_s,
-        warm_s=plan.warm_s,
-        rows=make_rows(scenarios, runs),
-        runs=runs,
-    )
+            generator = LoadGenerator(program, cpu=cpu, duration_s=plan.duration_s, warm_s=plan.warm_s)
+            runs |= run_rounds(chosen, contenders, generator, plan.repeat, partial(_say_found, plan.repeat))
+    return versions, runs
+
+
+def _say_found(repeat: int, scenario: Scenario, number: int, name: str, found: Measurement) -> None:
+    figure = scenario.figures[0]
+    value = found.failure or f"{number_text(getattr(found, figure.metric))} {figure.label}"
+    _say(f"  {scenario.name} {number + 1}/{repeat} {name}: {value}")
 
 
 def _cores() -> tuple[int, int | None]:

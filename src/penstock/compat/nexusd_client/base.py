@@ -1,12 +1,12 @@
 """What the blocking client and its asynchronous twin are made with, and what both are asked the same way."""
 
-from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from uuid import uuid4
 
 import grpc
 
+from penstock.client.channels import credentials_metadata
 from penstock.client.following import Following
 from penstock.compat.nexusd_client.errors import ConnectionError, PublishError
 from penstock.compat.nexusd_client.listeners import GapCallback, Listeners, StateCallback
@@ -66,7 +66,7 @@ class ClientBase:
         self._policy = reconnection_policy or reconnect_config or ReconnectionPolicy()
         self._mode = GapRecoveryMode.REPLAY_BUFFER if gap_recovery_mode is None else gap_recovery_mode
         self._timeout_s = timeout_ms / 1000
-        self._metadata = credentials_metadata(username, password)
+        self._metadata = credentials_metadata(username, None if username is None else password)
         self._ca_file = ca_file
         self._listeners = Listeners()
         self._is_closed = False
@@ -122,14 +122,6 @@ class ClientBase:
     def _check_open(self) -> None:
         if self._is_closed:
             raise ConnectionError("the client is closed")
-
-
-def credentials_metadata(username: str | None, password: str | None) -> list[tuple[str, str]]:
-    """What tells a server who calls."""
-    if username is None:
-        return []
-    words = f"{username}:{password or ''}".encode()
-    return [("authorization", f"Basic {b64encode(words).decode()}")]
 
 
 def publish_request(

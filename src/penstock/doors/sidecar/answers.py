@@ -1,5 +1,9 @@
-"""How calls end that cannot be carried out: one status for each error of the catalogue."""
+"""How calls end that cannot be carried out: a status for each error of the catalogue, a line in the log."""
 
+import structlog
+
+from penstock.core.clock import Clock
+from penstock.doors.notes import Notes, shortened
 from penstock.doors.sidecar.calls import Call
 from penstock.errors import (
     BadCredentials,
@@ -29,7 +33,12 @@ from penstock.errors import (
 )
 from penstock.wire.grpc import Status
 
-__all__ = ["STATUSES", "error_of", "refuse", "status_of", "text_of", "undecodable"]
+__all__ = ["STATUSES", "CallNotes", "error_of", "refuse", "status_of", "text_of", "undecodable"]
+
+log = structlog.get_logger("penstock.sidecar")
+
+NOTES_PER_SECOND = 100
+INTERNAL_TEXT = "internal: this went wrong on our side"
 
 STATUSES: dict[type[PenstockError], Status] = {
     InvalidTopic: Status.INVALID_ARGUMENT,
@@ -82,3 +91,30 @@ def error_of(failure: Exception) -> PenstockError:
 def undecodable(kind: str) -> InvalidRequest:
     """What somebody is told whose message cannot be read."""
     return InvalidRequest(f"this is no {kind}")
+
+
+class CallNotes:
+    """What a service writes into the program's log of calls that come to nothing.
+
+    Args:
+        event: what the lines of its refusals begin with.
+    """
+
+    def __init__(self, clock: Clock, event: str) -> None:
+        self._notes = Notes(log, clock.monotonic, NOTES_PER_SECOND)
+        self._event = event
+
+    def write(self, call: Call, error: PenstockError) -> None:
+        """Something that a call asked for is refused."""
+        self._notes.write(
+            self._event,
+            peer=str(call.peer),
+            method=call.path.rpartition("/")[2],
+            code=error.code,
+            detail=shortened(str(error)),
+        )
+
+    def fail(self, call: Call) -> None:
+        """End a call that went wrong in a way that nobody had thought of; its error is being handled."""
+        self._notes.write_failure("call not carried out", peer=str(call.peer), method=call.path)
+        call.finish(Status.INTERNAL, INTERNAL_TEXT)

@@ -31,7 +31,7 @@ class Cause(Enum):
     LOST = auto()
     """The connection is gone."""
     BROKEN = auto()
-    """The client broke the protocol; it was told so."""
+    """The client broke the protocol or left a message unfinished, or the method failed; it was told so."""
 
 
 class Handler:
@@ -64,7 +64,7 @@ class Call(ABC):
         self.path = path
         self.metadata = metadata
         self.peer = peer
-        self.deadline = deadline  # in the loop's time; the transport keeps it
+        self.deadline = deadline  # on the monotonic clock; the transport keeps it
         self.identity: Identity | None = None  # who has been let in, before any method is asked
         self.handler: Handler | None = None
         self.is_over = False

@@ -8,10 +8,11 @@ import asyncio
 import re
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from penstock.doors.base import GONE, Peer
 from penstock.doors.gate import NO_GATE, Gate, Why
+from penstock.doors.sidecar.admission import Known
 from penstock.doors.sidecar.calls import Cause
 from penstock.doors.sidecar.http2_call import TOO_MUCH, Deadline, Http2Call
 from penstock.doors.sidecar.link import FAREWELL, UNKNOWN, Link
@@ -52,7 +53,7 @@ class Connection(Link):
         self.limit_bytes = door.settings.max_message_bytes
         self._calls: dict[int, Http2Call] = {}
         self._requests: dict[int, tuple[RequestHead, Request]] = {}
-        self._known: dict[Any, Any] = {}  # who has called here, kept for admission
+        self._known: Known = {}  # kept for admission
         self._later: list[Event] = []  # what came before the socket was full, and is not acted on yet
         self._unfinished: dict[int, float] = {}  # calls with a message that is not whole, and until when
 

@@ -3,26 +3,16 @@
 import asyncio
 from collections.abc import Sequence
 
-import structlog
-
 from penstock.core.broker import Broker
 from penstock.core.clock import Clock
 from penstock.core.marks import LogMarks
 from penstock.core.sessions import Session
-from penstock.doors.notes import Notes, shortened
-from penstock.doors.sidecar.answers import refuse
+from penstock.doors.sidecar.answers import CallNotes, refuse
 from penstock.doors.sidecar.calls import Call
-from penstock.doors.sidecar.forms import EventForm
+from penstock.doors.sidecar.forms import EventForms
 from penstock.doors.sidecar.settings import SidecarSettings
 from penstock.doors.sidecar.stream import Certainty, Stream
 from penstock.errors import NotAuthorized, PenstockError
-from penstock.wire.grpc import Status
-from penstock.wire.sidecar.events import Arm
-
-log = structlog.get_logger("penstock.sidecar")
-
-NOTES_PER_SECOND = 100
-INTERNAL_TEXT = "internal: this went wrong on our side"
 
 
 class Sidecar:
@@ -35,11 +25,10 @@ class Sidecar:
         self.loop = asyncio.get_running_loop()
         self.counters = broker.counters
         self.marks = LogMarks(broker.log)
-        self.live_form = EventForm(self.marks, broker.node_id, Arm.MESSAGE)
-        self.past_form = EventForm(self.marks, broker.node_id, Arm.REPLAY)
+        self.forms = EventForms(self.marks, broker.node_id)
         self.streams: dict[str, Stream] = {}
         """By subscription id."""
-        self._notes = Notes(log, clock.monotonic, NOTES_PER_SECOND)
+        self._notes = CallNotes(clock, "call refused")
         broker.paused.limit = settings.max_paused
         broker.on_rights_withdrawn.append(self._on_rights_withdrawn)
 
@@ -55,20 +44,13 @@ class Sidecar:
     def note(self, call: Call, error: PenstockError) -> None:
         """A call ends with an error."""
         self.counters.actions_forbidden += isinstance(error, NotAuthorized)
-        self._notes.write(
-            "call refused",
-            peer=str(call.peer),
-            method=call.path.rpartition("/")[2],
-            code=error.code,
-            detail=shortened(str(error)),
-        )
+        self._notes.write(call, error)
 
     def fail(self, call: Call) -> None:
         """End a call that went wrong in a way that nobody had thought of."""
-        self._notes.write_failure("call not carried out", peer=str(call.peer), method=call.path)
         if isinstance(call.handler, Stream):
             call.handler.abandon()
-        call.finish(Status.INTERNAL, INTERNAL_TEXT)
+        self._notes.fail(call)
 
     def _on_rights_withdrawn(self, session: Session, filters: Sequence[str]) -> None:
         """Whoever may not read all of its topics any more is told, as when it subscribes."""

@@ -225,7 +225,7 @@ class SidecarDoor:
             self._wheel.add(connection, deadline)
 
     def hold(self, size: int) -> bool:
-        """Count bytes of messages that are not whole; False if there are too many."""
+        """Count bytes that `max_unfinished_bytes` is for; False if there are too many."""
         self._unfinished_bytes += size
         return size <= 0 or self._unfinished_bytes <= self._max_unfinished_bytes
 

@@ -1,9 +1,11 @@
 """How subscribers of NexusD's service want their messages: as events, the same bytes for all.
 
 A server has three such forms, for live messages, retained values and messages of the past, and each is one
-object: core compares them by identity and encodes a message once for everyone who has the same.
+object: core compares them by identity and encodes a message once for everyone who has the same. What they
+have in common with those of our own service is here, too.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from penstock.core.marks import LogMarks
@@ -12,38 +14,27 @@ from penstock.model import Run
 from penstock.wire.sidecar.events import Arm, encode_messages
 
 
-class EventForm:
-    """Events, one after another, as they stand in a body.
+class UnnumberedForm(ABC):
+    """Messages that are sent and not numbered for each who gets them.
 
     Args:
-        source: the node that the messages come from.
-        arm: which kind of event; one of `Arm`.
+        retained: the form of values from before the subscription; without one this is that form.
     """
 
-    __slots__ = ("_arm", "_marks", "_retained", "_source")
+    __slots__ = ("_retained", "is_retained")
 
     qos = 0
     no_local = False
-    has_cursor = True  # by sequences and by where a pause left off: so messages have to leave in their order
+    has_cursor = True  # who comes back says how far it has got: so messages have to leave in their order
     limit_bytes = 0
 
-    def __init__(self, marks: LogMarks, source: str, arm: int) -> None:
-        self._marks = marks
-        self._source = source
-        self._arm = arm
-        self._retained = self if self.is_retained else EventForm(marks, source, Arm.RETAINED)
+    def __init__(self, retained: Form | None) -> None:
+        self._retained = retained
+        self.is_retained = retained is None
 
-    @property
-    def is_retained(self) -> bool:
-        """For values that were published before the subscription was made."""
-        return self._arm == Arm.RETAINED
-
+    @abstractmethod
     def encode(self, runs: Sequence[Run], now: float) -> bytes:
         """All messages, joined."""
-        arm, source, ids_of = self._arm, self._source, self._marks.ids_of
-        if len(runs) == 1:
-            return encode_messages(runs[0], arm, ids_of(runs[0]), source)
-        return b"".join([encode_messages(run, arm, ids_of(run), source) for run in runs])
 
     def frames(self, runs: Sequence[Run], now: float, *, again: bool = False) -> list[Frame]:
         """Each message by itself; nothing here has a delivery number, so nothing is cut."""
@@ -55,9 +46,42 @@ class EventForm:
         return []
 
     def merge(self, other: Form) -> Form:
-        """One copy for overlapping filters, which all have the same form."""
+        """One copy for overlapping filters, which are all live."""
         return self
 
     def as_retained(self) -> Form:
         """The same for retained values."""
-        return self._retained
+        return self if self._retained is None else self._retained
+
+
+class EventForm(UnnumberedForm):
+    """Events, one after another, as they stand in a body.
+
+    Args:
+        source: the node that the messages come from.
+        arm: which kind of event; one of `Arm`.
+    """
+
+    __slots__ = ("_arm", "_marks", "_source")
+
+    def __init__(self, marks: LogMarks, source: str, arm: int, retained: Form | None = None) -> None:
+        super().__init__(retained)
+        self._marks = marks
+        self._source = source
+        self._arm = arm
+
+    def encode(self, runs: Sequence[Run], now: float) -> bytes:
+        """All messages, joined."""
+        arm, source, ids_of = self._arm, self._source, self._marks.ids_of
+        if len(runs) == 1:
+            return encode_messages(runs[0], arm, ids_of(runs[0]), source)
+        return b"".join([encode_messages(run, arm, ids_of(run), source) for run in runs])
+
+
+class EventForms:
+    """The forms of one server."""
+
+    def __init__(self, marks: LogMarks, source: str) -> None:
+        retained = EventForm(marks, source, Arm.RETAINED)
+        self.live = EventForm(marks, source, Arm.MESSAGE, retained)
+        self.past = EventForm(marks, source, Arm.REPLAY, retained)

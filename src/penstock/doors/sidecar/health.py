@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from google.protobuf.message import DecodeError
 
-from penstock.doors.sidecar.answers import refuse
+from penstock.doors.sidecar.answers import refuse, undecodable
 from penstock.doors.sidecar.calls import Call, Cause, Handler, Methods, Streaming, Unary
 from penstock.errors import InvalidRequest, ShuttingDown
 from penstock.wire.grpc import Status, encode_message
@@ -85,7 +85,7 @@ class Health:
         try:
             HealthListRequest.FromString(message)
         except DecodeError:
-            refuse(call, InvalidRequest("this is no HealthListRequest"))
+            refuse(call, undecodable("HealthListRequest"))
             return
         statuses = dict.fromkeys(self._services, self._answer())
         call.answer(HealthListResponse(statuses=statuses).SerializeToString())
@@ -137,5 +137,5 @@ def _service_in(call: Call, message: bytes) -> str | None:
     try:
         return HealthCheckRequest.FromString(message).service
     except DecodeError:
-        refuse(call, InvalidRequest("this is no HealthCheckRequest"))
+        refuse(call, undecodable("HealthCheckRequest"))
         return None

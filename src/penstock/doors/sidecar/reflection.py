@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterable
 from google.protobuf.descriptor import FileDescriptor
 from google.protobuf.message import DecodeError
 
-from penstock.doors.sidecar.answers import refuse
+from penstock.doors.sidecar.answers import refuse, undecodable
 from penstock.doors.sidecar.calls import Call, Handler, Methods, Streaming
-from penstock.errors import InvalidRequest
 from penstock.wire.grpc import Status, encode_message
 from penstock.wire.sidecar import health, nexusd, penstock, reflection_v1alpha
 from penstock.wire.sidecar.reflection import (
@@ -53,7 +52,7 @@ class _Reflection(Handler):
         try:
             request = ServerReflectionRequest.FromString(message)
         except DecodeError:
-            refuse(self._call, InvalidRequest("this is no ServerReflectionRequest"))
+            refuse(self._call, undecodable("ServerReflectionRequest"))
             return
         response = self._answer(request)
         response.valid_host = request.host

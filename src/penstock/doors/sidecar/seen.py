@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from penstock.core.broker import Broker
 from penstock.core.records import PausedRecord
-from penstock.core.topics import is_wildcard, matches
+from penstock.core.topics import FilterSet, is_wildcard
 
 MOST_STALE = 1_000
 """How many sequences that were never stored are kept with a subscription: far more than a crash takes."""
@@ -25,7 +25,7 @@ class Seen(Mapping[str, int]):
         self._broker = broker
         self._told = told
         self._stale = record.stale
-        self._filters = Filters(record.filters)
+        self._filters = FilterSet(record.filters)
         self._is_of_now = record.epoch == broker.log.epoch
 
     def __getitem__(self, topic: str) -> int:
@@ -53,20 +53,6 @@ class Seen(Mapping[str, int]):
         return any(last > 0 and self._filters.match(topic) for topic, last in self._told.items())
 
 
-class Filters:
-    """What somebody has asked for."""
-
-    __slots__ = ("_names", "_wildcards")
-
-    def __init__(self, filters: Iterable[str]) -> None:
-        self._names = frozenset(filters)
-        self._wildcards = [filter for filter in self._names if is_wildcard(filter)]
-
-    def match(self, topic: str) -> bool:
-        """Whether a topic is among that."""
-        return topic in self._names or any(matches(filter, topic) for filter in self._wildcards)
-
-
 def stale_of(broker: Broker, record: PausedRecord, told: Mapping[str, int]) -> dict[str, int] | None:
     """The sequences that mean nothing in this epoch, of a client that comes back with a record.
 
@@ -74,7 +60,7 @@ def stale_of(broker: Broker, record: PausedRecord, told: Mapping[str, int]) -> d
     """
     if record.epoch == broker.log.epoch:
         return record.stale
-    filters = Filters(record.filters)
+    filters = FilterSet(record.filters)
     stale: dict[str, int] = {}
     for topic, last in told.items():
         if last > base_of(broker, topic) and filters.match(topic):

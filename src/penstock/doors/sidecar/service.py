@@ -7,7 +7,7 @@ from google.protobuf.message import DecodeError, Message
 
 from penstock.core.broker import Broker
 from penstock.core.clock import Clock
-from penstock.doors.sidecar.answers import status_of, text_of, undecodable
+from penstock.doors.sidecar.answers import refuse, undecodable
 from penstock.doors.sidecar.calls import Call, Handler, Methods, Streaming, Unary
 from penstock.doors.sidecar.context import Sidecar
 from penstock.doors.sidecar.listing import Listing
@@ -91,5 +91,4 @@ class Asking(Handler):
 
     def messages_ended(self) -> None:
         """There is no request."""
-        error = InvalidRequest("there is no request")
-        self._call.finish(status_of(error), text_of(error))
+        refuse(self._call, InvalidRequest("there is no request"))

@@ -16,7 +16,7 @@ from penstock.core.identity import Identity
 from penstock.core.ports import Form
 from penstock.core.records import PausedRecord
 from penstock.core.sessions import Ending, Session
-from penstock.doors.sidecar.answers import status_of, text_of
+from penstock.doors.sidecar.answers import refuse
 from penstock.doors.sidecar.calls import Call, Cause, Handler
 from penstock.doors.sidecar.heartbeat import Heartbeat
 from penstock.doors.sidecar.received import Received
@@ -115,7 +115,7 @@ class Stream(Handler):
     def _enter(self, epoch: int) -> None:
         record = self.record
         sequences = record.sequences if record.epoch == epoch else {}  # a crash may have taken some of them
-        self.record = replace(record, epoch=epoch, head=None, sequences=sequences)
+        self.record = replace(record, epoch=epoch, sequences=sequences)
 
     def announce(self, info: nexusd.SubscriptionInfo) -> None:
         """Tell the client that it has subscribed, as the first thing."""
@@ -231,7 +231,7 @@ class Stream(Handler):
         if error is None:
             self.call.finish()
         else:
-            self.call.finish(status_of(error), text_of(error))
+            refuse(self.call, error)
 
     def _leave(self) -> None:
         session, self.session = self.session, None

@@ -97,7 +97,7 @@ def go_live(sidecar: Sidecar, stream: Stream, *, retained: bool) -> None:
             stream.session,
             filter,
             OPTIONS,
-            sidecar.live_form,
+            sidecar.forms.live,
             policy=sidecar.settings.policy,
             retained=retained,
             told=told,

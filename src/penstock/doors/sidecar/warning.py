@@ -65,19 +65,18 @@ class Warnings:
 
 def warning_of(strain: Strain, slow_after_ms: int) -> BackpressureWarning:
     """How a session fares, in NexusD's words."""
-    age_ms = round(strain.oldest_age_s * 1_000)
     return BackpressureWarning(
         messages_dropped=strain.dropped,
         messages_expired=strain.expired,
         queue_depth=strain.waiting,
         queue_limit=strain.limit,
-        reason=reason_of(strain, age_ms, slow_after_ms),
-        oldest_message_age_ms=age_ms,
+        reason=reason_of(strain, slow_after_ms),
+        oldest_message_age_ms=round(strain.oldest_age_s * 1_000),
     )
 
 
-def reason_of(strain: Strain, age_ms: int, slow_after_ms: int) -> str:
+def reason_of(strain: Strain, slow_after_ms: int) -> str:
     """Why messages were lost: they grew old, there were too many at once, or the client is slow."""
     if not strain.dropped:
         return "ttl_expired"
-    return "burst" if age_ms < slow_after_ms else "slow_consumer"
+    return "burst" if strain.oldest_age_s * 1_000 < slow_after_ms else "slow_consumer"

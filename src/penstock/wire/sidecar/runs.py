@@ -20,7 +20,14 @@ _TOPICS_REMEMBERED = 4_096
 _FRAMING_BYTES = 6
 """The most that a payload's tag and length take."""
 _PREFIX = Layout(">BI")
-_RETAINED, _REPLAY = b"\x60\x01", b"\x68\x01"
+# Tags of the fields of a `SubscribeEvent`, a `Delivery`, a `Run` and a `Property`.
+_DELIVERY = b"\x0a"
+_RUN, _CURSOR = b"\x0a", b"\x12"
+_TOPIC, _PAYLOAD, _SEQUENCE, _EPOCH, _TIME = b"\x0a", b"\x12", b"\x18", b"\x20", b"\x28"
+_CONTENT_TYPE, _CORRELATION_ID, _RESPONSE_TOPIC, _MESSAGE_ID = b"\x32", b"\x3a", b"\x42", b"\x4a"
+_PROPERTY, _QOS = b"\x52", b"\x58"
+_RETAINED, _REPLAY = b"\x60\x01", b"\x68\x01"  # with their value
+_NAME, _VALUE = b"\x0a", b"\x12"
 
 
 class _Group(Struct, gc=False):
@@ -66,8 +73,8 @@ def encode_deliveries(
 
 def _close(parts: list[bytes], begin: int, size: int, cursor: bytes) -> None:
     """Make an event of the parts of a delivery, which begin at an index and have so many bytes."""
-    cursor_field = bytes_field(b"\x12", cursor)
-    delivery_head = b"\x0a" + varint(size + len(cursor_field))
+    cursor_field = bytes_field(_CURSOR, cursor)
+    delivery_head = _DELIVERY + varint(size + len(cursor_field))
     size += len(delivery_head) + len(cursor_field)
     parts.insert(begin, _PREFIX.pack(0, size) + delivery_head)
     parts.append(cursor_field)
@@ -115,16 +122,18 @@ def _encode(group: _Group, flags: bytes) -> list[bytes]:
     """A group as a field of a delivery, in parts."""
     first = group.runs[0]
     payloads = [_payloads(run) for run in group.runs]
-    fields = b"%b%b%b\x28%b\x18%b%b" % (
+    fields = b"%b%b%b%b%b%b%b%b" % (
         _topic(first.topic),
         b"" if first.properties is None else _extras(first.properties),
         _numbers(group.epoch, first.shape.qos),
+        _TIME,
         varint(first.published_at),
+        _SEQUENCE,
         varint(first.sequence),
         flags,
     )
     size = len(fields) + sum(map(len, payloads))
-    return [b"\x0a%b%b" % (varint(size), fields), *payloads]
+    return [b"%b%b%b" % (_RUN, varint(size), fields), *payloads]
 
 
 def _payloads(run: Run) -> bytes:
@@ -139,30 +148,30 @@ def _payloads(run: Run) -> bytes:
 def _extras(properties: Properties) -> bytes:
     """What only some messages have."""
     fields = [
-        text_field(b"\x32", properties.content_type or ""),
-        bytes_field(b"\x3a", properties.correlation_id or b""),
-        bytes_field(b"\x42", (properties.response_topic or "").encode()),
-        bytes_field(b"\x4a", (properties.message_id or "").encode()),
+        text_field(_CONTENT_TYPE, properties.content_type or ""),
+        bytes_field(_CORRELATION_ID, properties.correlation_id or b""),
+        bytes_field(_RESPONSE_TOPIC, (properties.response_topic or "").encode()),
+        bytes_field(_MESSAGE_ID, (properties.message_id or "").encode()),
     ]
-    fields += [b"\x52%b%b" % (varint(len(pair)), pair) for pair in map(_pair, properties.user)]
+    fields += [b"%b%b%b" % (_PROPERTY, varint(len(pair)), pair) for pair in map(_pair, properties.user)]
     return b"".join(fields)
 
 
 def _pair(pair: tuple[str, str]) -> bytes:
     name, value = pair
-    return bytes_field(b"\x0a", name.encode()) + bytes_field(b"\x12", value.encode())
+    return bytes_field(_NAME, name.encode()) + bytes_field(_VALUE, value.encode())
 
 
 @lru_cache(maxsize=_TOPICS_REMEMBERED)
 def _topic(topic: str) -> bytes:
-    return bytes_field(b"\x0a", topic.encode())
+    return bytes_field(_TOPIC, topic.encode())
 
 
 @lru_cache(maxsize=1_024)
 def _payload_head(size: int) -> bytes:
-    return b"\x12" + varint(size)
+    return _PAYLOAD + varint(size)
 
 
 @lru_cache(maxsize=64)
 def _numbers(epoch: int, qos: int) -> bytes:
-    return number_field(b"\x20", epoch) + number_field(b"\x58", qos)
+    return number_field(_EPOCH, epoch) + number_field(_QOS, qos)

@@ -157,6 +157,16 @@ async def test_retained_values_come_without_a_cursor(caller: Caller) -> None:
     assert not listener.runs[0].is_retained
 
 
+async def test_retained_value_that_several_filters_match_comes_once(caller: Caller) -> None:
+    await caller.publish_once("a/1", b"value", retain=True)
+    listener = caller.subscribe()
+    await listener.add("a/#", "+/1", "a/1", receive_retained=True)
+    await listener.hear("opened")
+    await listener.hear("added")
+    await caller.publish_once("a/1", b"new")
+    assert [payload for _, payload, _ in await listener.messages(2)] == [b"value", b"new"]
+
+
 async def test_empty_retained_payload_deletes_the_value(caller: Caller) -> None:
     await caller.publish_once("a", b"value", retain=True)
     await caller.publish_once("a", b"", retain=True)

@@ -9,8 +9,9 @@ from penstock.core.broker import Broker, Receipt, Refused
 from penstock.core.ports import Ticket
 from penstock.core.sessions import Session
 from penstock.core.settings import CoreSettings
+from penstock.doors.sidecar.answers import error_of
 from penstock.doors.sidecar.v1.entries import carried_bytes, has_ids, runs_of
-from penstock.errors import NotAuthorized, PenstockError, StorageUnavailable, TooLarge
+from penstock.errors import NotAuthorized, PenstockError, TooLarge
 from penstock.model import Run
 from penstock.wire.sidecar.batches import Entry
 from penstock.wire.sidecar.penstock import Placed, PublishAck, Refusal
@@ -159,7 +160,7 @@ class Batch:
 
     def take_back(self, failure: Exception) -> None:
         """What of it was to be stored could not be."""
-        error = failure if isinstance(failure, PenstockError) else StorageUnavailable(str(failure))
+        error = error_of(failure)
         for index in [index for index, place in self._places.items() if place.is_stored]:
             del self._places[index]
             self._refuse(index, error)

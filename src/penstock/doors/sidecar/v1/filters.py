@@ -53,10 +53,17 @@ class Filters:
             self.refuse(request_id, error)
 
     def _send_retained(self, add: wire.Add) -> None:
-        """Ask once more for filters that are allowed and live, and now with their values."""
+        """Ask once more for filters that are allowed and live, and now with their values, each once."""
+        told: set[str] = set()
         for filter in dict.fromkeys(add.filters):
             self._broker.subscribe(
-                self._session, filter, OPTIONS, self._forms.live, policy=self._policy, retained=True
+                self._session,
+                filter,
+                OPTIONS,
+                self._forms.live,
+                policy=self._policy,
+                retained=True,
+                told=told,
             )
 
     def _confirm(self, request_id: int, add: wire.Add, now: Cursor, _: object) -> None:

@@ -7,32 +7,23 @@ from functools import partial
 from itertools import count
 from secrets import token_hex
 
-import structlog
-
 from penstock.core.broker import Broker
 from penstock.core.clock import Clock
 from penstock.core.marks import LogMarks
 from penstock.core.sessions import Session
-from penstock.core.strain import Strain
 from penstock.doors.base import Wheel
-from penstock.doors.notes import Notes, shortened
-from penstock.doors.sidecar.answers import refuse
+from penstock.doors.sidecar.answers import CallNotes, refuse
 from penstock.doors.sidecar.calls import Call, Methods, Streaming, Unary
 from penstock.doors.sidecar.settings import SidecarSettings
-from penstock.doors.sidecar.v1.forms import Forms
+from penstock.doors.sidecar.v1.forms import DeliveryForms
 from penstock.doors.sidecar.v1.publishing import PublishCall
 from penstock.doors.sidecar.v1.stream import SubscribeStream
 from penstock.doors.sidecar.v1.why import Why
 from penstock.errors import NotAuthorized, PenstockError, ShuttingDown
-from penstock.wire.grpc import Status
-
-log = structlog.get_logger("penstock.sidecar")
 
 NAME = "penstock.v1.Penstock"
 LOOK_S = 1.0
 """How often we look whether somebody has to be told something."""
-NOTES_PER_SECOND = 100
-INTERNAL_TEXT = "internal: this went wrong on our side"
 MAX_CLIENT_ID = 64
 """How many characters of a client's name its sessions are named with."""
 
@@ -45,12 +36,12 @@ class PenstockService:
         self.broker = broker
         self.clock = clock
         self.loop = asyncio.get_running_loop()
-        self.forms = Forms(LogMarks(broker.log))
+        self.forms = DeliveryForms(LogMarks(broker.log))
         self.calls = count(1)
         self._publishers: set[PublishCall] = set()
         self._streams: set[SubscribeStream] = set()
         self._why = Why(self)
-        self._notes = Notes(log, clock.monotonic, NOTES_PER_SECOND)
+        self._notes = CallNotes(clock, "refused")  # a request or an entry: the call goes on
         self._wheel = Wheel(clock, self.loop)
         self._timer: TimerHandle | None = None
         self._generation = broker.access.generation
@@ -92,18 +83,11 @@ class PenstockService:
 
     def note(self, call: Call, error: PenstockError) -> None:
         """Something that a call asked for comes to nothing."""
-        self._notes.write(
-            "refused",
-            peer=str(call.peer),
-            method=call.path.rpartition("/")[2],
-            code=error.code,
-            detail=shortened(str(error)),
-        )
+        self._notes.write(call, error)
 
     def fail(self, call: Call) -> None:
         """End a call that went wrong in a way that nobody had thought of."""
-        self._notes.write_failure("call not carried out", peer=str(call.peer), method=call.path)
-        call.finish(Status.INTERNAL, INTERNAL_TEXT)
+        self._notes.fail(call)
 
     # Those who are here
 
@@ -149,13 +133,6 @@ class PenstockService:
             self._generation = self.broker.access.generation
             for publisher in list(self._publishers):
                 publisher.check()
-
-    def reason_of(self, strain: Strain) -> str:
-        """Why somebody has lost something, in one word."""
-        if not strain.dropped:
-            return "ttl_expired"
-        is_burst = strain.oldest_age_s * 1000 < self.broker.settings.slow.after_ms
-        return "burst" if is_burst else "slow_consumer"
 
     def _stream_of(self, session: Session) -> SubscribeStream | None:
         stream = session.sink

@@ -18,6 +18,7 @@ from penstock.doors.sidecar.answers import undecodable
 from penstock.doors.sidecar.calls import Call, Cause, Handler
 from penstock.doors.sidecar.v1.filters import Filters
 from penstock.doors.sidecar.v1.replies import frame_of, heartbeat, opened, warning
+from penstock.doors.sidecar.warning import reason_of
 from penstock.errors import (
     BadCredentials,
     InvalidRequest,
@@ -195,7 +196,7 @@ class SubscribeStream(Handler):
         strain = self.service.broker.take_strain(subscriber.session)
         if strain is not None:
             self._warned_at = now
-            self.say(warning(strain, self.service.reason_of(strain)))
+            self.say(warning(strain, reason_of(strain, self.service.broker.settings.slow.after_ms)))
 
     def check_deadline(self, now: float) -> float | None:
         """Show a client that has got nothing for a while that the server is there."""
