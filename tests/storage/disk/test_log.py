@@ -65,8 +65,11 @@ class Home:
     async def commit(self) -> Exception | None:
         """End the turn, and tell how its commit ended."""
         settled: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
-        self.log.when_committed(self.log.ticket, settled.set_result)
-        self.log.end_turn(self.head, is_urgent=True)
+        ticket = self.log.ticket
+        self.log.end_turn(
+            self.head, is_urgent=True
+        )  # first: a commit that holds nothing begins when asked for
+        self.log.when_committed(ticket, settled.set_result)
         return await settled
 
     async def publish(self, topic: str, *payloads: bytes, ttl: float = 0.0) -> None:
