@@ -71,6 +71,14 @@ class Requests:
         return made
 
 
+def test_a_query_begins_where_it_began_however_often_it_is_asked(log_server: LogServer, name: str) -> None:
+    query = Query(log_server.address, name)
+    start = query.begin()
+    log_server.publish_numbers([f"{name}/a"], 3)
+    assert query.begin() == start
+    assert query.rows(query.begin(), query.next(start)) == [0, 1, 2]
+
+
 def test_micro_batches_follow_one_another(log_server: LogServer, name: str) -> None:
     query = Query(log_server.address, name)
     start = query.begin()

@@ -49,6 +49,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._hold = StreamHold(
                 options.hold, options.hold_lapse_s, options.connection, options.filters, now=now
             )
+        self._initial: str | None = None
         self._target: str | None = None
         """Where a run that ends by itself ends."""
         self._planned: tuple[str, str, Portion] | None = None
@@ -61,10 +62,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @plainly
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - the names are Spark's
-        """Where a query that has no checkpoint begins."""
-        cursor = self._planner.cursor(self._options.starting)
-        self._keep(cursor)
-        return offset_of(cursor)
+        """Where a query that has no checkpoint begins; Spark asks more than once, and the end moves on."""
+        if self._initial is None:
+            self._initial = self._planner.cursor(self._options.starting)
+        self._keep(self._initial)
+        return offset_of(self._initial)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """What the options say; where they say two things, the other one is known here."""
