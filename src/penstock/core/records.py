@@ -210,9 +210,10 @@ class PausedRecord(Struct, frozen=True, array_like=True):
     """How many messages may wait for it; 0 if its client did not say."""
     since: int = 0
     """The newest offset when its stream began."""
-    stale: dict[str, int] | None = {}
-    """What its client had of an earlier epoch when the stream began: of this one these say nothing. None if
-    that was too much to keep: then no sequence says anything that goes beyond what there was before."""
+    stale: dict[str, tuple[int, int]] | None = {}
+    """Sequences that its client had of an earlier epoch when the stream began, with that epoch: as long as it
+    names the same, it means that. None if they were too many to keep: then no sequence says
+    anything that goes beyond what there was before this epoch."""
     sequences: dict[str, int] = {}
     """The last ones up to the position, of topics that it asked for by name; none where that is not known."""
 

@@ -39,6 +39,8 @@ class AfterSequences(Struct, frozen=True):
     otherwise: Cursor
     passed: Mapping[str, int] = {}
     """Of topics by name the last sequence up to the cursor, where it is known: to count what is missing."""
+    older: Mapping[str, int] = {}
+    """Topics whose sequence was given in an epoch before that one, with that epoch."""
 
 
 class Foresight(Struct, frozen=True):
@@ -76,9 +78,8 @@ class Resumption:
         self._offset, self._gaps = history.locate(start.otherwise)
         if start.epoch > history.log.epoch:
             raise InvalidCursor("these sequences are of an epoch that is not there yet")
-        self._is_old = start.epoch < history.log.epoch
-        self._is_last = start.epoch == history.log.epoch - 1
         self._epoch = start.epoch
+        self._older = start.older
         self._asked = start.sequences
         self._passed = start.passed
         self._wanted = FilterSet(filters)
@@ -88,9 +89,16 @@ class Resumption:
     def _choose(self, asked: Iterable[tuple[str, int]]) -> None:
         """Take the sequences that somebody can have been given; of an earlier epoch that cannot be told."""
         for name, sequence in asked:
-            is_possible = sequence > 0 and (self._is_old or sequence <= self._history.newest(name))
+            is_possible = sequence > 0 and (self._is_old(name) or sequence <= self._history.newest(name))
             if is_possible and self._wanted.match(name):
                 self._sequences[name] = sequence
+
+    def _epoch_of(self, name: str) -> int:
+        """The epoch in which the sequence of a topic was given."""
+        return self._older.get(name, self._epoch)
+
+    def _is_old(self, name: str) -> bool:
+        return self._epoch_of(name) < self._history.log.epoch
 
     @property
     def _has_others(self) -> bool:
@@ -182,7 +190,7 @@ class Resumption:
     def _place_now(self, name: str, sequence: int) -> Place | None:
         """Where to go on in a topic, if memory can tell."""
         history, topic = self._history, self._history.topics.get(name)
-        if self._is_old:
+        if self._is_old(name):
             return self._place_kept(name, sequence) if history.topics.keeps(name) else self._place_unkept()
         if topic is None:
             return None  # the log has it
@@ -198,7 +206,8 @@ class Resumption:
     def _place_kept(self, name: str, sequence: int) -> Place | None:
         """The same after a restart, if the reader had all that the epoch before left of a topic."""
         history, topic = self._history, self._history.topics.get(name)
-        if not self._is_last or name in history.topics.gone or history.topics.forgotten_sequence:
+        is_last = self._epoch_of(name) == history.log.epoch - 1
+        if not is_last or name in history.topics.gone or history.topics.forgotten_sequence:
             return None
         base = history.newest(name) if topic is None else topic.start
         if sequence < base:
@@ -228,7 +237,7 @@ class Resumption:
     async def _find_place(self, name: str, sequence: int) -> Place:
         """The same from the log: where the first message is that can still be served."""
         history = self._history
-        chunk = await history.since_sequence(name, sequence, epoch=self._epoch, limit_bytes=1)
+        chunk = await history.since_sequence(name, sequence, epoch=self._epoch_of(name), limit_bytes=1)
         told = chunk.statement.missing
         if not chunk.runs:
             return Place(history.head, history.newest(name), told)

@@ -160,7 +160,7 @@ class Resumption:
         if not seen.is_something and request.last_message_id:
             position = self._sidecar.marks.position_of(request.last_message_id) or position
         passed = record.sequences if position.offset == record.position else {}
-        return AfterSequences(seen, record.epoch, Cursor((position,)), passed=passed)
+        return AfterSequences(seen, record.epoch, Cursor((position,)), passed=passed, older=seen.older)
 
     def _on_begin(self, stream: Stream, foresight: Foresight | None) -> None:
         info = self._info()

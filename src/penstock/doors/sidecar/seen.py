@@ -2,8 +2,8 @@
 
 A server that crashes has sent messages that it had not stored. Their sequences are given again afterwards, to
 others; a client that has read nothing since then still names them. So when somebody comes back to a later
-epoch, it is noted which of its sequences were never stored, and they are not taken for those of others later.
-What it says of topics that it has not asked for counts for nothing.
+epoch, it is noted which of its sequences are of an earlier one, and they are not taken for those of others
+later. What it says of topics that it has not asked for counts for nothing.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,13 +13,13 @@ from penstock.core.records import PausedRecord
 from penstock.core.topics import FilterSet, is_wildcard
 
 MOST_STALE = 1_000
-"""How many sequences that were never stored are kept with a subscription: far more than a crash takes."""
+"""How many sequences of earlier epochs are kept with a subscription: far more than a crash takes."""
 
 
 class Seen(Mapping[str, int]):
     """The last sequences of a client, looked at one by one: there may be very many."""
 
-    __slots__ = ("_broker", "_filters", "_is_of_now", "_stale", "_told")
+    __slots__ = ("_broker", "_filters", "_is_of_now", "_stale", "_told", "older")
 
     def __init__(self, broker: Broker, record: PausedRecord, told: Mapping[str, int]) -> None:
         self._broker = broker
@@ -27,19 +27,17 @@ class Seen(Mapping[str, int]):
         self._stale = record.stale
         self._filters = FilterSet(record.filters)
         self._is_of_now = record.epoch == broker.log.epoch
+        self.older = _unchanged(record, told)
+        """Topics of which it names what it had in an earlier epoch than its stream, with that epoch."""
 
     def __getitem__(self, topic: str) -> int:
         """The last one that the client has; 0 if it may have none of those that are there now."""
         last = self._told[topic]
-        if self._is_stale(topic, last):
-            return base_of(self._broker, topic) if self._is_of_now else 0
+        if self._stale is None and last > (base := base_of(self._broker, topic)):
+            return base if self._is_of_now else 0
         known = self._broker.topics.get(topic)
-        return min(last, known.sequence) if known is not None and self._is_of_now else last
-
-    def _is_stale(self, topic: str, last: int) -> bool:
-        if self._stale is None:
-            return last > base_of(self._broker, topic)
-        return self._stale.get(topic) == last
+        is_of_now = self._is_of_now and topic not in self.older
+        return min(last, known.sequence) if known is not None and is_of_now else last
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._told)
@@ -53,21 +51,31 @@ class Seen(Mapping[str, int]):
         return any(last > 0 and self._filters.match(topic) for topic, last in self._told.items())
 
 
-def stale_of(broker: Broker, record: PausedRecord, told: Mapping[str, int]) -> dict[str, int] | None:
-    """The sequences that mean nothing in this epoch, of a client that comes back with a record.
+def stale_of(
+    broker: Broker, record: PausedRecord, told: Mapping[str, int]
+) -> dict[str, tuple[int, int]] | None:
+    """The sequences that may mean nothing in this epoch, of a client that comes back with a record.
 
     None if they are too many: then none says anything that goes beyond the last epoch.
     """
     if record.epoch == broker.log.epoch:
         return record.stale
-    filters = FilterSet(record.filters)
-    stale: dict[str, int] = {}
+    filters, older = FilterSet(record.filters), _unchanged(record, told)
+    is_next = record.epoch == broker.log.epoch - 1  # then it is known what the epoch before has left
+    stale: dict[str, tuple[int, int]] = {}
     for topic, last in told.items():
-        if last > base_of(broker, topic) and filters.match(topic):
+        is_safe = is_next and topic not in older and last <= base_of(broker, topic)
+        if last > 0 and not is_safe and filters.match(topic):
             if len(stale) == MOST_STALE:
                 return None
-            stale[topic] = last
+            stale[topic] = last, older.get(topic, record.epoch)
     return stale
+
+
+def _unchanged(record: PausedRecord, told: Mapping[str, int]) -> dict[str, int]:
+    """The topics of which a client names what it had when its stream began, with the epoch of that."""
+    stale = (record.stale or {}).items()
+    return {topic: epoch for topic, (last, epoch) in stale if told.get(topic) == last}
 
 
 def newest_of(broker: Broker, filters: Iterable[str]) -> dict[str, int]:
