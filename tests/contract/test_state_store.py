@@ -118,7 +118,7 @@ async def test_a_scan_survives_changes_made_while_it_runs(store: StateStore) -> 
 async def test_a_paused_subscription_is_there_again_as_it_was(
     open_storage: OpenStorage, tmp_path: Path
 ) -> None:
-    paused = PausedRecord("ann", "c", ("a", "b/#"), 300.0, 7, 2, 1_000_000, True, 5, 3, {"a": 4})
+    paused = PausedRecord("ann", "c", ("a", "b/#"), 300.0, 7, 2, 1_000_000, True, 5, 3, {"a": (4, 1)})
     async with open_storage(tmp_path) as storage:
         storage.state.put(PAUSED, "sub", paused)
         await storage.commit(0)
