@@ -32,8 +32,19 @@ from penstock.core.passwords import (
 from penstock.core.scram import Decoys, ScramKeys, ScramServer
 from penstock.core.topics import covers, matches
 
-__all__ = ["SLOW_CHECKS_AT_ONCE", "Access", "Exchange", "FileAccess", "Identity", "OpenAccess", "is_level"]
+__all__ = [
+    "ADMIN_FILTER",
+    "SLOW_CHECKS_AT_ONCE",
+    "Access",
+    "Exchange",
+    "FileAccess",
+    "Identity",
+    "OpenAccess",
+    "is_level",
+]
 
+ADMIN_FILTER = "$SYS/#"
+"""Whoever may subscribe to this may look at clients, totals and figures, and ask about everybody."""
 SLOW_CHECKS_AT_ONCE = 4
 """Each takes the 64 MiB that argon2 wants by default, so this many are part of the memory ceiling."""
 

@@ -12,20 +12,37 @@ from itertools import islice
 
 from msgspec.structs import replace
 
+from penstock.core.access import ADMIN_FILTER
 from penstock.core.broker import Broker
 from penstock.core.explanation import REASONS, Code, Explanation, Published, Waiting
+from penstock.core.identity import Identity
 from penstock.core.ledger import Row
 from penstock.core.owed import StoredOwed
 from penstock.core.sessions import Session
 from penstock.core.shared import SharedGroup
 from penstock.core.streams.stream import GROUP
 from penstock.core.topics import matches, split_share
+from penstock.errors import NotAuthorized
 from penstock.model import Run
 
 LOOKED_AT_A_SLICE = 20_000
 """How many rows or waiting messages are looked at before others have their turn."""
 ENTRIES_AT_MOST = 1_000
 """How many rows and how many sessions an answer names."""
+
+
+def check_asker(broker: Broker, who: Identity, topic: str, client_id: str | None) -> None:
+    """Refuse who asks about others: only a session of one's own, and a topic that one may read.
+
+    Raises:
+        NotAuthorized: it is neither that, nor may they ask about everybody.
+    """
+    session = None if client_id is None else broker.sessions.get(client_id)
+    # Anyone may choose a client id, so without a user that proves nothing.
+    is_own = session is not None and who.user is not None and session.identity.user == who.user
+    may_ask = is_own and broker.access.may_read(who, topic)
+    if not may_ask and not broker.access.may_subscribe(who, ADMIN_FILTER):
+        raise NotAuthorized("not allowed to ask about others")
 
 
 async def explain(broker: Broker, topic: str, sequence: int, client_id: str | None = None) -> Explanation:

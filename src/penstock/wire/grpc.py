@@ -24,8 +24,6 @@ _MAX_MESSAGE_TEXT = 1_024
 _TIMEOUT = re.compile(rb"([0-9]{1,8})([HMSmun])")
 _UNIT_SECONDS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 _CONTENT_TYPE = re.compile(rb"application/grpc(\+proto)?[ \t]*(;.*)?", re.DOTALL)
-_METADATA_NAME = re.compile(rb"[0-9a-z_.\-]+")
-_METADATA_VALUE = re.compile(rb"[ -~]*")
 _UNQUOTED = frozenset(range(0x20, 0x7F)) - {0x25}
 _NOT_METADATA = frozenset((b"te", b"content-type", b"content-length", b"host"))
 
@@ -168,12 +166,6 @@ def encode_message(message: bytes) -> bytes:
     return _PREFIX.pack(0, len(message)) + message
 
 
-def join_messages(messages: Iterable[bytes]) -> bytes:
-    """Many messages as they stand in a body, one behind the other."""
-    pack = _PREFIX.pack
-    return b"".join([part for message in messages for part in (pack(0, len(message)), message)])
-
-
 def is_grpc(content_type: bytes) -> bool:
     """Whether a content type is of calls with Protocol Buffers, which no suffix means as well."""
     return _CONTENT_TYPE.fullmatch(content_type) is not None
@@ -211,44 +203,17 @@ def decode_metadata(fields: Iterable[Field]) -> list[tuple[str, str | bytes]]:
     return metadata
 
 
-def encode_metadata(metadata: Iterable[tuple[str, str | bytes]]) -> list[Field]:
-    """Header fields for what is to be added to an answer.
-
-    Raises:
-        ValueError: a name or text has characters that it may not have, or a value is not of its name's kind.
-    """
-    fields: list[Field] = []
-    for name, value in metadata:
-        is_binary = name.endswith("-bin")
-        if not _METADATA_NAME.fullmatch(name.encode()) or name.startswith("grpc-"):
-            raise ValueError(f"{name!r} is no name of metadata")
-        if isinstance(value, str) is is_binary:
-            raise ValueError(f"metadata {name!r} has to be {'bytes' if is_binary else 'text'}")
-        coded = _encode_base64(value) if isinstance(value, bytes) else value.encode()
-        if not _METADATA_VALUE.fullmatch(coded) or coded.strip() != coded:
-            raise ValueError(f"metadata {name!r} has to be printable ASCII without spaces around it")
-        fields.append((name.encode(), coded))
-    return fields
-
-
-def encode_head(metadata: Iterable[tuple[str, str | bytes]]) -> bytes:
-    """The block that begins an answer to which something is added; `HEAD` is that of all others."""
-    return encode_headers([*_HEAD_FIELDS, *encode_metadata(metadata)])
-
-
-def encode_trailers(
-    status: Status, text: str = "", metadata: Iterable[tuple[str, str | bytes]] = ()
-) -> bytes:
+def encode_trailers(status: Status, text: str = "") -> bytes:
     """The block that ends an answer."""
-    return encode_headers([*_status_fields(status, text), *encode_metadata(metadata)])
+    return encode_headers(_status_fields(status, text))
 
 
-def encode_refusal(status: Status, text: str = "", metadata: Iterable[tuple[str, str | bytes]] = ()) -> bytes:
+def encode_refusal(status: Status, text: str = "") -> bytes:
     """The block that is a whole answer: it tells only how the call ended."""
     fields = [*_HEAD_FIELDS, *_status_fields(status, text)]
     if status is Status.UNIMPLEMENTED:
         fields.append((b"grpc-accept-encoding", ACCEPTED_ENCODINGS))
-    return encode_headers([*fields, *encode_metadata(metadata)])
+    return encode_headers(fields)
 
 
 def _status_fields(status: Status, text: str) -> list[Field]:
@@ -267,10 +232,6 @@ def quote_text(text: str) -> bytes:
     return b"".join(b"%c" % byte if byte in _UNQUOTED else b"%%%02X" % byte for byte in data)
 
 
-def _encode_base64(value: bytes) -> bytes:
-    return binascii.b2a_base64(value, newline=False).rstrip(b"=")
-
-
 def _decode_base64(name: str, value: bytes) -> bytes:
     padded = value.strip().rstrip(b"=")
     try:
@@ -281,6 +242,6 @@ def _decode_base64(name: str, value: bytes) -> bytes:
 
 _HEAD_FIELDS: tuple[Field, ...] = ((b":status", b"200"), (b"content-type", b"application/grpc"))
 HEAD = encode_headers(_HEAD_FIELDS)
-"""Begins nearly every answer."""
+"""Begins every answer that has messages."""
 OK_TRAILERS = encode_trailers(Status.OK)
 """Ends every answer that went well."""

@@ -71,7 +71,7 @@ class Call(ABC):
 
     @abstractmethod
     def send(self, messages: bytes) -> None:
-        """Send messages as they stand in a body, one or many: `encode_message`, or joined ones."""
+        """Send messages as they stand in a body: `encode_message`, or several of those joined."""
 
     @abstractmethod
     def finish(self, status: Status = Status.OK, text: str = "") -> None:

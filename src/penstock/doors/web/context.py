@@ -17,10 +17,6 @@ if TYPE_CHECKING:
     from penstock.telemetry.figures import Figures
 
 
-ADMIN_FILTER = "$SYS/#"
-"""Whoever may subscribe to this may look at everything that is not a message."""
-
-
 class Web(Struct, kw_only=True):
     """The server, as the endpoints see it."""
 

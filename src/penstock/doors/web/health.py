@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, json
 
+from penstock.core.access import ADMIN_FILTER
 from penstock.core.broker import DROPS_TOPIC
 from penstock.core.identity import Identity
-from penstock.doors.web.context import ADMIN_FILTER, Web
+from penstock.doors.web.context import Web
 
 if TYPE_CHECKING:
     from fastapi import APIRouter

@@ -14,10 +14,11 @@ from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic.json_schema import SkipJsonSchema
 
+from penstock.core.access import ADMIN_FILTER
 from penstock.core.identity import Identity
 from penstock.core.settings import TopicLimits
 from penstock.core.topics import check_filter, split_share
-from penstock.doors.web.context import ADMIN_FILTER, Web
+from penstock.doors.web.context import Web
 from penstock.errors import InvalidFilter, InvalidRequest, NotAuthorized
 
 DEFAULT_LIMIT = 100

@@ -5,14 +5,13 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 from msgspec import Struct
 
-from penstock.core.explaining import explain
+from penstock.core.explaining import check_asker, explain
 from penstock.core.explanation import Code, Explanation, Published, Waiting
-from penstock.core.identity import Identity
 from penstock.core.ledger import Row
 from penstock.core.topics import check_topic
 from penstock.doors.web.answers import describe, json_answer
 from penstock.doors.web.context import Web
-from penstock.doors.web.parameters import Unset, Who, is_admin, router_of
+from penstock.doors.web.parameters import Unset, Who, router_of
 from penstock.doors.web.shapes import Time
 from penstock.doors.web.times import time_text
 from penstock.errors import InvalidTopic, NotAuthorized
@@ -108,19 +107,10 @@ def routes(web: Web) -> APIRouter:
         ] = None,
     ) -> Response:
         check_topic(topic, web.broker.settings.topic)
-        if not is_admin(web, who) and not _is_own(web, who, topic, client):
-            raise NotAuthorized("not allowed to ask about others")
+        check_asker(web.broker, who, topic, client)
         return json_answer(shape_of(await explain(web.broker, topic, sequence, client)))
 
     return router
-
-
-def _is_own(web: Web, who: Identity, topic: str, client: str | None) -> bool:
-    """Whether somebody asks about a session of its own, and about a topic that it may read."""
-    session = None if client is None else web.broker.sessions.get(client)
-    if session is None or who.user is None:  # anyone may choose a client id, so that proves nothing
-        return False
-    return session.identity.user == who.user and web.broker.access.may_read(who, topic)
 
 
 def shape_of(said: Explanation) -> Why:

@@ -78,3 +78,4 @@ async def test_only_admins_may_ask_about_others(guarded: House) -> None:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await alice.why(topic="mine/a", sequence=1, **asked)
         assert caught.value.code() is FORBIDDEN
+    assert guarded.broker.counters.actions_forbidden == 2

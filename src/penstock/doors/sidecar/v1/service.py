@@ -77,6 +77,7 @@ class PenstockService:
 
     def refuse(self, call: Call, error: PenstockError) -> None:
         """End a call with an error that its client can do something about."""
+        self.broker.counters.actions_forbidden += isinstance(error, NotAuthorized)
         if not isinstance(error, ShuttingDown):
             self.note(call, error)
         refuse(call, error)

@@ -5,21 +5,17 @@ from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
 
-from penstock.core.explaining import explain
+from penstock.core.explaining import check_asker, explain
 from penstock.core.explanation import Explanation, Published
-from penstock.core.identity import Identity
 from penstock.core.ledger import Row
 from penstock.core.topics import check_topic
 from penstock.doors.sidecar.answers import undecodable
 from penstock.doors.sidecar.calls import Call
-from penstock.errors import InvalidRequest, NotAuthorized, PenstockError, ShuttingDown
+from penstock.errors import InvalidRequest, PenstockError, ShuttingDown
 from penstock.wire.sidecar import penstock as wire
 
 if TYPE_CHECKING:
     from penstock.doors.sidecar.v1.service import PenstockService
-
-ADMIN_FILTER = "$SYS/#"
-"""Whoever may subscribe to this may ask about everybody."""
 
 
 class Why:
@@ -61,16 +57,7 @@ class Why:
         if asked.sequence < 0:
             raise InvalidRequest("a sequence is not negative")
         assert call.identity is not None
-        is_admin = self._broker.access.may_subscribe(call.identity, ADMIN_FILTER)
-        if not is_admin and not self._is_own(call.identity, asked):
-            raise NotAuthorized("not allowed to ask about others")
-
-    def _is_own(self, who: Identity, asked: wire.WhyRequest) -> bool:
-        """Whether somebody asks about a session of its own, and about a topic that it may read."""
-        session = self._broker.sessions.get(asked.client_id) if asked.client_id else None
-        if session is None or who.user is None:  # anyone may choose a client id, so that proves nothing
-            return False
-        return session.identity.user == who.user and self._broker.access.may_read(who, asked.topic)
+        check_asker(self._broker, call.identity, asked.topic, asked.client_id or None)
 
 
 def answer_of(said: Explanation) -> wire.WhyResponse:
