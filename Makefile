@@ -1,32 +1,38 @@
 PYTHON ?= python3
 PYTEST_ARGS ?=
+WORKERS ?= 2
 BENCH_ARGS ?=
 
 BIN := .venv/bin
 LIGHT := .venv/.installed-to-run
+SPARK := .venv/.installed-to-demonstrate
 STAMP := .venv/.installed
-INSTALL := -m pip install --quiet --disable-pip-version-check -c constraints.txt -e
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check bench bench-spark soak docs clean
+.PHONY: help setup run demo test check bench bench-spark soak docs screenshots clean
 
 help: ## Print this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## Make .venv with the tested versions of everything.
 
-$(STAMP): pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python $(INSTALL) '.[dev]'
-	@touch $@ $(LIGHT)
+$(LIGHT): EXTRAS := dashboard,log
+$(LIGHT): SIZE := 600 MB
+$(SPARK): EXTRAS := spark
+$(SPARK): SIZE := 1.3 GB
+$(STAMP): EXTRAS := dev
+$(STAMP): SIZE := 2 GB
+$(LIGHT) $(SPARK) $(STAMP): pyproject.toml constraints.txt
+	@echo "Installing '.[$(EXTRAS)]' into .venv, $(SIZE) in all. The first time takes a few minutes."
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
+	@touch $@ $(if $(filter $(STAMP),$@),$(LIGHT) $(SPARK))
 
-$(LIGHT): pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python $(INSTALL) '.[log]'
-	@touch $@
+run: $(LIGHT) ## Start a server on loopback, with a dashboard and its data in data/.
+	$(BIN)/penstock serve --data-dir data --dashboard
 
-run: $(LIGHT) ## Start a server on loopback.
-	$(BIN)/penstock serve
+demo: $(SPARK) ## See what it can do, in two minutes: four doors, Spark and a proof.
+	$(BIN)/penstock demo
 
 check: $(STAMP) ## Format, lint, types, and who may import whom.
 	$(BIN)/ruff format --check .
@@ -35,7 +41,7 @@ check: $(STAMP) ## Format, lint, types, and who may import whom.
 	$(BIN)/lint-imports --no-logo
 
 test: check ## Run check, then every test.
-	$(BIN)/pytest $(PYTEST_ARGS)
+	$(BIN)/pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
 
 bench: $(STAMP) ## Measure Penstock beside its peers on this machine.
 	$(BIN)/penstock bench --scenario all $(BENCH_ARGS)
@@ -46,11 +52,15 @@ bench-spark: $(STAMP) ## Measure the pipeline beside Spark's own sources and sin
 soak: $(STAMP) ## Run every test, with ten times as much of everything where it matters.
 	PENSTOCK_SOAK=1 $(BIN)/pytest --timeout 600 $(PYTEST_ARGS)
 
-docs: $(STAMP) ## Write the generated pages anew and check every link.
-	$(BIN)/python docs/generate.py
+docs: $(STAMP) ## Run the tests of conformance for their page, and build the site, in site/.
+	$(BIN)/python -m docs.generate
 	$(BIN)/python docs/conformance.py
-	$(BIN)/pytest -q tests/test_docs.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "Open site/index.html; or, to search too: $(BIN)/python -m http.server --bind 127.0.0.1 -d site"
+
+screenshots: $(STAMP) ## Take the pictures of the dashboard that the docs show.
+	$(BIN)/python docs/screenshots.py
 
 clean: ## Remove what the other goals made.
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist site
 	find src tests docs -name __pycache__ -type d -prune -exec rm -rf {} +

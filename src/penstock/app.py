@@ -2,27 +2,30 @@
 
 import asyncio
 import gc
-import ipaddress
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import structlog
 from msgspec.structs import asdict
 
 from penstock import __version__
-from penstock.config import Settings, core_settings
-from penstock.core.access import Access, FileAccess, OpenAccess
+from penstock.config import Loaded, Reloading, Settings, compare, core_settings
+from penstock.config.access import access_sources
+from penstock.core.access import FileAccess
 from penstock.core.broker import Broker
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.marks import name_of_node
-from penstock.core.ports import Log, StateStore
+from penstock.core.ports import StateStore
 from penstock.core.reporting import Reporting
 from penstock.doors.base import Door
 from penstock.doors.guard import Guard
 from penstock.doors.http.door import HttpDoor
 from penstock.doors.http.routes import Routes
+from penstock.doors.listener import parse_networks
 from penstock.doors.mqtt.door import WEBSOCKET_PATH, MqttDoor
 from penstock.doors.origins import Origins
 from penstock.doors.room import Room
@@ -31,7 +34,7 @@ from penstock.doors.sidecar.offer import load as load_sidecar
 from penstock.doors.streams.offer import offer as offer_streams
 from penstock.doors.tls import Certificates
 from penstock.doors.web.context import Web
-from penstock.doors.web.offer import load, offer
+from penstock.doors.web.offer import STAGE_PATH, load, offer
 from penstock.doors.web.socket.door import PATH as SOCKET_PATH
 from penstock.doors.web.socket.door import SocketDoor
 from penstock.errors import InvalidConfig
@@ -63,21 +66,29 @@ SEALING_S = 0.5
 class Server:
     """All of Penstock in one process, on the running loop."""
 
-    def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
+    def __init__(
+        self, settings: Settings, clock: Clock | None = None, origins: Mapping[str, str] | None = None
+    ) -> None:
+        """Args:
+        origins: where each setting came from, by dotted key.
+        """
         self.settings = settings
+        self._settings_from = dict(origins or {})
+        self._needs_restart: tuple[str, ...] = ()
+        self.on_settings: Callable[[Settings], None] = lambda settings: None
+        """Called when a reload brings other settings, before it is logged."""
         self._clock = clock or SystemClock()
         self._loop = asyncio.get_running_loop()
         self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._intervals: dict[str, float] = {}
         core = core_settings(settings)
-        access = build_access(settings)
+        self._access = FileAccess(access_sources(settings))
         self._certificates = Certificates.load(settings.tls)
         self._disk = self._open_disk()  # last of all that may refuse, because it has to be closed again
-        if self._disk is None:
-            stores: tuple[Log, StateStore] = MemoryLog(core.log.memory_bytes), MemoryStateStore()
-        else:
-            stores = self._disk, self._disk.state
-        self.node_id = settings.node_id or name_of_node(stores[0].log_id)
-        self.broker = Broker(core, access, *stores, self._clock, self._loop, self.node_id)
+        self._log: MemoryLog | DiskLog = self._disk or MemoryLog(core.log.memory_bytes)
+        state: StateStore = MemoryStateStore() if self._disk is None else self._disk.state
+        self.node_id = settings.node_id or name_of_node(self._log.log_id)
+        self.broker = Broker(core, self._access, self._log, state, self._clock, self._loop, self.node_id)
         if self._disk is not None:
             self._disk.holds.on_change = self.broker.commit_soon
         self._reporting = Reporting(self.broker, self._clock, __version__)
@@ -135,7 +146,8 @@ class Server:
     def _make_http(self) -> HttpDoor:
         """The HTTP listener with what the doors behind it offer."""
         settings, routes = self.settings, Routes()
-        web = Web(
+        self._routes = routes
+        self._web = web = Web(
             broker=self.broker,
             clock=self._clock,
             version=__version__,
@@ -149,6 +161,7 @@ class Server:
             read_arrow=read_rows,
             is_draining=lambda: self.http.is_draining,
             has_mqtt=settings.mqtt.over_http,
+            config=self.tell_settings,
         )
         offer(routes, web, part_bytes=settings.stage.max_part_bytes)
         offer_streams(routes, self.broker)
@@ -169,12 +182,11 @@ class Server:
         )
 
     def _make_sidecar(self) -> SidecarDoor:
-        settings = self.settings.sidecar
         return SidecarDoor(
-            settings,
+            self.settings.sidecar,
             self.broker,
             self._clock,
-            lambda: load_sidecar(settings, self.broker, self._clock),
+            lambda: load_sidecar(self.sidecar.settings, self.broker, self._clock),
             certificates=self._certificates,
             guard=self._guard,
             room=self._room,
@@ -222,7 +234,6 @@ class Server:
         gc.set_threshold(GARBAGE_THRESHOLD, 20, 50)
         if self.settings.sys_interval_s:
             self._reporting.publish()  # before the first client, so that there is room for it
-            self._repeat("report", self.settings.sys_interval_s, self._reporting.publish)
         for door in self.doors:
             try:
                 await door.open()
@@ -232,12 +243,10 @@ class Server:
                 self._close_disk()
                 raise
         self._lag.start(self._loop)
-        self._repeat("reap", self.settings.reaper_interval_ms / 1000, self._reap)
         self._repeat("losses", LOSSES_INTERVAL_S, self._tell_losses)
         if self._disk is not None:
             self._repeat("retention", RETENTION_INTERVAL_S, self._trim)
-        if self._certificates is not None and self.settings.tls.check_interval_s:
-            self._repeat("certificates", self.settings.tls.check_interval_s, self._renew_certificates)
+        self._set_timers()
         for door in filter(lambda door: door.addresses(), self.doors):
             log.info("listening", door=door.name, addresses=" ".join(door.addresses()))
 
@@ -275,42 +284,126 @@ class Server:
         assert self._disk is not None
         self._disk.trim(self.broker.owed_from)
 
-    def reload(self) -> None:
-        """Read certificates, passwords and rights again; what they say counts from now on."""
-        self._reload_access()
-        if self._certificates is not None:
-            self._renew_certificates(is_asked=True)
+    # Settings
 
-    def _reload_access(self) -> None:
-        access = self.broker.access
-        if not isinstance(access, FileAccess):
-            return
+    def reload(self, wanted: Loaded | None = None) -> Reloading | None:
+        """Take other settings, and read certificates, passwords and rights again.
+
+        Answers what was applied and what waits for the next start; None after an error, and then nothing has
+        changed.
+
+        Args:
+            wanted: the settings, read anew; None leaves them as they are.
+        """
+        loaded = wanted or Loaded(self.settings, self._settings_from)
+        plan = compare(self.settings, loaded)
         try:
-            access.reload()
+            self._check(loaded.settings)
+            takes = self._prepare(plan.settings)
         except InvalidConfig as error:
-            log.error("access files not reloaded", reason=str(error))
-            return
-        self.broker.forget_rights()
-        log.info("access files reloaded")
+            log.error("settings not reloaded", reason=str(error))
+            return None
+        for take in takes:  # from here on nothing can fail
+            take()
+        if wanted is not None:
+            waiting = {key: self._settings_from.get(key, "default") for key in plan.needs_restart}
+            self._settings_from = wanted.origins | waiting
+            self._needs_restart = plan.needs_restart
+        log.info(
+            "settings reloaded", applied=list(map(str, plan.applied)), needs_restart=list(self._needs_restart)
+        )
+        return plan
 
-    def _renew_certificates(self, *, is_asked: bool = False) -> None:
+    def _check(self, settings: Settings) -> None:
+        """Refuse what the next start would refuse, although this server does not need it.
+
+        Raises:
+            InvalidConfig: it would.
+        """
+        access_sources(settings)
+        parse_networks(settings.mqtt.proxies, "mqtt.proxies")
+        parse_networks(settings.http.proxies, "http.proxies")
+        if self._certificates is None:
+            Certificates.load(settings.tls)
+
+    def _prepare(self, settings: Settings) -> list[Callable[[], None]]:
+        """Read all files that settings name; answers what is to be done so that files and settings count.
+
+        Raises:
+            InvalidConfig: one of them cannot be used.
+        """
+        takes: list[Callable[[], None]] = [partial(self._configure, settings)]
+        if self._certificates is not None:
+            certificates = self._certificates.prepare(settings.tls)
+            takes = [certificates, partial(log.info, "certificates reloaded"), *takes]
+        sources = access_sources(settings)
+        if sources != self._access.sources or sources.has_files:
+            access = self._access.prepare(sources)
+            takes = [access, *takes, self.broker.forget_rights, partial(log.info, "access files reloaded")]
+        return takes
+
+    def _configure(self, settings: Settings) -> None:
+        """Hand every room its settings."""
+        self.settings = settings
+        names = settings.websocket
+        self.on_settings(settings)
+        self.broker.configure(core_settings(settings))
+        self._log.configure(settings.log)
+        if isinstance(self._log, MemoryLog):
+            self.broker.do_gradually(self._log.shed)
+        self._guard.configure(settings.connections)
+        self._origins.configure(names.hosts, names.origins, settings.http.cors_origins)
+        self._figures.configure(settings.metrics)
+        self._web.settings, self._web.profile = settings.http, settings.web
+        self.mqtt.configure(settings.mqtt, names)
+        self.socket.configure(settings.web)
+        self.http.configure(settings.http)
+        self._routes.bodies(STAGE_PATH, settings.stage.max_part_bytes)
+        self.sidecar.configure(settings.sidecar)
+        self._set_timers()
+
+    def tell_settings(self) -> dict[str, object]:
+        """The settings in effect, where each came from, and which keys wait for the next start."""
+        return {
+            "settings": msgspec.to_builtins(self.settings),
+            "origins": self._settings_from,
+            "needs_restart": self._needs_restart,
+        }
+
+    def _set_timers(self) -> None:
+        """Repeat what is done at intervals that the settings say."""
+        settings = self.settings
+        self._repeat("report", settings.sys_interval_s, self._reporting.publish)
+        self._repeat("reap", settings.reaper_interval_ms / 1000, self._reap)
+        if self._certificates is not None:
+            self._repeat("certificates", settings.tls.check_interval_s, self._renew_certificates)
+
+    def _renew_certificates(self) -> None:
         """Take certificates from now on that were put in place of the present ones."""
         assert self._certificates is not None
         try:
-            if is_asked:
-                self._certificates.reload()
-            elif not self._certificates.reload_if_changed():
+            if not self._certificates.reload_if_changed():
                 return
         except InvalidConfig as error:
             log.error("certificates not reloaded", reason=str(error))
             return
         log.info("certificates reloaded")
 
-    def _repeat(self, name: str, interval_s: float, action: Callable[[], None]) -> None:
-        """Do something at intervals until the server stops."""
+    # Timers
 
+    def _repeat(self, name: str, interval_s: float, action: Callable[[], None]) -> None:
+        """Do something at intervals until the server stops; 0 is never. What is done so already goes on."""
+        if self._intervals.get(name) == interval_s:
+            return
+        self._intervals[name] = interval_s
+        if name in self._timers:
+            self._timers.pop(name).cancel()
+        if interval_s:
+            self._begin_timer(name, interval_s, action)
+
+    def _begin_timer(self, name: str, interval_s: float, action: Callable[[], None]) -> None:
         def again() -> None:
-            self._repeat(name, interval_s, action)
+            self._begin_timer(name, interval_s, action)
             action()
 
         self._timers[name] = self._loop.call_later(interval_s, again)
@@ -327,44 +420,3 @@ class Server:
         refusals = self._guard.reap() if self._guard.is_needed else None
         if refusals is not None:
             log.warning("connections refused by address", **asdict(refusals))
-
-
-def build_access(settings: Settings) -> Access:
-    """Who may come in, as the settings say.
-
-    Raises:
-        InvalidConfig: the server would be open to strangers without anyone having said so.
-    """
-    access = settings.access
-    if access.password_file is None and access.acl_file is None:
-        is_decided = access.allow_anonymous or (settings.tls.name_as_user and access.allow_anonymous is False)
-        for key, host in _hosts(settings).items():
-            if not is_loopback(host) and not is_decided:
-                raise InvalidConfig(
-                    f"{key}: {host} is not loopback, and there is neither access.password_file nor "
-                    "access.acl_file; give one, or say --allow-anonymous"
-                )
-        if not settings.tls.name_as_user:
-            return OpenAccess()
-    # Whoever gives a password file means that people should log in, on loopback too.
-    allow_anonymous = access.allow_anonymous or (access.allow_anonymous is None and not access.password_file)
-    passwords = Path(access.password_file) if access.password_file else None
-    rules = Path(access.acl_file) if access.acl_file else None
-    return FileAccess.load(passwords, rules, allow_anonymous, has_certificates=settings.tls.name_as_user)
-
-
-def _hosts(settings: Settings) -> dict[str, str]:
-    """The addresses that doors listen on, by setting."""
-    sidecar = settings.sidecar
-    is_open = sidecar.port is not None or sidecar.tls_port is not None
-    return {"host": settings.host} | ({"sidecar.host": sidecar.host} if is_open else {})
-
-
-def is_loopback(host: str) -> bool:
-    """Only this machine can reach that address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -27,7 +27,7 @@ class InvalidFilter(PenstockError):
 
 
 class BadCredentials(PenstockError):
-    """Nobody of that name with that password, or anonymous where a name is needed."""
+    """Nobody of that name with that password, a proof that fails, or anonymous where a name is needed."""
 
     code = "bad-credentials"
 
@@ -39,7 +39,7 @@ class NotAuthorized(PenstockError):
 
 
 class InvalidPayload(PenstockError):
-    """The payload is not what the message says it is."""
+    """The payload is not the UTF-8 text that it is said to be."""
 
     code = "invalid-payload"
 
@@ -58,7 +58,7 @@ class QuotaExceeded(PenstockError):
 
 
 class InvalidCursor(PenstockError):
-    """A cursor that cannot be read, that names another log, or whose place has left the log."""
+    """A cursor that cannot be read, of another log, or ahead of it; for a hold also one that has left it."""
 
     code = "invalid-cursor"
 
@@ -118,7 +118,7 @@ class Conflict(PenstockError):
 
 
 class WaitTimeout(PenstockError):
-    """Nobody came, or nothing, within the time that the caller was willing to wait; nothing was published."""
+    """No room, no receiver or no message in the time that the caller was to wait; nothing was published."""
 
     code = "wait-timeout"
 
@@ -150,6 +150,6 @@ class InvalidConfig(PenstockError):
 
 
 class WireError(PenstockError):
-    """Bytes that break a protocol. It never leaves the door whose bytes they were."""
+    """Bytes that break a protocol; seen only by the connection they came from."""
 
     code = "malformed"

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from penstock.client import MqttClient
+from penstock.client import ConnectionLost, MqttClient
 from tests.cli.http_commands import answering, port_of, rows_of, run
 from tests.client.http_scripts import Caller, scripted
 from tests.e2e.servers import RunningServer
@@ -85,3 +85,28 @@ async def test_a_real_server_names_who_is_there(http_server: RunningServer) -> N
     shown = dict(zip(head, row, strict=True))
     assert (shown["client_id"], shown["subscriptions"], shown["is_slow"]) == ("there/1", "2", "false")
     assert "filters: filter b/#, qos 0" in told.stdout
+
+
+def test_a_client_is_disconnected_and_its_session_stays(http_server: RunningServer) -> None:
+    port = http_server.port_of("http")
+
+    async def stay() -> str:
+        """Answer why the connection ended."""
+        async with MqttClient.connect(port=http_server.port_of("mqtt"), client_id="unwanted") as client:
+            done = await asyncio.to_thread(run, port, "clients", "unwanted", "--disconnect", "-o", "json")
+            assert rows_of(done) == [{"client_id": "unwanted", "disconnected": True}]
+            with pytest.raises(ConnectionLost) as lost:
+                await anext(client.messages)
+            return str(lost.value)
+
+    assert "administrative action" in asyncio.run(stay())
+
+
+def test_nobody_of_that_name_cannot_be_disconnected(http_server: RunningServer) -> None:
+    result = run(http_server.port_of("http"), "clients", "never-seen", "--disconnect")
+    assert result.exit_code == 1
+    assert "never-seen" in result.stderr
+
+
+def test_to_disconnect_needs_a_name() -> None:
+    assert run(1, "clients", "--disconnect").exit_code == 2

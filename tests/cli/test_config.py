@@ -11,6 +11,7 @@ from penstock import __version__
 from penstock.cli import main
 from penstock.config import Settings, load
 from penstock.config.keys import known_keys
+from tests.e2e.servers import StartServer
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
 
@@ -103,6 +104,33 @@ def test_show_as_json_is_for_programs(capsys: pytest.CaptureFixture[str]) -> Non
     assert run("config", "show", "-o", "json", "--origin") == 0
     by_key = msgspec.json.decode(capsys.readouterr().out)
     assert by_key["mqtt.port"] == {"value": 1883, "origin": "default"}
+
+
+def test_check_as_json_says_what_is_set(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_MQTT__PORT", "1999")
+    assert run("config", "check", "-o", "json") == 0
+    assert msgspec.json.decode(capsys.readouterr().out) == {"status": "ok", "set": ["mqtt.port"]}
+
+
+def test_a_running_server_shows_what_it_goes_by(
+    start_server: StartServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = start_server({"http": {"port": 0}, "outbox": {"messages": 77}})
+    there = ("--server", "--port", str(server.port_of("http")))
+    assert run("config", "show", *there, "-o", "json") == 0
+    assert msgspec.json.decode(capsys.readouterr().out)["outbox"]["messages"] == 77
+    assert run("config", "show", *there, "--origin") == 0
+    [line] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  messages: 77")]
+    assert "penstock.yaml:" in line
+
+
+@pytest.mark.parametrize(
+    "words", [("--server", "--preset", "nexusd"), ("--port", "1"), ("--server", "--config", "file.yaml")]
+)
+def test_a_server_is_asked_or_a_file_is_read(words: tuple[str, ...]) -> None:
+    assert run("config", "show", *words) == 2
 
 
 def test_asking_for_the_version_loads_no_command() -> None:

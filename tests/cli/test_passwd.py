@@ -1,5 +1,6 @@
 """`penstock passwd` on real files, and its questions on a real terminal."""
 
+import json
 import os
 import stat
 import subprocess
@@ -255,3 +256,19 @@ def type_after(keyboard: int, question: bytes, answer: bytes) -> bytes:
         shown += os.read(keyboard, 1024)
     os.write(keyboard, answer)
     return shown
+
+
+def test_json_says_what_was_done(tmp_path: Path) -> None:
+    file = tmp_path / "passwords"
+    done = [
+        run(file, "ann", "--stdin", "-o", "json", "--scram", password="one"),
+        run(file, "ann", "--stdin", "-o", "json", password="two"),
+        run(file, "ann", "--delete", "-o", "json"),
+    ]
+    told = [json.loads(each.stdout) for each in done]
+    assert [(each["action"], each["user"], each["scram"]) for each in told] == [
+        ("added", "ann", True),
+        ("changed", "ann", True),
+        ("removed", "ann", False),
+    ]
+    assert {each["file"] for each in told} == {str(file)}

@@ -22,7 +22,7 @@ from typer.testing import CliRunner, Result
 
 from penstock.cli import COMMANDS, build
 from penstock.cli.pipeline import app as pipeline
-from penstock.cli.pipeline.options import Confs, Master, Output, OutputOption, Server, SparkFlags, run_job
+from penstock.cli.pipeline.options import Output, OutputOption, Server, SparkFlags, run_job, spread
 from penstock.cli.pipeline.showing import LINE_EVERY_S, SHOWN_ROWS, Lines, Live
 from penstock.client import HttpClient
 from penstock.errors import InvalidConfig
@@ -109,10 +109,9 @@ def run(job: Any, *words: str, failure: int = 1) -> Result:
     app = build(["health"])
 
     @app.command()
-    def count(
-        master: Master = None, conf: Confs = None, log: Path | None = None, output: OutputOption = Output.TEXT
-    ) -> None:
-        run_job("count", lambda: job, SparkFlags(master, conf, log), output, failure)
+    @spread
+    def count(*, spark: SparkFlags, output: OutputOption = Output.TEXT) -> None:
+        run_job("count", lambda: job, spark, output, failure)
 
     return CliRunner().invoke(app, ["count", *words])
 
@@ -216,7 +215,7 @@ def test_spark_gets_the_flags_that_are_about_it(asked: list[Any], tmp_path: Path
         "spark.a=b=c",
         "--conf",
         "spark.d=",
-        "--log",
+        "--spark-log",
         str(log),
     ]
     run(partial(report, {}), *words)
@@ -276,14 +275,14 @@ def test_sizes_of_files_are_one_line_for_people_and_figures_in_json(asked: list[
 
 def test_a_user_whose_password_nobody_can_be_asked_for_is_refused() -> None:
     with pytest.raises(typer.BadParameter, match="--user needs --password-file"):
-        Server("http://host", "ann").options()
+        Server(address="http://host", user="ann").options()
 
 
 def test_a_server_is_told_as_options_of_the_source(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("pass word\nsecond line\n")
-    assert Server("http://host:8080").options() == {"address": "http://host:8080"}
-    assert Server("host:8080", "ann", secret).options() == {
+    assert Server(address="http://host:8080").options() == {"address": "http://host:8080"}
+    assert Server(address="host:8080", user="ann", password_file=secret).options() == {
         "address": "host:8080",
         "user": "ann",
         "password": "pass word",
@@ -293,9 +292,9 @@ def test_a_server_is_told_as_options_of_the_source(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("server", "words"),
     [
-        (Server("ftp://host"), "is no address"),
-        (Server("http://host", None, Path("secret")), "--password-file needs --user"),
-        (Server("http://host", None, None, Path("ca.pem")), "needs an --address with https"),
+        (Server(address="ftp://host"), "is no address"),
+        (Server(address="http://host", password_file=Path("secret")), "--password-file needs --user"),
+        (Server(address="http://host", ca_file=Path("ca.pem")), "needs an --address with https"),
     ],
 )
 def test_flags_of_a_server_that_do_not_go_together_are_refused(server: Server, words: str) -> None:
@@ -306,9 +305,12 @@ def test_flags_of_a_server_that_do_not_go_together_are_refused(server: Server, w
 @pytest.mark.parametrize(
     ("server", "words"),
     [
-        (Server("http://host", "ann", Path("absent")), "--password-file absent: No such file"),
-        (Server("https://host", None, None, Path("absent")), "--ca-file absent: No such file"),
-        (Server("https://host", None, None, Path(__file__)), "no certificates in it"),
+        (
+            Server(address="http://host", user="ann", password_file=Path("absent")),
+            "--password-file absent: No such file",
+        ),
+        (Server(address="https://host", ca_file=Path("absent")), "--ca-file absent: No such file"),
+        (Server(address="https://host", ca_file=Path(__file__)), "no certificates in it"),
     ],
 )
 def test_files_that_will_not_do_are_named(server: Server, words: str) -> None:

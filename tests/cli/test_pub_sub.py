@@ -21,8 +21,9 @@ import typer
 from typer.testing import CliRunner, Result
 
 from penstock.cli.pub import pub
-from penstock.cli.sub import printable, sub
-from penstock.client import MqttClient, ReasonCode, Version
+from penstock.cli.sub import sub
+from penstock.cli.text import printable
+from penstock.client import MqttClient, PacketProperties, ReasonCode, Version
 from penstock.wire.mqtt.encode import encode_packet
 from penstock.wire.mqtt.packets import ConnAck, Disconnect, Packet, PubAck, SubAck
 
@@ -47,10 +48,9 @@ class Shell:
         return CliRunner().invoke(app, [command, *arguments, "--port", str(self.port)], input=stdin)
 
     def start(self, command: str, *arguments: str) -> "subprocess.Popen[bytes]":
-        code = f"import typer; from penstock.cli.{command} import {command}; typer.run({command})"
         buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
         return subprocess.Popen(
-            [sys.executable, "-c", code, *arguments, "--port", str(self.port)],
+            [sys.executable, "-m", "penstock", command, *arguments, "--port", str(self.port)],
             env=buffered,  # so that what is not flushed is not seen
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -231,14 +231,36 @@ def test_json_has_one_object_per_message_with_everything_known(shell: Shell, top
     result = shell.run("sub", topic, "-n", "1", "-q", "1", "-o", "json")
     message = json.loads(result.stdout)
     received_at = datetime.fromisoformat(message.pop("received_at"))
+    published_at = datetime.fromisoformat(message.pop("timestamp"))
     assert timedelta(0) <= datetime.now(UTC) - received_at < timedelta(seconds=30)
+    assert published_at <= received_at
+    assert message.pop("cursor")
     assert message == {
         "topic": topic,
         "payload": "kept",
+        "content_type": "text/plain",
         "qos": 1,
         "retain": True,
+        "sequence": 1,
         "properties": {"content_type": "text/plain"},
     }
+
+
+def test_a_message_of_3_1_1_has_no_sequence_and_the_time_it_came(shell: Shell, topic: str) -> None:
+    shell.run("pub", topic, "kept", "-r", "-q", "1")
+    message = json.loads(shell.run("sub", topic, "-n", "1", "-o", "json", "--mqtt-version", "3").stdout)
+    assert (message["sequence"], message["cursor"], message["content_type"]) == (None, None, None)
+    assert message["timestamp"] == message["received_at"]
+
+
+def test_user_properties_stay_and_the_servers_marks_do_not_show_among_them(shell: Shell, topic: str) -> None:
+    async def publish() -> None:
+        async with MqttClient.connect(port=shell.port) as client:
+            properties = PacketProperties(user=(("colour", "red"),))
+            await client.publish(topic, "x", qos=1, retain=True, properties=properties)
+
+    asyncio.run(publish())
+    assert retained(shell, topic)["properties"] == {"user": [["colour", "red"]]}
 
 
 @pytest.mark.parametrize("version", ["3", "5"])
@@ -377,14 +399,25 @@ def test_a_refused_publish_is_one_line_with_the_reason(lines: int) -> None:
         result = shell.run("pub", "secret/topic", "x", "-q", "1", "-n", str(lines))
     assert result.exit_code == 1
     assert result.stdout == ""
-    assert result.stderr == "error: the server refused 'secret/topic': not authorized (0x87)\n"
+    assert result.stderr == (
+        "error: the server refused 'secret/topic': not authorized (0x87). "
+        "a client without --user has no right to do this: see the server's access list.\n"
+    )
+
+
+@pytest.mark.parametrize("reason", [ReasonCode.SERVER_BUSY, ReasonCode.SERVER_UNAVAILABLE])
+def test_a_server_that_is_about_to_stop_is_told(reason: ReasonCode) -> None:
+    with answering(ConnAck(reason=reason)) as shell:
+        result = shell.run("pub", "a", "x")
+    assert result.exit_code == 1
+    assert "It is about to stop, or has too much to do: try again in a while." in result.stderr
 
 
 def test_a_refused_subscription_names_its_filter() -> None:
     with answering(ConnAck(), SubAck(1, (0, ReasonCode.NOT_AUTHORIZED))) as shell:
         result = shell.run("sub", "open/#", "secret/#")
     assert result.exit_code == 1
-    assert result.stderr == "error: the server refused 'secret/#': not authorized (0x87)\n"
+    assert result.stderr.startswith("error: the server refused 'secret/#': not authorized (0x87). ")
 
 
 def test_a_topic_nobody_can_publish_to_is_an_error(shell: Shell) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from penstock.cli import main
-from penstock.cli.serve import choose_data_dir
+from penstock.cli.serve import SETTINGS, NexusdFlags, SettingFlags, choose_data_dir
+from penstock.config import load
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
 
@@ -76,3 +77,9 @@ def test_a_data_directory_needs_the_extra(
     says = complaint(capsys, "--data-dir", str(tmp_path / "data"))
     assert says == "data_dir: needs the extra `log`: pip install 'penstock[log]', or '.[log]' in a checkout"
     assert not (tmp_path / "data").exists()
+
+
+def test_every_flag_that_sets_something_sets_a_setting_that_there_is() -> None:
+    flags = {*SettingFlags.__struct_fields__, *NexusdFlags.__struct_fields__}
+    assert set(SETTINGS) == flags
+    assert set(SETTINGS.values()) <= set(load(None, {}).values())

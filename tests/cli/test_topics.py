@@ -103,25 +103,7 @@ def test_nobody_there_is_told_with_what_to_do() -> None:
         port = listener.getsockname()[1]
     told = error_of(port)
     assert "Connection refused" in told
-    assert "`penstock serve` starts one; --http-port" in told
-
-
-def test_a_port_that_hangs_up_is_told() -> None:
-    def script(caller: Caller) -> None:
-        caller.take()
-
-    with scripted(script) as address:
-        port = port_of(address)
-        assert f"Is {port} its HTTP port?" in error_of(port)
-
-
-def test_a_port_that_speaks_something_else_is_told() -> None:
-    def script(caller: Caller) -> None:
-        caller.take()
-        caller.send(b"\x20\x02\x00\x00")
-
-    with scripted(script) as address:
-        assert "the HTTP port of a Penstock server, without TLS?" in error_of(port_of(address))
+    assert "Is a server running there? `penstock serve` starts one." in told
 
 
 @pytest.mark.parametrize(
@@ -130,9 +112,10 @@ def test_a_port_that_speaks_something_else_is_told() -> None:
         (
             "401 Unauthorized",
             "bad-credentials",
-            "does not let a client without --user in: as it is. Check --user",
+            "does not let a client without --user in: as it is. Give --user and --password-file.",
         ),
-        ("403 Forbidden", "not-authorized", "a client without --user is not allowed to see this: as it is"),
+        ("403 Forbidden", "not-authorized", "a client without --user is not allowed to do this: as it is"),
+        ("503 Service Unavailable", "shutting-down", "as it is. It is about to stop, or has too much to do"),
         ("404 Not Found", "not-found", "as it is. A server with http.admin_port answers this there"),
         ("400 Bad Request", "invalid-filter", "error: as it is\n"),
     ],
@@ -147,7 +130,8 @@ def test_a_refusal_is_told_with_what_to_do(status: str, code: str, told: str) ->
     [
         (["--user", "a", "--password", "b", "--password-file", "c"], "give one of"),
         (["--password", "b"], "needs --user"),
-        (["--ca-file", "c"], "needs --tls"),
+        (["--ca-file", "c"], "need --tls"),
+        (["--tls", "--key-file", "c"], "needs --cert-file"),
         (["--user", "a:b", "--password", "b"], "no colon"),
     ],
 )
@@ -182,9 +166,47 @@ def test_a_real_server_is_asked(http_server: RunningServer) -> None:
     assert not [line for line in lines if "-" in line]  # it has every column
 
 
-def test_the_mqtt_port_is_told(http_server: RunningServer) -> None:
-    assert "its HTTP port? MQTT" in error_of(http_server.port)
+# Topics by name, and retained messages
 
 
-def test_https_where_http_is_spoken_is_told(http_server: RunningServer) -> None:
-    assert "leave out --tls" in error_of(http_server.port_of("http"), "--tls")
+@pytest.fixture
+def kept(http_server: RunningServer) -> int:
+    """The HTTP port of a server that keeps a value."""
+    port = http_server.port_of("http")
+    with HttpClient(f"http://127.0.0.1:{port}") as client:
+        client.publish("named/kept", {"on": True}, retain=True)
+        client.publish("named/other", 1)
+    return port
+
+
+def test_one_topic_is_told_with_everything_that_is_known(kept: int) -> None:
+    [facts] = rows_of(run(kept, "topics", "named/kept", "-o", "json"))
+    assert (facts["name"], facts["retained"]) == ("named/kept", True)
+    assert {"queue_depth", "messages_delivered", "latency_ms"} <= set(facts)
+    assert run(kept, "topics", "named/kept").stdout.startswith("name: named/kept\n")
+
+
+def test_several_topics_are_lines_in_the_order_they_were_named(kept: int) -> None:
+    rows = rows_of(run(kept, "topics", "named/other", "named/kept", "-o", "json"))
+    assert [row["name"] for row in rows] == ["named/other", "named/kept"]
+
+
+def test_a_topic_that_is_not_there_is_an_error_and_the_others_are_told(kept: int) -> None:
+    result = run(kept, "topics", "named/kept", "named/none")
+    assert result.exit_code == 1
+    assert "named/kept\t" in result.stdout
+    assert "there is no topic 'named/none'" in result.stderr
+
+
+def test_retained_messages_are_listed_with_their_values(kept: int) -> None:
+    [message] = rows_of(run(kept, "topics", "--retained", "--filter", "named/#", "-o", "json"))
+    assert (message["topic"], message["payload"]) == ("named/kept", '{"on":true}')
+    text = run(kept, "topics", "--retained", "--filter", "named/#").stdout
+    assert text.startswith("topic\tsequence\tpublished_at\tcontent_type\tpayload\nnamed/kept\t")
+
+
+@pytest.mark.parametrize(
+    "words", [("a", "--search", "x"), ("--retained", "--search", "x"), ("a", "--retained")]
+)
+def test_what_does_not_go_together_is_wrong_usage(words: tuple[str, ...]) -> None:
+    assert run(1, "topics", *words).exit_code == 2

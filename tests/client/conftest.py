@@ -1,6 +1,5 @@
 """What stories about the clients need: both twins, a NexusD daemon, and servers that come and go."""
 
-import signal
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -48,11 +47,6 @@ class MortalServer:
         if self._running is not None:
             self._running.process.kill()
             self._running.process.wait()
-
-    def freeze(self) -> None:
-        """Let it hang: it is there, and does nothing."""
-        assert self._running is not None
-        self._running.process.send_signal(signal.SIGSTOP)
 
     def restart(self) -> None:
         self.kill()

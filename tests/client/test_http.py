@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from base64 import b64decode
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 import msgspec
@@ -398,6 +399,23 @@ def test_what_is_not_http_is_told(nonsense: bytes) -> None:
         pytest.raises(ConnectionRefused, match="not HTTP"),
     ):
         client.metrics()
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"[]", b"null", b"7", b'"ok"', b"[" * 5_000, b"{}"])
+@pytest.mark.parametrize("ask", [HttpClient.slow, lambda client: list(client.topics())])
+def test_an_answer_that_is_not_what_was_asked_for_is_told(
+    ask: Callable[[HttpClient], object], body: bytes
+) -> None:
+    def script(caller: Caller) -> None:
+        caller.take()
+        caller.answer(body)
+
+    with (
+        scripted(script) as address,
+        HttpClient(address) as client,
+        pytest.raises(ConnectionRefused, match="HTTP port of a Penstock server"),
+    ):
+        ask(client)
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"[1", b'{"topic":"a"}'])

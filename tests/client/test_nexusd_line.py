@@ -3,8 +3,8 @@
 import pytest
 
 from penstock.client.dialect import Dropped, FeedEvent, Forgotten, Replayed
-from penstock.client.following import Following
 from penstock.client.nexusd_feed import Place, decode_places, encode_places
+from penstock.client.nexusd_following import Following
 from penstock.client.nexusd_line import Line, run_of
 from penstock.errors import InvalidCursor
 from penstock.wire.sidecar import nexusd

@@ -6,6 +6,7 @@ from typing import Any, Self
 
 import penstock
 from penstock.client import Client, ReceivedMessage, Reconnection, SyncClient, SyncSubscription
+from tests.e2e.servers import START_TIMEOUT_S
 
 PATIENCE_S = 20.0
 QUICK = Reconnection(initial_s=0.05, max_s=0.2)
@@ -84,6 +85,23 @@ async def take(messages: Any, count: int) -> list[ReceivedMessage]:
     if isinstance(messages, ThreadedSubscription):  # in one thread, because a thread for each takes long
         return await asyncio.to_thread(lambda: [messages.inner.receive(PATIENCE_S) for _ in range(count)])
     return [await messages.receive(PATIENCE_S) for _ in range(count)]
+
+
+async def take_until(messages: Any, text: str) -> list[ReceivedMessage]:
+    """Messages up to the one that says this; the server may be started again meanwhile."""
+    if isinstance(messages, ThreadedSubscription):
+        return await asyncio.to_thread(_take_until, messages.inner, text)
+    taken = [await messages.receive(START_TIMEOUT_S)]
+    while taken[-1].text != text:
+        taken.append(await messages.receive(START_TIMEOUT_S))
+    return taken
+
+
+def _take_until(messages: SyncSubscription, text: str) -> list[ReceivedMessage]:
+    taken = [messages.receive(START_TIMEOUT_S)]
+    while taken[-1].text != text:
+        taken.append(messages.receive(START_TIMEOUT_S))
+    return taken
 
 
 def texts(messages: list[ReceivedMessage]) -> list[str]:

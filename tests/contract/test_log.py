@@ -284,6 +284,10 @@ async def test_a_durable_log_has_everything_when_it_is_started_again(
         kept = (writer.written, head, 5, 5, 0) if is_durable else ([], 0, 0, 0, 0)
         sequences = [log.last_sequence(topic) for topic in "abc"]
         assert (await read_all(log, 0, 1_000), log.last_offset, *sequences) == kept
+        assert await log.topics_after("", 9) == ([("a", 5), ("b", 5)] if is_durable else [])
+        assert await log.topics_after("", 1) == ([("a", 5)] if is_durable else [])
+        assert await log.topics_after("a", 9) == ([("b", 5)] if is_durable else [])
+        assert await log.topics_after("b", 9) == []
 
 
 async def test_where_an_epoch_ended_is_known_as_long_as_its_log_is(

@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from penstock.core.keeping import Outcome
 from penstock.core.lagging import CHUNK_BYTES, TURN_BYTES
 from penstock.core.outbox import Outbox
+from penstock.core.outcomes import Outcome
 from penstock.core.settings import CoreSettings, OutboxSettings, SessionSettings, TopicRule
 from penstock.core.shared import SharedGroup
 from penstock.model import Policy, Run
@@ -270,9 +270,9 @@ def test_the_outcome_of_a_run_is_known_after_the_flush() -> None:
     partly = sender.publish("a", *numbers(3, 4)).run
     refused = sender.publish("a", *numbers(5, 6)).run
     stage.settle()
-    assert stage.broker.keeping.outcome(taken) == Outcome(0, 0)
-    assert stage.broker.keeping.outcome(partly) == Outcome(1, 1)
-    assert stage.broker.keeping.outcome(refused) == Outcome(1, 1)
+    assert stage.broker.keeping.outcomes.of(taken) == Outcome(0, 0)
+    assert stage.broker.keeping.outcomes.of(partly) == Outcome(1, 1)
+    assert stage.broker.keeping.outcomes.of(refused) == Outcome(1, 1)
 
 
 def test_the_outcome_of_one_turn_says_nothing_of_the_next() -> None:
@@ -283,10 +283,10 @@ def test_the_outcome_of_one_turn_says_nothing_of_the_next() -> None:
     publish_all(sender, numbers(1, 1))
     dropped = sender.publish("a", b"002").run
     stage.settle()
-    assert stage.broker.keeping.outcome(dropped) == Outcome(1, 0)
+    assert stage.broker.keeping.outcomes.of(dropped) == Outcome(1, 0)
     sender.publish("a", b"003")
     stage.settle()
-    assert stage.broker.keeping.outcome(dropped) == Outcome(0, 0)
+    assert stage.broker.keeping.outcomes.of(dropped) == Outcome(0, 0)
 
 
 # Block

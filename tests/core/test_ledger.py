@@ -223,3 +223,27 @@ def test_losses_are_told_although_their_rows_are_forgotten(clock: ManualClock) -
     lose(ledger, 1, reason=Reason.OUTBOX_FULL)
     lose(ledger, 5, reason=Reason.EXPIRED, topic="b")
     assert ledger.take_losses() == Losses(1, "outbox-full=1", "c", "a")
+
+
+# By number
+
+
+def test_rows_before_a_number_come_newest_first_and_as_many_as_asked_for(ledger: Ledger) -> None:
+    for first in (1, 3, 5, 7):
+        lose(ledger, first)
+    assert [number for number, _ in ledger.rows_before(None, 3)] == [4, 3, 2]
+    assert [(number, row.first) for number, row in ledger.rows_before(3, 9)] == [(2, 3), (1, 1)]
+    assert [number for number, _ in ledger.rows_before(99, 1)] == [4]
+    assert ledger.rows_before(1, 9) == ledger.rows_before(0, 9) == ledger.rows_before(None, 0) == []
+
+
+def test_numbers_go_on_when_rows_are_forgotten(clock: ManualClock) -> None:
+    ledger = Ledger(clock, 2)
+    assert ledger.rows_before(None, 9) == []
+    for first in (1, 3, 5):
+        lose(ledger, first)
+    assert [(number, row.first) for number, row in ledger.rows_before(None, 9)] == [(3, 5), (2, 3)]
+    ledger.resize(1)
+    assert not ledger.shed()
+    assert [number for number, _ in ledger.rows_before(None, 9)] == [3]
+    assert ledger.rows_before(3, 9) == ledger.rows_before(2, 9) == []

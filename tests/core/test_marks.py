@@ -24,6 +24,9 @@ class OldLog(MemoryLog):
         super().__init__(1_000)
         self.epoch = 3
 
+    def epochs(self) -> tuple[int, ...]:
+        return 1, 2, 3
+
     def end_of(self, epoch: int) -> int | None:
         return {1: 10, 2: 40}.get(epoch)
 
@@ -114,3 +117,25 @@ def test_an_id_that_is_not_of_this_log_leads_nowhere() -> None:
     ]
     assert [marks.position_of(each) for each in foreign] == [None] * len(foreign)
     assert marks.position_of(ours) == Position(log.log_id, 3, 41)
+
+
+class SparseLog(OldLog):
+    """The same, restored from a backup: a copy begins an epoch with a number far ahead."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.epoch = 29_000_000
+
+    def epochs(self) -> tuple[int, ...]:
+        return 1, 2, self.epoch
+
+    def end_of(self, epoch: int) -> int | None:
+        return 10 if epoch == 1 else 40
+
+
+def test_epochs_are_found_where_numbers_are_left_out() -> None:
+    log = SparseLog()
+    marks = LogMarks(log)
+    assert [marks.epoch_of(offset) for offset in (10, 11, 40, 41)] == [1, 2, 2, log.epoch]
+    assert marks.position_of(marks.at(40).message_id(40).decode()) == Position(log.log_id, 2, 40)
+    assert marks.position_of(Marks(log.log_id, 3).message_id(41).decode()) is None  # of the original

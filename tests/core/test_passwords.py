@@ -18,9 +18,10 @@ from penstock.core.scram import FEWEST_ITERATIONS, MOST_ITERATIONS, ScramKeys, m
 from penstock.errors import InvalidConfig
 
 CHEAP = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
-SECRET = CHEAP.hash("secret")
-OTHER = CHEAP.hash("other")
-KEYS = make_keys("secret", FEWEST_ITERATIONS)
+SALT = b"salt of 16 bytes"  # so that tests keep their names
+SECRET = CHEAP.hash("secret", salt=SALT)
+OTHER = CHEAP.hash("other", salt=SALT)
+KEYS = make_keys("secret", FEWEST_ITERATIONS, SALT)
 FIELD = encode_keys(KEYS)
 
 

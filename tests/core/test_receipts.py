@@ -401,3 +401,18 @@ def test_an_id_is_stored_if_somebody_is_to_get_its_message_later(disk: Disk) -> 
     stage.client("away", clean=False, expiry=3_600.0).subscribe("a", 1)
     assert publish(stage).is_stored
     assert not publish(stage, "other", qos=0).is_stored
+
+
+def test_ids_that_are_too_many_by_new_settings_go_in_steps() -> None:
+    stage = memory(max=1_000)
+    for number in range(600):
+        publish(stage, str(number))
+    receipts = stage.broker.receipts
+    receipts.configure(MessageIdSettings(max=100))
+    publish(stage, "new")
+    assert len(receipts) > 590  # whoever comes next does not wait for all of them
+    while receipts.shed():
+        pass
+    assert len(receipts) == 100
+    assert publish(stage, "new").is_duplicate
+    assert not publish(stage, "0").is_duplicate

@@ -5,6 +5,7 @@ import pytest
 from penstock.core.counters import Counters
 from penstock.core.reporting import PREFIX, Reporting
 from penstock.core.settings import CoreSettings, LogSettings, RetainedSettings, TopicLimits
+from penstock.model import Door
 from penstock.testing import Disk, Stage
 
 NAMES = (
@@ -124,10 +125,22 @@ def test_clients_are_connected_or_known_or_both(told: Told) -> None:
 @pytest.mark.parametrize(
     ("name", "counted", "expected"),
     [
-        ("messages/received", {"control_packets_received": 1, "published": 2, "publishes_refused": 1}, 4),
-        ("messages/sent", {"delivered": 4, "control_packets_sent": 3}, 7),
-        ("messages/publish/received", {"published": 4, "publishes_refused": 1}, 5),
-        ("messages/publish/sent", {"delivered": 4, "control_packets_sent": 3}, 4),
+        (
+            "messages/received",
+            {"control_packets_received": 1, "published_at": {Door.WEB: 2}, "publishes_refused": 1},
+            4,
+        ),
+        ("messages/sent", {"delivered_at": {Door.MQTT: 3, Door.SERVER: 1}, "control_packets_sent": 3}, 7),
+        (
+            "messages/publish/received",
+            {"published_at": {Door.MQTT: 1, Door.STREAMS: 3}, "publishes_refused": 1},
+            5,
+        ),
+        (
+            "messages/publish/sent",
+            {"delivered_at": {Door.MQTT: 3, Door.SERVER: 1}, "control_packets_sent": 3},
+            4,
+        ),
         ("bytes/received", {"bytes_received": 4}, 4),
         ("bytes/sent", {"bytes_sent": 4}, 4),
         ("subscriptions/count", {"subscriptions_added": 9, "subscriptions_removed": 2}, 7),
@@ -138,10 +151,13 @@ def test_clients_are_connected_or_known_or_both(told: Told) -> None:
     ],
 )
 def test_totals_are_told_under_their_names(
-    told: Told, name: str, counted: dict[str, int], expected: int
+    told: Told, name: str, counted: dict[str, int | dict[Door, int]], expected: int
 ) -> None:
     for counter, value in counted.items():
-        setattr(told.counters, counter, value)
+        if isinstance(value, dict):
+            getattr(told.counters, counter).update(value)
+        else:
+            setattr(told.counters, counter, value)
     assert told.read()[name] == str(expected)
 
 

@@ -1,6 +1,6 @@
 """What a door can warn of: losses since it last asked, what waits, and for how long."""
 
-from penstock.core.keeping import Outcome
+from penstock.core.outcomes import Outcome
 from penstock.core.settings import CoreSettings, OutboxSettings
 from penstock.core.strain import Strain
 from penstock.model import Policy

@@ -8,11 +8,12 @@ import pytest
 from penstock.core import tallies
 from penstock.core.settings import CoreSettings, LogSettings, OutboxSettings, TopicLimits, TopicRule
 from penstock.core.tallies import FEW_RUNS, TIMED_AT_ONCE
-from penstock.model import Policy, Reason
+from penstock.model import Door, Policy, Reason
 from penstock.testing import Client, Disk, Stage, make_run
 
 LARGE = b"-" * 60
 SMALL = b"+"
+DOORS = (Door.MQTT, Door.SIDECAR, Door.WEB)
 
 
 def delivered(stage: Stage) -> dict[str, int]:
@@ -40,16 +41,18 @@ def crowd(stage: Stage) -> list[Client]:
     clients = []
     for number, (filter, options) in enumerate(kinds):
         client = stage.client(f"c{number}", window=5 if number % 2 else 65_535)
+        client.session.door = DOORS[number % len(DOORS)]
         client.subscribe(filter, **options)  # type: ignore[arg-type]
         clients.append(client)
     return clients
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_every_message_that_leaves_counts_for_its_topic_whoever_gets_it(seed: int) -> None:
+def test_every_message_that_leaves_counts_for_its_topic_and_the_door_of_whoever_gets_it(seed: int) -> None:
     random, stage = Random(seed), Stage()
     clients = crowd(stage)
     seen: Counter[str] = Counter()
+    by_door: Counter[Door] = Counter()
     for _ in range(60):
         action = random.random()
         client = random.choice(clients)
@@ -70,13 +73,17 @@ def test_every_message_that_leaves_counts_for_its_topic_whoever_gets_it(seed: in
         for each in clients:
             for frame in each.take():
                 seen[frame.topic] += 1
+                by_door[each.session.door] += 1
                 if frame.number:
                     each.acknowledge(frame.number)
     stage.settle()
     for each in clients:
-        seen.update(frame.topic for frame in each.take())
+        frames = each.take()
+        seen.update(frame.topic for frame in frames)
+        by_door[each.session.door] += len(frames)
     assert delivered(stage) == dict(seen)
     assert sum(seen.values()) == stage.broker.counters.delivered
+    assert {door: count for door, count in stage.broker.counters.delivered_at.items() if count} == by_door
 
 
 def test_messages_published_since_the_start_are_counted() -> None:

@@ -268,3 +268,36 @@ def test_no_single_reaping_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
     clock.advance(1)
     left = [len(guard_._arrivals) for _ in range(4) if guard_.reap() is None]
     assert left == [15, 5, 0, 0]
+
+
+# Other settings
+
+
+def test_who_came_before_there_was_a_limit_is_neither_counted_nor_missed() -> None:
+    guard = Guard(GuardSettings(), ManualClock())
+    guard.configure(GuardSettings(per_address=1))
+    assert guard.enter("192.0.2.7") is ADMITTED
+    assert guard.enter("192.0.2.7") is TOO_MANY
+
+
+def test_who_came_under_another_limit_still_counts() -> None:
+    guard = Guard(GuardSettings(rate_per_address=100), ManualClock())
+    guard.enter("192.0.2.7")
+    guard.enter("192.0.2.7")
+    guard.configure(GuardSettings(per_address=2))
+    assert guard.enter("192.0.2.7") is TOO_MANY
+    guard.configure(GuardSettings())
+    guard.leave("192.0.2.7")
+    guard.configure(GuardSettings(per_address=2))
+    assert guard.enter("192.0.2.7") is ADMITTED
+    assert guard.enter("192.0.2.7") is TOO_MANY
+
+
+def test_the_same_settings_again_forgive_nobody() -> None:
+    settings = GuardSettings(failures_per_address=0.001, failure_burst_per_address=1)
+    guard = Guard(settings, ManualClock())
+    assert guard.may_try("192.0.2.7")
+    guard.configure(GuardSettings(failures_per_address=0.001, failure_burst_per_address=1))
+    assert not guard.may_try("192.0.2.7")
+    guard.configure(GuardSettings(failures_per_address=0.001, failure_burst_per_address=2))
+    assert guard.may_try("192.0.2.7")

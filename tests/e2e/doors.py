@@ -86,6 +86,10 @@ class Doors:
     def _socket(self) -> connect:
         return connect(f"ws://{HOST}:{self._server.port_of('http')}/ws", proxy=None)
 
+    async def figures(self) -> dict[str, Any]:
+        """What the server says of itself."""
+        return dict((await self.http.get("/metrics")).json())
+
     # Following
 
     async def follow_socket(self, filter: str, after: str | None = None) -> Following:

@@ -12,7 +12,8 @@ from typing import Any, Protocol
 
 import yaml
 
-START_TIMEOUT_S = 20.0
+START_TIMEOUT_S = 60.0
+"""A machine that is busy takes its time; one that ends instead of listening is noticed at once."""
 STOP_TIMEOUT_S = 20.0
 COMPLAINT = re.compile(r"Traceback|^\S+ (error|critical) ", re.MULTILINE)
 """What a healthy server never writes: a traceback, or an event as severe as that."""
@@ -37,7 +38,7 @@ class RunningServer:
         deadline = time.monotonic() + START_TIMEOUT_S
         while time.monotonic() < deadline:
             is_over = self.process.poll() is not None
-            if found := re.search(r"^Try.*--port (\d+)", self.printed, re.MULTILINE | re.DOTALL):
+            if found := re.search(r"^Try.*? sub --port (\d+)", self.printed, re.MULTILINE | re.DOTALL):
                 return int(found[1])
             if is_over:
                 raise RuntimeError(f"the server ended with {self.process.returncode}: {self.logged}")

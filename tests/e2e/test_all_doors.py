@@ -68,3 +68,38 @@ async def test_cursor_of_one_door_is_a_place_at_another(doors: Doors, of: str, t
     assert [each[:3] for each in again] == [each[:3] for each in told[3:]]
     await doors.mqtt.publish(topic, b"6", qos=1)
     assert [(each.payload, each.sequence) for each in await second.take(1)] == [(b"6", 7)]
+
+
+async def test_every_message_counts_for_the_door_it_came_in_at_and_for_each_it_went_out_at(
+    doors: Doors,
+) -> None:
+    topic = "count/here"
+    before = await doors.figures()
+    await doors.mqtt.subscribe("count/#", qos=1)
+    following = [
+        await doors.follow_socket("count/#"),
+        await doors.follow_events("count/#"),
+        await doors.follow_sidecar("count/+"),
+        await doors.follow_own(topic),
+    ]
+    payloads = await doors.publish_everywhere(topic)
+    for each in following:
+        await each.take(len(payloads))
+    for _ in payloads:
+        await doors.mqtt.messages.receive(TIMEOUT_S)
+    answer = await doors.http.get("/api/v1/streams/receive", params={"streamId": topic, "timeoutSeconds": 9})
+    assert answer.status_code == 200
+    after = await doors.figures()
+    gained = {
+        door: {name: count - before["doors"][door][name] for name, count in counts.items()}
+        for door, counts in after["doors"].items()
+    }
+    assert gained == {
+        "mqtt": {"published": 1, "delivered": 6},
+        "sidecar": {"published": 2, "delivered": 12},
+        "web": {"published": 2, "delivered": 12},
+        "streams": {"published": 1, "delivered": 1},
+    }
+    for name in ("published", "delivered"):
+        told = sum(door[name] for door in after["doors"].values())
+        assert told == after["global"][f"total_{name}"]

@@ -50,19 +50,25 @@ def printed_and_logged(*flags: str) -> tuple[str, str]:
 
 
 async def test_banner_names_the_doors_and_what_to_try(start_server: StartServer) -> None:
-    server = start_server({"node_id": "alpha"})
+    server = start_server({"node_id": "alpha", "http": {"port": 0}})
     lines = server.printed.splitlines()
     assert re.fullmatch(r"Penstock \d+\.\d+\.\d+ - node alpha", lines[0])
     assert f"mqtt://127.0.0.1:{server.port}" in lines[1]
-    assert f"  sidecar  grpc://127.0.0.1:{server.port_of('grpc')}" in lines
-    tries = re.findall(r"^  (?:python -m )?\S*penstock ((?:sub|pub) .*)$", server.printed, re.MULTILINE)
-    assert [line.split()[0] for line in tries] == ["sub", "pub"]
+    assert f"  sidecar    grpc://127.0.0.1:{server.port_of('grpc')}" in lines
+    http = server.port_of("http")
+    assert f"  web        ws://127.0.0.1:{http}/ws" in lines
+    assert f"  streams    http://127.0.0.1:{http}/api/v1/streams" in lines
+    tries = re.findall(r"^  (?:python -m )?\S*penstock ((?:sub|pub|top) .*)$", server.printed, re.MULTILINE)
+    assert [line.split()[0] for line in tries] == ["sub", "pub", "top"]
     async with MqttClient.connect(port=server.port) as client:
         await client.subscribe("hello/#")
         words = [sys.executable, "-m", "penstock", *re.findall(r"'[^']*'|\S+", tries[1])]
         subprocess.run([word.strip("'") for word in words], check=True, timeout=20)
         message = await client.messages.receive(5)
         assert (message.topic, message.payload) == ("hello/world", b"first light")
+    command = [sys.executable, "-m", "penstock", *tries[2].split(), "--count", "1"]
+    shown = subprocess.run(command, check=True, timeout=20, capture_output=True, text=True).stdout
+    assert "hello/world" in shown
 
 
 async def test_where_a_password_is_needed_the_banner_says_how_to_give_one(
@@ -85,7 +91,7 @@ async def test_where_a_password_is_needed_the_banner_says_how_to_give_one(
 def test_the_banner_names_nothing_that_cannot_be_tried() -> None:
     printed, _ = printed_and_logged("--mqtt-port", "off")
     assert re.search(r"^  web +ws://127\.0\.0\.1:\d+/ws$", printed, re.MULTILINE)
-    assert "Try:\n  curl -s http://127.0.0.1:" in printed
+    assert re.search(r"^Try:\n  .*penstock top --port \d+$", printed, re.MULTILINE)
     assert "penstock pub" not in printed
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from penstock.core.ports import Gap
 from penstock.core.ring import RUN_BYTES
+from penstock.core.settings import LogSettings
 from penstock.model import Reason
 from penstock.storage.memory import MemoryLog
 from penstock.testing import make_run
@@ -31,6 +32,20 @@ async def test_the_places_of_runs_that_left_are_removed_too() -> None:
     assert len(log._runs) < 3_000
     assert await offsets_in(log) == list(range(9_990, 10_000))
     assert list(log.load([9_989, 9_990, 9_999])) == [9_990, 9_999]
+
+
+async def test_a_log_that_may_keep_less_lets_go_in_steps() -> None:
+    log = MemoryLog(1 << 30)
+    for offset in range(1, 10_001):
+        append(log, offset, 10)
+    log.configure(LogSettings(memory_bytes=10 * (RUN_BYTES + 10)))
+    append(log, 10_001, 10)
+    assert len(await offsets_in(log)) > 9_000
+    steps = 1
+    while log.shed():
+        steps += 1
+    assert steps > 5
+    assert await offsets_in(log) == list(range(9_992, 10_002))
 
 
 @pytest.mark.parametrize("limit_bytes", [0, 1, RUN_BYTES])

@@ -4,7 +4,7 @@ import asyncio
 
 import msgspec
 
-from penstock.core.settings import CoreSettings, OutboxSettings
+from penstock.core.settings import CoreSettings, OutboxSettings, TopicRule
 from penstock.telemetry.memory_form import TOPICS_A_SLICE, Metrics, render
 from tests.telemetry.scenes import Scene, many
 
@@ -21,8 +21,8 @@ TOPIC_KEYS = {
 GLOBAL_KEYS = {"active_topics", "active_subscribers", "total_published", "total_delivered", "total_dropped"}
 
 
-async def read(scene: Scene) -> Metrics:
-    return msgspec.json.decode(await render(scene.figures), type=Metrics)
+async def read(scene: Scene, *names: str) -> Metrics:
+    return msgspec.json.decode(await render(scene.figures, names), type=Metrics, strict=True)
 
 
 async def test_every_key_of_the_in_memory_pub_sub_is_there() -> None:
@@ -86,6 +86,24 @@ async def test_it_is_the_fullest_outbox_whoever_came_first() -> None:
     assert depths == {"a": 5, "b": 5}
 
 
+async def test_an_outbox_may_be_full_by_bytes_too() -> None:
+    scene = Scene(CoreSettings(outbox=OutboxSettings(messages=100, bytes=1_000)))
+    readers = [scene.client(name) for name in ("one", "two")]
+    for reader, topic in zip(readers, ("many", "large"), strict=True):
+        reader.subscribe(topic)
+        reader.pause()
+    for _ in range(10):
+        scene.sender.publish("many", b"x")
+    scene.sender.publish("large", b"x" * 500)
+    scene.settle()
+    told = await read(scene)
+    many, large = told.topics["many"], told.topics["large"]
+    assert (many.queue_depth, many.queue_saturation) == (10, 0.1)
+    assert (large.queue_depth, large.queue_saturation >= 0.5) == (1, True)
+    assert told.outboxes.largest_saturation == large.queue_saturation < 1
+    assert told.outboxes.largest_messages == 10
+
+
 async def test_times_are_milliseconds_and_batches_are_rounded() -> None:
     scene = Scene()
     scene.client("reader").subscribe("a")
@@ -122,6 +140,51 @@ async def test_the_servers_own_topics_are_left_out() -> None:
     scene.settle()
     told = await read(scene)
     assert (told.topics, told.total.active_topics, told.total.total_delivered) == ({}, 0, 0)
+
+
+async def test_topics_that_are_named_are_told_and_no_others() -> None:
+    scene = Scene(json_topics=1)
+    scene.publish("a", "b", "b", "c")
+    scene.broker.publish_server("$SYS/x", b"1")
+    told = await read(scene, "c", "nobody", "$SYS/x", "c")
+    assert list(told.topics) == ["c", "$SYS/x"]
+    assert (told.topics["c"].messages_published, told.topics["$SYS/x"].messages_published) == (1, 1)
+    assert (told.total.active_topics, told.total.total_published, told.topics_left_out) == (3, 4, 2)
+
+
+async def test_a_named_topic_is_found_without_a_look_at_all_others() -> None:
+    scene = Scene()
+    for name in many("t", 100_000):
+        scene.broker.topics.make(name)
+    turns = 0
+    rendered = asyncio.ensure_future(render(scene.figures, ["t000007"]))
+    while not rendered.done():
+        turns += 1
+        await asyncio.sleep(0)
+    assert turns < 10
+    told = msgspec.json.decode(rendered.result(), type=Metrics)
+    assert (list(told.topics), told.topics_left_out) == (["t000007"], 99_999)
+
+
+async def test_no_sum_changes_when_one_of_the_servers_own_topics_is_forgotten() -> None:
+    rules = (TopicRule(filter="$SYS/#", ring_messages=0),)
+    scene = Scene(CoreSettings(outbox=OutboxSettings(messages=1), topics=rules))
+    reader = scene.client("reader")
+    reader.subscribe("$SYS/#")
+    scene.broker.publish_server("$SYS/x", b"1")
+    scene.settle()
+    reader.pause()
+    for _ in range(3):
+        scene.broker.publish_server("$SYS/x", b"1")
+    scene.settle()
+    before = (await read(scene)).total
+    reader.unsubscribe("$SYS/#")
+    scene.broker.router.find_audience("$SYS/x")
+    scene.broker.topics.forget_unused()
+    after = (await read(scene)).total
+    assert "$SYS/x" not in scene.broker.topics
+    assert (before.total_delivered, before.total_dropped, before.active_topics) == (0, 0, 0)
+    assert (after.total_delivered, after.total_dropped, after.active_topics) == (0, 0, 0)
 
 
 async def test_names_that_need_it_are_escaped() -> None:

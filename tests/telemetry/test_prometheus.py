@@ -97,6 +97,13 @@ async def test_numbers_are_those_of_the_broker() -> None:
     broker = scene.broker
     assert told["penstock_messages_published_total", (("topic", "a"),)] == 6
     assert told["penstock_messages_delivered_total", (("topic", "a"),)] == 6
+    doors = {
+        labels: count for (name, labels), count in told.items() if name == "penstock_door_messages_total"
+    }
+    assert len(doors) == 8
+    assert doors[("direction", "published"), ("door", "mqtt")] == scene.broker.counters.published
+    assert doors[("direction", "delivered"), ("door", "mqtt")] == scene.broker.counters.delivered
+    assert sum(doors.values()) == scene.broker.counters.published + scene.broker.counters.delivered
     oldest = (("policy", "drop-oldest"), ("reason", "outbox-full"), ("topic", "a"))
     newest = (("policy", "drop-newest"), ("reason", "outbox-full"), ("topic", "a"))
     assert told["penstock_messages_dropped_total", oldest] == 4
@@ -111,6 +118,9 @@ async def test_numbers_are_those_of_the_broker() -> None:
     assert told["penstock_publishers_held", ()] == 1
     assert told["penstock_outbox_largest_messages", ()] == max(
         len(session.outbox or ()) for session in broker.sessions.values()
+    )
+    assert told["penstock_outbox_largest_ratio", ()] == max(
+        session.outbox.saturation for session in broker.sessions.values() if session.outbox
     )
     assert told["penstock_http_requests_total", ()] == 7
     assert told["penstock_grpc_calls_total", (("status", "OK"),)] == 4

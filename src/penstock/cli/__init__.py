@@ -4,6 +4,7 @@ Only the module that was asked for is imported, so that `penstock serve` starts 
 `penstock pub` without the server. The overview (`penstock --help`) imports them all, for their summaries.
 """
 
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from importlib import import_module
@@ -25,14 +26,46 @@ COMMANDS = {
     "clients": "penstock.cli.clients:clients",
     "slow": "penstock.cli.slow:slow",
     "why": "penstock.cli.why:why",
+    "top": "penstock.cli.top:top",
+    "dashboard": "penstock.cli.dashboard:dashboard",
     "health": "penstock.cli.health:health",
     "config": "penstock.cli.config:app",
     "passwd": "penstock.cli.passwd:passwd",
     "log": "penstock.cli.log:app",
     "pipeline": "penstock.cli.pipeline:app",
     "bench": "penstock.cli.bench:bench",
+    "demo": "penstock.cli.demo:demo",
 }
 """Where each sub-command lives: a function, or an app with sub-commands of its own."""
+
+PANELS = {
+    "Run": ("serve", "dashboard", "demo"),
+    "Talk": ("pub", "sub"),
+    "Look at a server": ("topics", "clients", "slow", "why", "top", "health"),
+    "Set up": ("config", "passwd"),
+    "Log and lake": ("log", "pipeline"),
+    "Measure": ("bench",),
+}
+"""How the overview groups them."""
+
+
+EXAMPLES = {
+    "pub": (
+        "penstock pub hello/world 'first light' -q 1",
+        "seq 100 | penstock pub numbers --stdin-lines",
+        "penstock pub hello/world hi --address wss://far.example --user ann",
+    ),
+    "sub": ("penstock sub 'hello/#' -v", "penstock sub sensors/+/heat -o json | jq .payload"),
+    "topics": (
+        "penstock topics --filter 'sensors/#'",
+        "penstock topics sensors/hall-1/heat",
+        "penstock topics --retained",
+    ),
+    "clients": ("penstock clients --connected", "penstock clients pump-7 --disconnect"),
+    "why": ("penstock why --reason outbox-full", "penstock why sensors/hall-1/heat 42 --client pump-7"),
+    "top": ("penstock top", "penstock top --once -o json | jq .published_per_s"),
+}
+"""What the help of a command ends with."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -41,9 +74,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if words[:1] == ["--version"]:
         print(f"penstock {__version__}")
         return
-    names = words[:1] if words and words[0] in COMMANDS else list(COMMANDS)
+    from penstock.cli.completing import commands_to_complete  # noqa: PLC0415 - the version need not wait for it
+
+    names = commands_to_complete(os.environ, COMMANDS)
+    if names is None:
+        names = words[:1] if words and words[0] in COMMANDS else list(COMMANDS)
+    app = build(names)
+    from penstock.cli.usage import run  # noqa: PLC0415
+
     try:
-        build(names)(args=words, prog_name="penstock")
+        sys.exit(run(app, words))
     except PenstockError as error:
         print(f"error: {' '.join(str(error).split()) or error.code}", file=sys.stderr)
         sys.exit(1)
@@ -53,7 +93,14 @@ def build(names: Iterable[str]) -> "typer.Typer":
     """An app with the sub-commands of these names."""
     import typer  # noqa: PLC0415 - `penstock --version` need not wait for it
 
-    app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+    from penstock.cli.usage import Overview  # noqa: PLC0415
+
+    app = typer.Typer(
+        cls=Overview,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["--help", "-h"]},
+    )
 
     @app.callback()
     def overview(version: bool = typer.Option(False, "--version", help="Print the version.")) -> None:
@@ -62,8 +109,14 @@ def build(names: Iterable[str]) -> "typer.Typer":
     for name in names:
         module, _, attribute = COMMANDS[name].partition(":")
         command = getattr(import_module(module), attribute)
+        panel = next((title for title, members in PANELS.items() if name in members), None)
         if isinstance(command, typer.Typer):
-            app.add_typer(command, name=name)
+            app.add_typer(command, name=name, rich_help_panel=panel)
         else:
-            app.command(name)(command)
+            app.command(name, rich_help_panel=panel, epilog=epilog_of(name))(command)
     return app
+
+
+def epilog_of(name: str) -> str | None:
+    """The examples of a command; empty lines keep them apart where they are shown."""
+    return "\n\n".join(("Examples:", *EXAMPLES[name])) if name in EXAMPLES else None

@@ -1,15 +1,24 @@
-"""`penstock config`: look at the settings without starting a server."""
+"""`penstock config`: look at the settings, those a server would start with or those that one goes by."""
 
 import os
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
+from msgspec import Struct
 
+from penstock.cli import connection
+from penstock.cli.flags import spread
+from penstock.cli.http import HttpServer, run
 from penstock.cli.presets import Presets, only_preset
-from penstock.config import Loaded, load
+from penstock.cli.tables import print_facts
+from penstock.config import load
+
+if TYPE_CHECKING:
+    from penstock.client import HttpClient
 
 app = typer.Typer(help="Check the configuration, or show what is in effect.", no_args_is_help=True)
 
@@ -24,46 +33,102 @@ class Output(StrEnum):
 ConfigFile = Annotated[Path | None, typer.Option("--config", help="YAML file; default: PENSTOCK_CONFIG.")]
 
 
+DEFAULT = "default"
+"""How the origin of a value begins that nobody has set."""
+
+
+class Shown(Struct, frozen=True):
+    """Settings to be shown: in sections, by dotted key, and where each is from."""
+
+    sections: Any
+    values: Mapping[str, Any]
+    origins: Mapping[str, str]
+
+
 @app.command()
-def check(config: ConfigFile = None) -> None:
+def check(
+    config: ConfigFile = None,
+    preset: Presets = None,
+    output: connection.OutputOption = connection.Output.TEXT,
+) -> None:
     """Say ok, or what is wrong with file and environment."""
-    load(config, os.environ)
-    print("ok")
+    loaded = load(config, os.environ, preset=only_preset(preset))
+    if output is connection.Output.JSON:
+        changed = [name for name, origin in loaded.origins.items() if not origin.startswith(DEFAULT)]
+        print_facts({"status": "ok", "set": sorted(changed)}, output)
+    else:
+        print("ok")
 
 
 @app.command()
+@spread
 def show(
     config: ConfigFile = None,
     preset: Presets = None,
     origin: Annotated[bool, typer.Option("--origin", help="Also say where each value came from.")] = False,
-    output: Annotated[Output, typer.Option("--output", "-o", help="How to write it.")] = Output.YAML,
+    from_server: Annotated[
+        bool, typer.Option("--server", help="Those that a running server goes by.")
+    ] = False,
+    *,
+    server: HttpServer,
+    output: Annotated[
+        Output, typer.Option("--output", "-o", metavar="FORMAT", help="How to write it: yaml or json.")
+    ] = Output.YAML,
 ) -> None:
-    """Print the settings in effect."""
+    """Print the settings in effect: of file and environment, or with --server of a running server."""
+    if from_server:
+        if config is not None or preset:
+            raise typer.BadParameter("--server asks a server; leave out --config and --preset")
+        run(server, lambda client: _show_of(client, origin, output))
+        return
+    if server != HttpServer():
+        raise typer.BadParameter("--host, --port and what else is about a server need --server")
     loaded = load(config, os.environ, preset=only_preset(preset))
-    lines = as_json(loaded, origin) if output is Output.JSON else as_yaml(loaded, origin)
-    print(lines)
+    _print(Shown(loaded.settings, loaded.values(), loaded.origins), origin, output)
 
 
-def as_json(loaded: Loaded, with_origin: bool) -> str:
+def _show_of(client: "HttpClient", with_origin: bool, output: Output) -> None:
+    """Print what a server goes by, and on standard error what waits for its next start."""
+    answer = client.config()
+    sections, origins = answer["settings"], answer["origins"]
+    values = {name: _value_at(sections, name.split(".")) for name in origins}
+    _print(Shown(sections, values, origins), with_origin, output)
+    for name in answer.get("needs_restart", ()):
+        typer.echo(f"{name} has changed in the file, and waits for the next start", err=True)
+
+
+def _value_at(sections: Mapping[str, Any], path: list[str]) -> Any:
+    """The value of a dotted key."""
+    found: Any = sections
+    for key in path:
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return found
+
+
+def _print(shown: Shown, with_origin: bool, output: Output) -> None:
+    print(as_json(shown, with_origin) if output is Output.JSON else as_yaml(shown, with_origin))
+
+
+def as_json(shown: Shown, with_origin: bool) -> str:
     """The settings as sections, or with origins as one object per dotted key."""
-    content: Any = loaded.settings
+    content: Any = shown.sections
     if with_origin:
         content = {
-            name: {"value": value, "origin": loaded.origins[name]} for name, value in loaded.values().items()
+            name: {"value": value, "origin": shown.origins[name]} for name, value in shown.values.items()
         }
     return msgspec.json.format(msgspec.json.encode(content), indent=2).decode()
 
 
-def as_yaml(loaded: Loaded, with_origin: bool) -> str:
+def as_yaml(shown: Shown, with_origin: bool) -> str:
     """The settings as a file that could be loaded again; origins are comments."""
     lines: list[str] = []
     section = ""
-    for name, value in loaded.values().items():
+    for name, value in shown.values.items():
         parent, _, key = name.rpartition(".")
         if parent != section:
             lines.append(f"{parent}:")
             section = parent
         # JSON is YAML too, so that strings come out quoted and lists on one line.
         line = f"{'  ' * bool(parent)}{key}: {msgspec.json.encode(value).decode()}"
-        lines.append(f"{line}  # {loaded.origins[name]}" if with_origin else line)
+        lines.append(f"{line}  # {shown.origins[name]}" if with_origin else line)
     return "\n".join(lines)

@@ -1,23 +1,25 @@
-"""Where a server is and as whom commands talk to it; and how `pub` and `sub` do that, and tell a failure.
+"""The flags of every command that talks to a server: where it is, as whom, whom to trust.
 
-The client is imported inside functions: `penstock --help`, which looks at all commands, need not wait for it.
+Also what commands share that write something: the flag for how, and what to do when nobody reads it any more.
 """
 
-import asyncio
 import os
+import ssl
 import sys
-from collections.abc import Callable, Coroutine
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Annotated
 
 import typer
 
-from penstock.errors import InvalidConfig, PenstockError
-from penstock.wire.mqtt.reasons import ReasonCode
+from penstock.cli.flags import Group
+from penstock.errors import InvalidConfig
 
-if TYPE_CHECKING:
-    from penstock.client.mqtt import Connecting
+INTERRUPTED = 130
+"""How a command ends that Ctrl-C kept from its work; those that go on until Ctrl-C end with 0."""
+PANEL = "Server"
+TLS_PANEL = "TLS"
+HOST = "127.0.0.1"
 
 
 class Output(StrEnum):
@@ -27,109 +29,152 @@ class Output(StrEnum):
     JSON = "json"
 
 
-class MqttVersion(StrEnum):
-    """3 stands for 3.1.1."""
-
-    V3 = "3"
-    V5 = "5"
-
-
-Host = Annotated[str, typer.Option("--host", help="Where the server is.")]
-Port = Annotated[int, typer.Option("--port", "-p", min=1, max=65535, help="Its MQTT port.")]
-User = Annotated[str | None, typer.Option("--user", help="Name to connect with.")]
-Password = Annotated[str | None, typer.Option("--password", help="Asked for when only --user is given.")]
+OutputOption = Annotated[
+    Output, typer.Option("--output", "-o", metavar="FORMAT", help="How to write it: text or json.")
+]
+User = Annotated[
+    str | None,
+    typer.Option("--user", metavar="NAME", help="Name to connect with.", rich_help_panel=PANEL),
+]
 PasswordFile = Annotated[
     Path | None,
-    typer.Option("--password-file", metavar="FILE", help="A file whose first line is the password."),
+    typer.Option(
+        "--password-file",
+        metavar="FILE",
+        help="A file whose first line is the password.",
+        rich_help_panel=PANEL,
+    ),
 ]
-ClientId = Annotated[str, typer.Option("--client-id", help="Default: the server gives one.")]
-Qos = Annotated[int, typer.Option("--qos", "-q", min=0, max=2, help="0, 1 or 2.")]
-MqttVersionOption = Annotated[MqttVersion, typer.Option("--mqtt-version", help="3 (3.1.1) or 5.")]
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to write it.")]
-Timings = Annotated[bool, typer.Option("--timings", help="Also tell how fast it went, on standard error.")]
 
 
-class Target(NamedTuple):
-    """A server, and who wants to talk to it."""
+class ServerFlags(Group, frozen=True, kw_only=True):
+    """A server, and who wants to talk to it; which port that is, and which schemes, is for others to say."""
 
-    host: str
-    port: int
-    user: str | None
-    password: str | None
-    password_file: Path | None
-    client_id: str
-    version: MqttVersion
-    session_expiry_s: int | None = None
-    """How long a session outlives its connection; with it an earlier one is continued."""
+    address: Annotated[
+        str | None,
+        typer.Option(
+            "--address",
+            metavar="URL",
+            help="Where the server is, in place of --host, --port and --tls.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None
+    host: Annotated[
+        str | None,
+        typer.Option(
+            "--host", metavar="HOST", help=f"Where the server is; default: {HOST}.", rich_help_panel=PANEL
+        ),
+    ] = None
+    port: Annotated[int | None, typer.Option("--port", "-p", min=1, max=65535, rich_help_panel=PANEL)] = None
+    user: User = None
+    password: Annotated[
+        str | None,
+        typer.Option(
+            "--password",
+            metavar="PASSWORD",
+            help="Asked for when only --user is given.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None
+    password_file: PasswordFile = None
+    connect_timeout: Annotated[
+        float,
+        typer.Option(
+            "--connect-timeout",
+            min=0.1,
+            metavar="SECONDS",
+            help="How long the server may take to answer.",
+            rich_help_panel=PANEL,
+        ),
+    ] = 10.0
+    tls: Annotated[bool, typer.Option("--tls", help="Speak TLS.", rich_help_panel=TLS_PANEL)] = False
+    ca_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--ca-file",
+            metavar="FILE",
+            help="Trust these certificates, not the system's.",
+            rich_help_panel=TLS_PANEL,
+        ),
+    ] = None
+    cert_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--cert-file",
+            metavar="FILE",
+            help="A certificate of one's own, if the server wants one.",
+            rich_help_panel=TLS_PANEL,
+        ),
+    ] = None
+    key_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--key-file", metavar="FILE", help="Its key, if in another file.", rich_help_panel=TLS_PANEL
+        ),
+    ] = None
 
-    def connect(self) -> "Connecting":
-        """A client of this server, to be entered or awaited."""
-        from penstock.client import MqttClient, PacketProperties, Version  # noqa: PLC0415
+    def check_who(self) -> None:
+        """Refuse flags about the user that do not go together."""
+        if self.password is not None and self.password_file is not None:
+            raise typer.BadParameter("give one of --password and --password-file")
+        if self.user is None and (self.password is not None or self.password_file is not None):
+            raise typer.BadParameter("a password needs --user")
 
-        return MqttClient.connect(
-            self.host,
-            self.port,
-            client_id=self.client_id,
-            version=Version.V5 if self.version is MqttVersion.V5 else Version.V311,
-            user=self.user,
-            password=self.password,
-            clean_start=self.session_expiry_s is None,
-            properties=PacketProperties(session_expiry=self.session_expiry_s),
-        )
+    def find_password(self) -> str | None:
+        """The password that was given, or that a file holds; else it is asked for if there is someone to ask.
 
-    def with_password(self) -> "Target":
-        """The same with the password, wherever that comes from."""
-        return self._replace(password=find_password(self.user, self.password, self.password_file))
+        Raises:
+            InvalidConfig: the file cannot be read.
+        """
+        if self.password_file is not None:
+            return first_line(self.password_file)
+        if self.user is None or self.password is not None or not sys.stdin.isatty():
+            return self.password
+        return str(typer.prompt("Password", hide_input=True, err=True))
+
+    def trusted(self, is_secure: bool) -> ssl.SSLContext | None:
+        """Whom to trust and who we are; None where no TLS is spoken.
+
+        Raises:
+            InvalidConfig: a file cannot be read, or has no certificates.
+        """
+        if not is_secure:
+            if (self.ca_file, self.cert_file, self.key_file) != (None, None, None):
+                raise typer.BadParameter("--ca-file, --cert-file and --key-file need --tls")
+            return None
+        if self.key_file is not None and self.cert_file is None:
+            raise typer.BadParameter("--key-file needs --cert-file")
+        context = _trusting(self.ca_file)
+        if self.cert_file is not None:
+            _show(context, self.cert_file, self.key_file)
+        return context
+
+    @property
+    def who(self) -> str:
+        """Who asks, in words."""
+        return f"user {self.user!r}" if self.user else "a client without --user"
 
 
-def run(target: Target, work: Callable[[Target], Coroutine[Any, Any, None]]) -> None:
-    """Do the work to its end or until Ctrl-C; a failure becomes one line and exit code 1."""
-    check_password(target.user, target.password, target.password_file)
+def _trusting(file: Path | None) -> ssl.SSLContext:
     try:
-        asyncio.run(work(target.with_password()))
-    except KeyboardInterrupt:
-        raise typer.Exit(0) from None
-    except BrokenPipeError:
-        forget_stdout()
-        raise typer.Exit(0) from None
-    except PenstockError as error:
-        typer.echo(f"error: {explain(error, target)}", err=True)
-        raise typer.Exit(1) from None
+        return ssl.create_default_context(cafile=None if file is None else str(file))
+    except ssl.SSLError:
+        raise InvalidConfig(f"--ca-file {file}: there are no certificates in it") from None
+    except OSError as error:
+        raise InvalidConfig(f"--ca-file {file}: {error.strerror}") from None
 
 
-def explain(error: PenstockError, target: Target) -> str:
-    """What happened and what to try, in one line."""
-    from penstock.client import ConnectionRefused  # noqa: PLC0415
-
-    if not isinstance(error, ConnectionRefused):
-        return str(error)
-    if error.reason is None:
-        return f"{error}. Is a server running there? `penstock serve` starts one."
-    if error.reason in (ReasonCode.BAD_USER_NAME_OR_PASSWORD, ReasonCode.NOT_AUTHORIZED):
-        who = f"user {target.user!r}" if target.user else "a client without --user"
-        return f"the server does not let {who} in: {error}. Check --user and --password."
-    return f"the server refused the connection: {error}."
-
-
-def check_password(user: str | None, password: str | None, file: Path | None) -> None:
-    """Refuse flags that do not go together."""
-    if password is not None and file is not None:
-        raise typer.BadParameter("give one of --password and --password-file")
-    if user is None and (password is not None or file is not None):
-        raise typer.BadParameter("a password needs --user")
-
-
-def find_password(user: str | None, password: str | None, file: Path | None) -> str | None:
-    """The password that was given, or that a file holds; else it is asked for if there is someone to ask.
-
-    Raises:
-        InvalidConfig: the file cannot be read.
-    """
-    if file is not None:
-        return first_line(file)
-    if user is None or password is not None or not sys.stdin.isatty():
-        return password
-    return str(typer.prompt("Password", hide_input=True, err=True))
+def _show(context: ssl.SSLContext, certificate: Path, key: Path | None) -> None:
+    """Let the server see our certificate, if it asks for one."""
+    try:
+        context.load_cert_chain(certificate, key, password=lambda: "")  # which would be asked for otherwise
+    except ssl.SSLError:
+        where = f"{certificate} and {key}" if key else str(certificate)
+        raise InvalidConfig(
+            f"--cert-file {where}: no certificate with its key, or the key has a password"
+        ) from None
+    except OSError as error:
+        raise InvalidConfig(f"--cert-file {certificate}, --key-file {key}: {error.strerror}") from None
 
 
 def first_line(file: Path) -> str:

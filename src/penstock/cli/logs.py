@@ -9,12 +9,13 @@ import logging
 import re
 import sys
 import traceback
+from functools import partial
 from types import TracebackType
 from typing import Any
 
 import msgspec
 import structlog
-from structlog.typing import EventDict, WrappedLogger
+from structlog.typing import EventDict, Processor, WrappedLogger
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 PLAIN_WORD = re.compile(r"[^\s\"'=\\\x00-\x1f\x7f-\x9f\u2028\u2029]+")
@@ -23,21 +24,37 @@ CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 Raised = tuple[type[BaseException], BaseException, TracebackType | None]
 
 
+_steps: list[Processor] = []
+"""What is done with an event; loggers keep this very list, so that a change of it counts for all of them."""
+
+
 def configure(level: str, format: str) -> None:
-    """Send events of at least this level to standard error, in this format (`text` or `json`)."""
+    """Send events of at least this level to standard error, in this format (`text` or `json`).
+
+    It may be called again, and counts from then on.
+    """
     threshold = LEVELS[level]
+    _steps[:] = [
+        partial(drop_below, threshold),
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
+        _fold_exception_and_traceback if threshold <= logging.DEBUG else fold_exception,
+        json_line if format == "json" else text_line,
+    ]
     structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
-            _fold_exception_and_traceback if threshold <= logging.DEBUG else fold_exception,
-            json_line if format == "json" else text_line,
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(threshold),
+        processors=_steps,
+        wrapper_class=structlog.make_filtering_bound_logger(logging.NOTSET),
         logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=True,
     )
     logging.basicConfig(level=threshold, handlers=[Forwarder()], force=True)
+
+
+def drop_below(threshold: int, _logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+    """Go on only with events of at least this level."""
+    if LEVELS.get(method, logging.CRITICAL) < threshold:
+        raise structlog.DropEvent
+    return event
 
 
 class Forwarder(logging.Handler):

@@ -14,8 +14,11 @@ from pathlib import Path
 from tempfile import mkstemp
 from typing import Annotated
 
+import msgspec
 import typer
+from msgspec import Struct
 
+from penstock.cli.connection import Output, OutputOption
 from penstock.core.identity import is_user_name
 from penstock.core.passwords import SCRAM_PREFIX, check_scram_name, encode_keys, hash_password
 from penstock.core.scram import METHOD, make_keys
@@ -26,8 +29,10 @@ MAX_PASSWORD_BYTES = 65535
 
 
 def passwd(
-    file: Annotated[Path, typer.Argument(help="The password file; it is made if it is not there.")],
-    user: Annotated[str, typer.Argument(help="The name of the user.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The password file; it is made if it is not there.")
+    ],
+    user: Annotated[str, typer.Argument(metavar="USER", help="The name of the user.")],
     delete: Annotated[bool, typer.Option("--delete", help="Remove the user.")] = False,
     stdin: Annotated[bool, typer.Option("--stdin", help="Read the password from standard input.")] = False,
     scram: Annotated[
@@ -36,6 +41,7 @@ def passwd(
             "--scram/--no-scram", help="Let the user also prove the password with SCRAM. Default: as before."
         ),
     ] = None,
+    output: OutputOption = Output.TEXT,
 ) -> None:
     """Add, change or remove a user in a password file."""
     if not is_user_name(user):
@@ -50,7 +56,7 @@ def passwd(
         if not is_known:
             raise InvalidConfig(f"{file}: there is no user {user!r}")
         replace(file, [line for line in lines if not is_line_of(user, line)])
-        print(f"removed {user} from {file}")
+        tell(Done("removed", user, str(file)), output)
         return
     has_scram = any(map(is_for_scram, lines_of(user, lines))) if scram is None else scram
     if has_scram:
@@ -58,8 +64,26 @@ def passwd(
     password = read_password() if stdin else ask_password(user)
     line = f"{user}:{hash_password(password)}" + (f":{scram_field(password)}" if has_scram else "")
     replace(file, with_line(lines, user, line))
-    added = f", also for {METHOD}" if has_scram else ""
-    print(f"{'changed' if is_known else 'added'} {user} in {file}{added}")
+    tell(Done("changed" if is_known else "added", user, str(file), has_scram), output)
+
+
+class Done(Struct, frozen=True):
+    """What was done to the file."""
+
+    action: str
+    user: str
+    file: str
+    scram: bool = False
+    """Whether the user can prove the password with SCRAM as well."""
+
+
+def tell(done: Done, output: Output) -> None:
+    """Say what was done."""
+    if output is Output.JSON:
+        print(msgspec.json.encode(done).decode())
+        return
+    where = f"from {done.file}" if done.action == "removed" else f"in {done.file}"
+    print(f"{done.action} {done.user} {where}" + (f", also for {METHOD}" if done.scram else ""))
 
 
 def read_lines(file: Path) -> list[str]:

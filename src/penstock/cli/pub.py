@@ -12,22 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.connection import (
-    ClientId,
-    Host,
-    MqttVersion,
-    MqttVersionOption,
-    Output,
-    OutputOption,
-    Password,
-    PasswordFile,
-    Port,
-    Qos,
-    Target,
-    Timings,
-    User,
-    run,
-)
+from penstock.cli.completing import complete_topic
+from penstock.cli.connection import INTERRUPTED, Output, OutputOption
+from penstock.cli.flags import spread
+from penstock.cli.mqtt import Connect, MqttServer, Qos, Timings, run
+from penstock.cli.progress import ticking
 from penstock.wire.mqtt.reasons import ReasonCode
 
 if TYPE_CHECKING:
@@ -38,54 +27,64 @@ INFLIGHT = 20
 STDIN = Path("-")
 
 
+@spread
 def pub(
-    topic: Annotated[str, typer.Argument(help="Where to publish.")],
-    message: Annotated[str | None, typer.Argument(help="What; empty with --retain deletes.")] = None,
+    topic: Annotated[
+        str, typer.Argument(metavar="TOPIC", help="Where to publish.", autocompletion=complete_topic)
+    ],
+    message: Annotated[
+        str | None, typer.Argument(metavar="MESSAGE", help="What; empty with --retain deletes.")
+    ] = None,
     *,
     file: Annotated[
         Path | None,
-        typer.Option("--file", help="Take the message from a file; - is standard input.", allow_dash=True),
+        typer.Option(
+            "--file",
+            metavar="FILE",
+            help="Take the message from a file; - is standard input.",
+            allow_dash=True,
+        ),
     ] = None,
     stdin_lines: Annotated[
         bool, typer.Option("--stdin-lines", help="Publish every line of standard input.")
     ] = False,
-    host: Host = "127.0.0.1",
-    port: Port = 1883,
-    user: User = None,
-    password: Password = None,
-    password_file: PasswordFile = None,
-    client_id: ClientId = "",
     qos: Qos = 0,
     retain: Annotated[
         bool, typer.Option("--retain", "-r", help="Keep it as the topic's last value.")
     ] = False,
-    count: Annotated[int, typer.Option("--count", "-n", min=1, help="Publish it this many times.")] = 1,
+    count: Annotated[
+        int, typer.Option("--count", "-n", min=1, metavar="COUNT", help="Publish it this many times.")
+    ] = 1,
     expiry: Annotated[
-        int | None, typer.Option("--expiry", min=0, help="Seconds it is worth keeping.")
+        int | None, typer.Option("--expiry", min=0, metavar="SECONDS", help="How long it is worth keeping.")
     ] = None,
-    content_type: Annotated[str | None, typer.Option("--content-type", help="What the payload is.")] = None,
-    mqtt_version: MqttVersionOption = MqttVersion.V5,
+    content_type: Annotated[
+        str | None, typer.Option("--content-type", metavar="TYPE", help="What the payload is.")
+    ] = None,
+    server: MqttServer,
     output: OutputOption = Output.TEXT,
     timings: Timings = False,
 ) -> None:
     """Publish a message and wait until the server has it."""
     if [message is not None, file is not None, stdin_lines].count(True) != 1:
         raise typer.BadParameter("give one of MESSAGE, --file and --stdin-lines")
-    if mqtt_version is not MqttVersion.V5 and (expiry, content_type) != (None, None):
+    if not server.is_5 and (expiry, content_type) != (None, None):
         raise typer.BadParameter("--expiry and --content-type need --mqtt-version 5")
     payload = message.encode() if message is not None else _read(file) if file is not None else None
 
-    async def work(target: Target) -> None:
+    async def work(connect: Connect) -> None:
         from penstock.client import PacketProperties  # noqa: PLC0415
 
         properties = PacketProperties(message_expiry=expiry, content_type=content_type)
         receipt = Receipt(topic, qos, retain)
         payloads = _lines(count) if payload is None else _copies(payload, count)
-        async with target.connect() as client:
-            await _publish_all(client, payloads, properties, receipt)
+        total = None if stdin_lines else count
+        async with connect() as client:
+            with ticking("publishing", lambda: receipt.messages, total):
+                await _publish_all(client, payloads, properties, receipt)
         receipt.show(output, timings)
 
-    run(Target(host, port, user, password, password_file, client_id, mqtt_version), work)
+    run(server, work, interrupted=0 if stdin_lines else INTERRUPTED)
 
 
 class Receipt:

@@ -2,8 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from penstock.cli.connection import Host, Output, OutputOption, Password, PasswordFile, User
-from penstock.cli.http import HTTP_PORT, CaFile, HttpPort, HttpTarget, Tls, run
+from penstock.cli.connection import Output, OutputOption
+from penstock.cli.flags import spread
+from penstock.cli.http import HttpServer, run
 from penstock.cli.tables import print_rows
 
 if TYPE_CHECKING:
@@ -23,15 +24,10 @@ COLUMNS = (
 )
 
 
+@spread
 def slow(
     *,
-    host: Host = "127.0.0.1",
-    port: HttpPort = HTTP_PORT,
-    user: User = None,
-    password: Password = None,
-    password_file: PasswordFile = None,
-    tls: Tls = False,
-    ca_file: CaFile = None,
+    server: HttpServer,
     output: OutputOption = Output.TEXT,
 ) -> None:
     """List the subscribers that are slow, or were until a while ago."""
@@ -39,4 +35,4 @@ def slow(
     def work(client: "HttpClient") -> None:
         print_rows(client.slow(), COLUMNS, output, "Nobody is slow, and nobody was of late.")
 
-    run(HttpTarget(host, port, user, password, password_file, tls, ca_file), work)
+    run(server, work)

@@ -2,49 +2,39 @@
 
 import asyncio
 import sys
-from base64 import b64encode
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext, suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from time import monotonic
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
 
-from penstock.cli.connection import (
-    ClientId,
-    Host,
-    MqttVersion,
-    MqttVersionOption,
-    Output,
-    OutputOption,
-    Password,
-    PasswordFile,
-    Port,
-    Qos,
-    Target,
-    Timings,
-    User,
-    run,
-)
+from penstock.cli.completing import complete_topic
+from penstock.cli.connection import Output, OutputOption
+from penstock.cli.flags import spread
+from penstock.cli.mqtt import Connect, MqttServer, Qos, Timings, run
+from penstock.cli.text import plain, printable
 
 if TYPE_CHECKING:
     from penstock.client import Messages, MqttClient, Publish
 
 SEND_RETAINED, NO_RETAINED = 0, 2
 NEVER_EXPIRES = 0xFFFF_FFFF
+MARKED = "penstock-meta"
+"""The user property of a subscription whose messages are to say where they stand."""
+SEQUENCE_MARK, TIME_MARK, CURSOR_MARK = "ps-seq", "ps-ts", "ps-cursor"
+MARKS = (SEQUENCE_MARK, TIME_MARK, CURSOR_MARK)
 
 
+@spread
 def sub(
-    filters: Annotated[list[str], typer.Argument(metavar="FILTER", help="What to subscribe to.")],
+    filters: Annotated[
+        list[str],
+        typer.Argument(metavar="FILTER", help="What to subscribe to.", autocompletion=complete_topic),
+    ],
     *,
-    host: Host = "127.0.0.1",
-    port: Port = 1883,
-    user: User = None,
-    password: Password = None,
-    password_file: PasswordFile = None,
-    client_id: ClientId = "",
     qos: Qos = 0,
     session_expiry: Annotated[
         int | None,
@@ -57,15 +47,16 @@ def sub(
         ),
     ] = None,
     count: Annotated[
-        int | None, typer.Option("--count", "-n", min=1, help="End after so many messages.")
+        int | None, typer.Option("--count", "-n", min=1, metavar="COUNT", help="End after so many messages.")
     ] = None,
     timeout: Annotated[
-        float | None, typer.Option("--timeout", min=0, help="End after so many seconds.")
+        float | None,
+        typer.Option("--timeout", min=0, metavar="SECONDS", help="End after so many seconds."),
     ] = None,
     retained: Annotated[
         bool, typer.Option("--retained/--no-retained", help="Whether to show the last values first.")
     ] = True,
-    mqtt_version: MqttVersionOption = MqttVersion.V5,
+    server: MqttServer,
     output: OutputOption = Output.TEXT,
     timings: Timings = False,
     verbose: Annotated[
@@ -73,21 +64,21 @@ def sub(
     ] = False,
 ) -> None:
     """Subscribe and write every message, until Ctrl-C."""
-    if session_expiry is not None and not client_id:
+    if session_expiry is not None and not server.client_id:
         raise typer.BadParameter("--session-expiry needs --client-id, so that the session is found again")
-    if session_expiry is not None and mqtt_version is not MqttVersion.V5:
+    if session_expiry is not None and not server.is_5:
         raise typer.BadParameter("--session-expiry needs MQTT 5")
     tally = Tally()
 
-    async def work(target: Target) -> None:
-        async with target.connect() as client, tally.told() if timings else nullcontext():
-            await _subscribe(client, filters, qos, retained)
+    async def work(connect: Connect) -> None:
+        async with connect() as client, tally.told() if timings else nullcontext():
+            await _subscribe(client, filters, qos, retained, wants_marks=output is Output.JSON)
             as_bytes = formatter(output, verbose)
             with suppress(TimeoutError):
                 async with asyncio.timeout(timeout):
                     await _write_all(client.messages, as_bytes, tally, count, retained)
 
-    run(Target(host, port, user, password, password_file, client_id, mqtt_version, session_expiry), work)
+    run(server, work, session_expiry_s=session_expiry)
     if count is not None and tally.messages < count:
         typer.echo(f"error: {tally.messages} of {count} messages came within {timeout:g} s", err=True)
         raise typer.Exit(1)
@@ -135,13 +126,20 @@ class Tally:
         return f"{text}, {(self.messages - 1) / seconds:,.0f} per second" if seconds else text
 
 
-async def _subscribe(client: "MqttClient", filters: list[str], qos: int, retained: bool) -> None:
-    from penstock.client import RequestRefused, Version  # noqa: PLC0415
+async def _subscribe(
+    client: "MqttClient", filters: list[str], qos: int, retained: bool, wants_marks: bool
+) -> None:
+    from penstock.client import PacketProperties, RequestRefused, Version  # noqa: PLC0415
     from penstock.client.errors import describe  # noqa: PLC0415
 
-    # 3.1.1 cannot ask for no retained messages; they are left out when they come.
-    handling = NO_RETAINED if client.version is Version.V5 and not retained else SEND_RETAINED
-    reasons = await client.subscribe(*filters, qos=qos, retain_handling=handling)
+    # 3.1.1 cannot ask for no retained messages; they are left out when they come. Nor can it ask for marks.
+    is_5 = client.version is Version.V5
+    reasons = await client.subscribe(
+        *filters,
+        qos=qos,
+        retain_handling=NO_RETAINED if is_5 and not retained else SEND_RETAINED,
+        properties=PacketProperties(user=((MARKED, ""),) if is_5 and wants_marks else ()),
+    )
     for filter, reason in zip(filters, reasons, strict=True):
         if reason >= 0x80:
             raise RequestRefused(f"the server refused {filter!r}: {describe(reason)}", reason)
@@ -177,32 +175,27 @@ def formatter(output: Output, verbose: bool) -> "Callable[[Publish], bytes]":
     return lambda message: clean(message.payload)
 
 
-def printable(data: bytes) -> bytes:
-    """Text in which nothing can give orders to a terminal."""
-    text = data.decode("utf-8", "backslashreplace")
-    safe = (each if each.isprintable() or each in "\n\t" else ascii(each)[1:-1] for each in text)
-    return "".join(safe).encode()
-
-
 def as_json(message: "Publish") -> bytes:
     """One object with everything that is known of a message."""
+    now = datetime.now(UTC)
     properties = {name: plain(value) for name, value in msgspec.structs.asdict(message.properties).items()}
+    marks = {name: value for name, value in message.properties.user if name in MARKS}
+    properties["user"] = [each for each in properties["user"] if each[0] not in MARKS]
     content = {
+        "timestamp": _time_of(marks.get(TIME_MARK)) or now,
         "topic": message.topic,
         "payload": plain(message.payload),
+        "content_type": message.properties.content_type,
         "qos": message.qos,
         "retain": message.retain,
-        "properties": {name: value for name, value in properties.items() if value not in (None, ())},
-        "received_at": datetime.now(UTC),
+        "sequence": int(marks[SEQUENCE_MARK]) if SEQUENCE_MARK in marks else None,
+        "cursor": marks.get(CURSOR_MARK),
+        "properties": {name: value for name, value in properties.items() if value not in (None, (), [])},
+        "received_at": now,
     }
     return msgspec.json.encode(content)
 
 
-def plain(value: Any) -> Any:
-    """Bytes as text, or in base64 where they are not."""
-    if not isinstance(value, bytes):
-        return value
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return {"$bytes": b64encode(value).decode()}
+def _time_of(mark: str | None) -> datetime | None:
+    """When a message was published, if the server says so."""
+    return None if mark is None else datetime.fromtimestamp(0, UTC) + timedelta(microseconds=int(mark))

@@ -11,12 +11,9 @@ from itertools import chain
 from typing import Any
 
 import msgspec
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from penstock.cli.connection import Output
-from penstock.cli.log.lines import one_line
+from penstock.cli.text import one_line
 
 ABSENT = "-"
 
@@ -29,11 +26,10 @@ def print_rows(rows: Iterable[Row], columns: Sequence[str], output: Output, noth
     Args:
         nothing: what a person is told when there are none.
     """
-    console = Console()
     if output is Output.JSON:
         print_json(rows)
-    elif console.is_terminal:
-        _print_table(list(rows), columns, console, nothing)
+    elif sys.stdout.isatty():
+        _print_table(list(rows), columns, nothing)
     else:
         _print_lines(rows, columns)
 
@@ -42,18 +38,13 @@ def print_facts(facts: Row, output: Output) -> None:
     """Write what is known of one thing, a line for each fact."""
     if output is Output.JSON:
         print_json([facts])
-        return
-    console = Console()
-    if not console.is_terminal:
+    elif sys.stdout.isatty():
+        from penstock.cli.drawing import draw_facts  # noqa: PLC0415 - it takes a while
+
+        draw_facts(_flat(facts))
+    else:
         for name, value in _flat(facts):
             print(f"{name}: {value}")
-        return
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="bold")
-    table.add_column(overflow="fold")
-    for name, value in _flat(facts):
-        table.add_row(Text(name), Text(value))
-    console.print(table)
 
 
 def _flat(facts: Row, within: str = "") -> Iterator[tuple[str, str]]:
@@ -101,17 +92,14 @@ def _print_lines(rows: Iterable[Row], columns: Sequence[str]) -> None:
         print("\t".join(text_of(row.get(column)) for column in columns))
 
 
-def _print_table(rows: Sequence[Row], columns: Sequence[str], console: Console, nothing: str) -> None:
+def _print_table(rows: Sequence[Row], columns: Sequence[str], nothing: str) -> None:
     if not rows:
-        console.print(Text(nothing))
+        print(nothing)
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        is_number = all(_is_number(row.get(column)) for row in rows)
-        table.add_column(Text(column), justify="right" if is_number else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(text_of(row.get(column))) for column in columns))
-    console.print(table)
+    from penstock.cli.drawing import draw_table  # noqa: PLC0415 - it takes a while
+
+    cells = [[text_of(row.get(column)) for column in columns] for row in rows]
+    draw_table(columns, cells, [all(_is_number(row.get(column)) for row in rows) for column in columns])
 
 
 def _is_number(value: object) -> bool:

@@ -6,7 +6,7 @@ one another; for speed each has one of its own.
 
 import ssl
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 from urllib.parse import quote
@@ -16,7 +16,7 @@ from msgspec import UNSET
 
 from penstock.client.answers import History, Message, NewMessage, Receipt, T, read
 from penstock.client.log_calls import LogCalls
-from penstock.client.requests import Parameter, Requests
+from penstock.client.requests import Parameter, Requests, part_of
 from penstock.client.stage_calls import StageCalls
 from penstock.wire.jsonvalue import BYTES_KEY
 
@@ -161,37 +161,52 @@ class HttpClient(LogCalls, StageCalls):
         """Everything that is known of one client."""
         return self.get(f"/api/v1/clients/{quote(client_id, safe='')}")
 
+    def disconnect(self, client_id: str) -> bool:
+        """End the connection of a client, whose session stays; False if it had none."""
+        path = f"/api/v1/clients/{quote(client_id, safe='')}"
+        return bool(part_of(self._requests.send("DELETE", path).value(), "disconnected"))
+
     def slow(self) -> list[dict[str, Any]]:
         """Who is slow, or was until a while ago."""
-        return list(self.get("/api/v1/slow")["slow"])
+        return list(part_of(self.get("/api/v1/slow"), "slow"))
 
     def why(self, topic: str, sequence: int, client: str | None = None) -> dict[str, Any]:
         """What became of a message, for one client or for all that should have got it."""
         return self.get("/api/v1/why", topic=topic, sequence=sequence, client=client)
 
+    def drops(
+        self, topic: str | None = None, client: str | None = None, reason: str | None = None
+    ) -> Iterator[dict[str, Any]]:
+        """What is recorded as not delivered, also of one topic, client or reason; the latest first."""
+        return self._pages("drops", topic=topic, client=client, reason=reason)
+
+    def config(self) -> dict[str, Any]:
+        """The settings that the server goes by, and where each of them is from."""
+        return self.get("/api/v1/config")
+
     def health(self) -> dict[str, Any]:
         """How the server is; it says so itself if it is not well."""
-        return dict(self._requests.send("GET", "/health", allowed=(503,)).value())
+        return self._requests.send("GET", "/health", allowed=(503,)).value()
 
     def ready(self) -> bool:
         """Whether the server takes new work."""
         return self._requests.send("GET", "/ready", allowed=(503,)).status < 400
 
-    def metrics(self) -> dict[str, Any]:
-        """The server's figures."""
-        return self.get("/metrics")
+    def metrics(self, topics: Sequence[str] = (), *, limit: int | None = None) -> dict[str, Any]:
+        """The server's figures: of so many topics, those with most messages, or of up to 100 by name."""
+        return self.get("/metrics", topic=topics, limit=limit)
 
     def get(self, path: str, **parameters: Parameter) -> dict[str, Any]:
         """The JSON object that a GET answers, for whatever has no method of its own."""
-        return dict(self._requests.send("GET", path, parameters).value())
+        return self._requests.send("GET", path, parameters).value()
 
     def _pages(self, kind: str, **parameters: Parameter) -> Iterator[dict[str, Any]]:
         """Everything of one kind, asked for page by page."""
         after = None
         while True:
             page = self.get(f"/api/v1/{kind}", after=after, limit=_PAGE, **parameters)
-            yield from page[kind]
-            after = page["next"]
+            yield from part_of(page, kind)
+            after = part_of(page, "next")
             if after is None:
                 return
 

@@ -6,15 +6,14 @@ the connection is lost, whoever waits for something gets `ConnectionLost`.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Generator
-from types import TracebackType
-from typing import Any, Self, cast
+import ssl
+from typing import Self, cast
 
 from penstock.client.authentication import Login
 from penstock.client.checks import check_login, check_qos, check_topic, check_version
-from penstock.client.errors import ConnectionLost, ConnectionRefused, RequestRefused, describe
+from penstock.client.connecting import Connecting, Destination
+from penstock.client.errors import ConnectionLost, RequestRefused, describe
 from penstock.client.exchanges import Answer, Exchanges
-from penstock.client.greeting import greet
 from penstock.client.messages import Messages
 from penstock.client.stream import LARGEST_PACKET_BYTES, PacketStream
 from penstock.errors import BadCredentials, TooLarge
@@ -45,27 +44,6 @@ from penstock.wire.mqtt.properties import NO_PROPERTIES, PacketProperties
 from penstock.wire.mqtt.reasons import MqttWireError, ProtocolViolation, ReasonCode
 
 __all__ = ["Messages", "MqttClient", "PacketStream"]
-
-
-class Connecting:
-    """A connection being made: await it for a client, or enter it for one that disconnects at the end."""
-
-    def __init__(self, open_client: Callable[[], Coroutine[Any, Any, "MqttClient"]]) -> None:
-        self._open_client = open_client
-        self._client: MqttClient | None = None
-
-    def __await__(self) -> Generator[Any, None, "MqttClient"]:
-        return self._open_client().__await__()
-
-    async def __aenter__(self) -> "MqttClient":
-        self._client = await self
-        return self._client
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self._client is not None
-        await self._client.disconnect()
 
 
 class MqttClient:
@@ -115,6 +93,8 @@ class MqttClient:
         properties: PacketProperties = NO_PROPERTIES,
         timeout: float = 10.0,
         messages_limit: int = 1_000,
+        tls: ssl.SSLContext | None = None,
+        websocket_path: str | None = None,
     ) -> Connecting:
         """Connect; use the result with `async with` or `await`.
 
@@ -124,6 +104,8 @@ class MqttClient:
             timeout: seconds until the server must have accepted.
             messages_limit: how many messages may wait to be taken before reading from the server
                 pauses. It goes on past the limit only while a reply is awaited.
+            tls: speak TLS, trusting whom this trusts: `ssl.create_default_context()`, or one of your own.
+            websocket_path: speak in a WebSocket with this path; Penstock's is `/mqtt`.
 
         Raises:
             ConnectionRefused: nobody answered, the server said no, or it could not prove itself.
@@ -135,24 +117,15 @@ class MqttClient:
             user = password = None  # proven, not sent
         secret = password.encode() if isinstance(password, str) else password
         connect = Connect(client_id, version, clean_start, keep_alive, user, secret, will, properties)
-        return Connecting(lambda: cls._open(host, port, connect, login, timeout, messages_limit))
+        destination = Destination(host, port, timeout, tls, websocket_path)
+        return Connecting(lambda: cls._open(destination, connect, login, messages_limit))
 
     @classmethod
     async def _open(
-        cls, host: str, port: int, connect: Connect, login: Login | None, timeout: float, limit: int
+        cls, destination: Destination, connect: Connect, login: Login | None, messages_limit: int
     ) -> Self:
-        largest = connect.properties.maximum_packet_size or LARGEST_PACKET_BYTES
-        try:
-            async with asyncio.timeout(timeout):
-                stream = await PacketStream.open(host, port, connect.version, largest)
-                try:
-                    connack = await greet(stream, connect, login)
-                except BaseException:
-                    stream.abort()
-                    raise
-        except TimeoutError:
-            raise ConnectionRefused(f"no answer from {host}:{port} within {timeout:g} s") from None
-        return cls(stream, connect, connack, limit, login)
+        stream, connack = await destination.reach(connect, login)
+        return cls(stream, connect, connack, messages_limit, login)
 
     @property
     def session_present(self) -> bool:

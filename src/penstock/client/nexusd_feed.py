@@ -16,7 +16,7 @@ import msgspec
 from penstock.client.calls import next_of
 from penstock.client.dialect import Arrived, FeedEvent, FeedOptions, Forgotten, Start, Withdrawn
 from penstock.client.errors import ConnectionLost, RequestRefused
-from penstock.client.following import Following
+from penstock.client.nexusd_following import Following
 from penstock.client.nexusd_line import Line, run_of
 from penstock.client.nexusd_stub import Request
 from penstock.client.reconnection import is_worth_a_try

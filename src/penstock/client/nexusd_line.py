@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from penstock.client.answers import Missing, Statement
 from penstock.client.dialect import Dropped, FeedEvent, Forgotten, Replayed
-from penstock.client.following import UNKNOWN, Arrival, Begun, Following, Gap
+from penstock.client.nexusd_following import UNKNOWN, Arrival, Begun, Following, Gap
 from penstock.client.values import ReceivedRun
 from penstock.core.topics import matches
 from penstock.model import Reason

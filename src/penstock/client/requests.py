@@ -28,6 +28,7 @@ PROBLEM = "application/problem+json"
 
 _CODES = {401: BadCredentials.code, 403: NotAuthorized.code}
 """What a status means by itself."""
+_WHO = "is this the HTTP port of a Penstock server?"
 
 Parameter = str | int | bool | datetime | Sequence[str] | None
 Parameters = Mapping[str, Parameter]
@@ -40,9 +41,16 @@ class Answer(NamedTuple):
     content_type: str
     body: bytes
 
-    def value(self) -> Any:
-        """The JSON value it is."""
-        return decode(self.body)
+    def value(self) -> dict[str, Any]:
+        """The JSON object it is.
+
+        Raises:
+            ConnectionRefused: it is none.
+        """
+        try:
+            return msgspec.json.decode(self.body, type=dict[str, Any])
+        except (msgspec.MsgspecError, RecursionError):
+            raise ConnectionRefused(f"the answer is no JSON object; {_WHO}") from None
 
 
 class Problem(msgspec.Struct):
@@ -219,14 +227,16 @@ class Requests:
         return connection
 
 
-def decode(body: bytes) -> Any:
-    """The value of a JSON answer."""
+def part_of(value: Mapping[str, Any], name: str) -> Any:
+    """What an answer has to hold.
+
+    Raises:
+        ConnectionRefused: it does not.
+    """
     try:
-        return msgspec.json.decode(body)
-    except msgspec.DecodeError:
-        raise ConnectionRefused(
-            "the answer is not JSON; is this the HTTP port of a Penstock server?"
-        ) from None
+        return value[name]
+    except KeyError:
+        raise ConnectionRefused(f"there is no {name!r} in the answer; {_WHO}") from None
 
 
 def time_text(when: datetime) -> str:

@@ -66,7 +66,7 @@ class StageCalls:
 
     def staged(self, id: str) -> dict[str, Any]:
         """What waits in a stage: its parts and their rows."""
-        return dict(self._requests.send("GET", _path(id)).value())
+        return self._requests.send("GET", _path(id)).value()
 
     def stages(self, prefix: str = "") -> Iterator[str]:
         """The names of this user's stages that wait for a commit, of those that begin with something."""

@@ -1,11 +1,16 @@
-"""Packets over a TCP connection, without any of MQTT's rules.
+"""Packets over a connection, plain, with TLS or in a WebSocket, without any of MQTT's rules.
 
 The client stands on it; tests use it to say exactly what they want, also what no client would say.
 """
 
 import asyncio
 import contextlib
+import os
+import re
+import ssl
 from collections import deque
+from functools import partial
+from socket import gaierror
 from types import TracebackType
 from typing import Self, cast
 
@@ -18,6 +23,7 @@ from penstock.wire.mqtt.reader import PacketReader
 LARGEST_PACKET_BYTES = MAX_VARINT + 5
 CHUNK_BYTES = 64 * 1024
 CLOSE_TIMEOUT_S = 2.0
+_ERRNO = re.compile(r"\[Errno (\d+)\]")
 
 
 class LastWords(asyncio.StreamReader):
@@ -47,21 +53,29 @@ class PacketStream:
 
     @classmethod
     async def open(
-        cls, host: str, port: int, version: Version = Version.V5, limit_bytes: int = LARGEST_PACKET_BYTES
+        cls,
+        host: str,
+        port: int,
+        version: Version = Version.V5,
+        limit_bytes: int = LARGEST_PACKET_BYTES,
+        *,
+        tls: ssl.SSLContext | None = None,
+        websocket_path: str | None = None,
     ) -> Self:
         """A stream to whoever listens there.
 
+        Args:
+            tls: what to trust; without it the connection is plain.
+            websocket_path: speak in a WebSocket with this path.
+
         Raises:
-            ConnectionRefused: nobody does, or the host is not known.
+            ConnectionRefused: nobody does, the host is not known, or no TLS or WebSocket came about.
         """
-        loop = asyncio.get_running_loop()
-        reader = LastWords()
-        protocol = asyncio.StreamReaderProtocol(reader)
         try:
-            transport, _ = await loop.create_connection(lambda: protocol, host, port)
+            streams = await _open_streams(host, port, tls, websocket_path)
         except OSError as error:
-            raise ConnectionRefused(f"nobody answers at {host}:{port}: {error.strerror or error}") from None
-        return cls(reader, asyncio.StreamWriter(transport, protocol, reader, loop), version, limit_bytes)
+            raise ConnectionRefused(_why(error, f"{host}:{port}", tls is not None)) from None
+        return cls(*streams, version, limit_bytes)
 
     @property
     def version(self) -> Version:
@@ -146,3 +160,43 @@ class PacketStream:
             if not chunk:
                 raise ConnectionLost("the server closed the connection")
             self._packets.extend(cast(list[Packet], self._decoder.feed(chunk)))
+
+
+async def _open_streams(
+    host: str, port: int, tls: ssl.SSLContext | None, path: str | None
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    loop = asyncio.get_running_loop()
+    reader = LastWords()
+    protocol = asyncio.StreamReaderProtocol(reader)
+    if path is None:
+        transport, _ = await loop.create_connection(lambda: protocol, host, port, ssl=tls)
+        return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
+    from penstock.client.websocket import WebSocketLine  # noqa: PLC0415 - few need it, and it takes a while
+
+    make = partial(WebSocketLine, protocol, host, port, path, tls is not None)
+    plain, line = await loop.create_connection(make, host, port, ssl=tls)
+    try:
+        await line.opened
+    except BaseException:
+        plain.abort()
+        raise
+    return reader, asyncio.StreamWriter(line.framed, protocol, reader, loop)
+
+
+def _why(error: OSError, place: str, with_tls: bool) -> str:
+    """Why no connection came about."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"no connection to {place}: its certificate is not trusted ({error.verify_message})"
+    if isinstance(error, ssl.SSLError):
+        return f"no connection to {place}: TLS failed ({error.reason or 'no reason given'})"
+    if isinstance(error, gaierror):
+        return f"no connection to {place}: there is no host of that name"
+    if with_tls and isinstance(error, ConnectionResetError):
+        return f"no connection to {place}: TLS failed (the connection was ended)"
+    return f"nobody answers at {place}: {_words(error)}"
+
+
+def _words(error: OSError) -> str:
+    """What the system says; asyncio has words of its own, and some for several addresses."""
+    found = _ERRNO.search(str(error))
+    return os.strerror(int(found[1])) if found else str(error.strerror or error or type(error).__name__)

@@ -7,7 +7,20 @@ here opens a port or a file other than the configuration file.
 """
 
 from penstock.config.load import Loaded, load
+from penstock.config.reloading import Change, Reload, Reloading, compare, reload_of
 from penstock.config.settings import LoggingSettings, Settings, core_settings
 from penstock.config.sources import PRESETS
 
-__all__ = ["PRESETS", "Loaded", "LoggingSettings", "Settings", "core_settings", "load"]
+__all__ = [
+    "PRESETS",
+    "Change",
+    "Loaded",
+    "LoggingSettings",
+    "Reload",
+    "Reloading",
+    "Settings",
+    "compare",
+    "core_settings",
+    "load",
+    "reload_of",
+]

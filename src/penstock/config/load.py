@@ -25,7 +25,7 @@ class Loaded(Struct, frozen=True):
 
     def values(self) -> dict[str, Any]:
         """Every dotted key with its value."""
-        return {name: _look_up(self.settings, name) for name in self.origins}
+        return values_of(self.settings)
 
 
 def load(
@@ -60,7 +60,7 @@ def load(
     if values.get("data_dir") is not None and "log.capture" not in values:
         values["log.capture"] = CAPTURED_ON_DISK
         origins["log.capture"] = "default with data_dir"
-    settings: Settings = _assemble(Settings, "", values)
+    settings: Settings = assemble(Settings, "", values)
     _check_filters(settings)
     return Loaded(settings, origins)
 
@@ -78,17 +78,22 @@ def _check_filters(settings: Settings) -> None:
             raise InvalidConfig(f"{key}: a shared filter matches no topic")
 
 
-def _assemble(struct: type[Struct], prefix: str, values: Mapping[str, Any]) -> Any:
+def assemble(struct: type[Struct], prefix: str, values: Mapping[str, Any]) -> Any:
     """Build a struct and its sections; a key without a value keeps its default."""
     given: dict[str, Any] = {}
     for field in fields(struct):
         name = prefix + field.name
         kind = inspect.type_info(field.type)
         if isinstance(kind, inspect.StructType):
-            given[field.name] = _assemble(kind.cls, f"{name}.", values)
+            given[field.name] = assemble(kind.cls, f"{name}.", values)
         elif name in values:
             given[field.name] = values[name]
     return struct(**given)
+
+
+def values_of(settings: Settings) -> dict[str, Any]:
+    """Every dotted key with its value."""
+    return {name: _look_up(settings, name) for name in known_keys()}
 
 
 def _look_up(settings: Any, name: str) -> Any:

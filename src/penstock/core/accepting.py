@@ -34,7 +34,7 @@ class Accepting:
         self._publishing = publishing
         self._log = node.log
         self._receipts = node.receipts
-        self._max_payload_bytes = node.settings.max_payload_bytes
+        self._node = node
 
     def publish_once(
         self, run: Run, sender: Session, *, is_forced: bool = False, known_as: str | None = None
@@ -112,7 +112,7 @@ class Accepting:
         topic = sender.topics.get(run.topic)
         if topic is None or topic.is_deleted:
             topic = self._publishing.admit(run.topic, sender)
-        size, limit_bytes = run.stride - run.head, self._max_payload_bytes
+        size, limit_bytes = run.stride - run.head, self._node.settings.max_payload_bytes
         if size > limit_bytes:
             raise TooLarge(f"the payload has {size} bytes and {limit_bytes} are allowed")
         if self._log.failure is not None and run.shape.qos:

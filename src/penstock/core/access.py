@@ -40,6 +40,7 @@ __all__ = [
     "FileAccess",
     "Identity",
     "OpenAccess",
+    "Sources",
     "is_level",
 ]
 
@@ -79,6 +80,10 @@ class Access(Protocol):
     def generation(self) -> int:
         """Rises when what is known of users and rights changes."""
 
+    @property
+    def is_open(self) -> bool:
+        """Anyone may take any name and do everything, so that a name means nothing."""
+
     def verify_now(self, user: str | None, password: bytes | None) -> bool | None:
         """Tell whether these credentials are good; None means that only `verify` can tell."""
 
@@ -108,6 +113,7 @@ class OpenAccess:
     """Everyone may come in and do everything, with any name or none."""
 
     generation = 0
+    is_open = True
 
     def verify_now(self, user: str | None, password: bytes | None) -> bool | None:
         """Accept anyone."""
@@ -142,9 +148,26 @@ class OpenAccess:
         return True
 
 
+class Sources(Struct, frozen=True):
+    """Where users and rights come from, and what those without a name may do."""
+
+    password_file: Path | None
+    acl_file: Path | None
+    allow_anonymous: bool
+    has_certificates: bool = False
+    """Users may also be named by their certificates, which a door verifies. Such users need no line in the
+    password file, nor such a file."""
+
+    @property
+    def has_files(self) -> bool:
+        """There is something to read."""
+        return self.password_file is not None or self.acl_file is not None
+
+
 class Contents(Struct, frozen=True):
     """What the files said when they were read last; None stands for a file that is not used."""
 
+    sources: Sources
     passwords: dict[str, Credentials] | None
     acl: Acl | None
     decoys: tuple[str, ...]
@@ -170,19 +193,17 @@ class FileAccess:
     an access list everyone who came in may do everything.
     """
 
-    def __init__(
-        self,
-        read: Callable[[], Contents],
-        allow_anonymous: bool,
-        has_certificates: bool,
-        remembered: RememberedPasswords,
-    ) -> None:
-        self._read = read
-        self._allow_anonymous = allow_anonymous
-        self._has_certificates = has_certificates
-        self._remembered = remembered
+    def __init__(self, sources: Sources, monotonic: Callable[[], float] = time.monotonic) -> None:
+        """Read the files.
+
+        Raises:
+            InvalidConfig: a file cannot be read or understood; the text names file and line.
+        """
+        self._secret = os.urandom(32)  # stays with us, so what a stranger sees is the same after a reload
+        self._remembered = RememberedPasswords(monotonic)
         self._slots = BoundedSemaphore(SLOW_CHECKS_AT_ONCE)
-        self._contents = read()  # replaced as a whole, so that threads see the old or the new one
+        # Replaced as a whole, so that threads see the old or the new one:
+        self._contents = read_files(sources, self._secret)
         self.generation = 0
         self._outdated: set[str] = set()  # users who had another line
 
@@ -198,15 +219,23 @@ class FileAccess:
         """Read both files.
 
         Args:
-            has_certificates: users may also be named by their certificates, which a door verifies. Such
-                users need no line in the password file, nor such a file.
+            has_certificates: users may also be named by their certificates.
 
         Raises:
             InvalidConfig: a file cannot be read or understood; the text names file and line.
         """
-        secret = os.urandom(32)  # stays with us, so what a stranger sees is the same after a reload
-        read = partial(read_files, password_file, acl_file, secret, has_certificates)
-        return cls(read, allow_anonymous, has_certificates, RememberedPasswords(monotonic))
+        return cls(Sources(password_file, acl_file, allow_anonymous, has_certificates), monotonic)
+
+    @property
+    def sources(self) -> Sources:
+        """Where users and rights come from at present."""
+        return self._contents.sources
+
+    @property
+    def is_open(self) -> bool:
+        """There is nothing that could prove a name, and no rule."""
+        sources = self.sources
+        return sources.allow_anonymous and not sources.has_files and not sources.has_certificates
 
     def reload(self) -> None:
         """Read both files again; after an error everything stays as it was.
@@ -214,8 +243,18 @@ class FileAccess:
         Raises:
             InvalidConfig: a file cannot be read or understood; the text names file and line.
         """
-        before, now = self._contents, self._read()
-        self._contents = now
+        self.prepare(self.sources)()
+
+    def prepare(self, sources: Sources) -> Callable[[], None]:
+        """Read files, these or others; what they say counts when the answer is called, which cannot fail.
+
+        Raises:
+            InvalidConfig: a file cannot be read or understood; the text names file and line.
+        """
+        return partial(self._take, read_files(sources, self._secret))
+
+    def _take(self, now: Contents) -> None:
+        before, self._contents = self._contents, now
         self.generation += 1
         self._outdated = {
             user for user, line in (before.passwords or {}).items() if now.line_of(user) not in (None, line)
@@ -227,10 +266,10 @@ class FileAccess:
         if user is not None and "\0" in user:
             return False
         if user is None:
-            return self._allow_anonymous
+            return contents.sources.allow_anonymous
         if contents.passwords is None:
             # A name proves nothing, and nobody is to be taken for the owner of a certificate.
-            return self._allow_anonymous and not self._has_certificates
+            return contents.sources.allow_anonymous and not contents.sources.has_certificates
         if not password:
             return False
         line = contents.line_of(user)
@@ -264,9 +303,9 @@ class FileAccess:
     def is_known(self, identity: Identity) -> bool:
         """Users have a line, or came with a certificate; the anonymous are allowed."""
         if identity.is_certified:
-            return self._has_certificates
+            return self.sources.has_certificates
         user = self._proven(identity).user
-        return self._allow_anonymous if user is None else self._contents.line_of(user) is not None
+        return self.sources.allow_anonymous if user is None else self._contents.line_of(user) is not None
 
     def is_outdated(self, identity: Identity) -> bool:
         """Tell whether the user's line was another one before the last reload."""
@@ -298,17 +337,15 @@ class FileAccess:
 
     def _proven(self, identity: Identity) -> Identity:
         """Without a password file only a certificate proves a name."""
-        is_proven = self._contents.passwords is not None or self._has_certificates
+        is_proven = self._contents.passwords is not None or self.sources.has_certificates
         return identity if is_proven else Identity(None, identity.client_id)
 
 
-def read_files(
-    password_file: Path | None, acl_file: Path | None, secret: bytes, has_certificates: bool
-) -> Contents:
+def read_files(sources: Sources, secret: bytes) -> Contents:
     """Read the password file and the access list, as far as there are any; the secret is for decoys."""
-    passwords = None if password_file is None else read_passwords(password_file)
-    has_users = passwords is not None or has_certificates
-    acl = None if acl_file is None else read_acl(acl_file, has_users=has_users)
+    passwords = None if sources.password_file is None else read_passwords(sources.password_file)
+    has_users = passwords is not None or sources.has_certificates
+    acl = None if sources.acl_file is None else read_acl(sources.acl_file, has_users=has_users)
     users = (passwords or {}).values()
     scram_decoys = Decoys(secret, (user.scram for user in users if user.scram is not None))
-    return Contents(passwords, acl, decoys_like(users), scram_decoys)
+    return Contents(sources, passwords, acl, decoys_like(users), scram_decoys)

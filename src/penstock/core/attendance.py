@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
+from penstock.core import reforming
 from penstock.core.access import Identity
 from penstock.core.away import AwayForm
 from penstock.core.moves import FORGOTTEN, RECEIVED, step
@@ -156,10 +157,23 @@ class Attendance:
                 continue
             session.is_resumable = session.is_resumable and is_known
             if sink is not None:
-                self.disconnect(session, sink, is_graceful=False)
-                sink.close(Ending.UNKNOWN)
+                self._turn_out(session, sink, Ending.UNKNOWN)
             if not is_known and self._node.sessions.get(session.client_id) is session:
                 self.end(session)
+
+    def dismiss(self, session: Session) -> bool:
+        """End the connection of a session because somebody asked for it; False if it had none.
+
+        The session is as if its connection had been lost: it may return, and its will is due.
+        """
+        if session.sink is None:
+            return False
+        self._turn_out(session, session.sink, Ending.ADMINISTRATIVE)
+        return True
+
+    def _turn_out(self, session: Session, sink: Sink, ending: Ending) -> None:
+        self.disconnect(session, sink, is_graceful=False)
+        sink.close(ending)
 
     def restore(self, client_id: str, record: SessionRecord) -> Session:
         """At start: a session that outlived the server. It is away, since it left or since now."""
@@ -292,7 +306,7 @@ class Attendance:
             group.leave(session, old)
             session.subscriptions[filter] = new
             group.join(session, new)
-        self._node.keeping.reform(session, reform)
+        reforming.reform(session, reform)
 
     # Wills
 

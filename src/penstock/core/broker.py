@@ -13,6 +13,7 @@ from penstock.core.access import Access
 from penstock.core.attendance import Arrival, Attendance
 from penstock.core.clock import Clock, Scheduler
 from penstock.core.declared import Declared
+from penstock.core.dormant import Dormant
 from penstock.core.joining import Joining
 from penstock.core.node import Node
 from penstock.core.paused import Paused
@@ -67,6 +68,7 @@ class Broker:
         self.when_stored = publishing.when_stored
         self.when_flushed = publishing.when_flushed
         self.when_remembered = publishing.when_remembered
+        self.do_gradually = node.do_gradually
         self.staging = Staging(node, publishing)
         self.streams = Streams(node, publishing, accepting)
         subscribing = Subscribing(node)
@@ -76,6 +78,7 @@ class Broker:
         self.is_filter = subscribing.is_filter
         self.join = Joining(node, subscribing).join
         self.paused = Paused(node)
+        self.dormant = Dormant(log, node.topics, settings.topic.max_topics)
         self._declared = declared = Declared(node, publishing, subscribing)
         self.has_topic = declared.has
         self.declare_topic = declared.declare
@@ -94,11 +97,12 @@ class Broker:
         self.check_will = attendance.check_will
         self.resume = attendance.resume
         self.disconnect = attendance.disconnect
+        self.dismiss = attendance.dismiss
         self.pause = attendance.pause
         self.unpause = attendance.unpause
         self.position_of = attendance.position_of
         self.grant = self._node.lagging.grant
-        self.take_strain = Strains(self._node.clock, self.settings.outbox.messages).take
+        self.take_strain = Strains(self._node.clock, self._node.keeping.outbox_limits).take
         self.acknowledge = attendance.acknowledge
         self.refuse = attendance.refuse
         self.receive = attendance.receive
@@ -135,6 +139,13 @@ class Broker:
             self.receipts.restore()
             self.staging.restore()
             self.forget_rights()  # the rules may be others than when these sessions were saved
+
+    def configure(self, settings: CoreSettings) -> None:
+        """Go by other settings from now on; known topics follow, and what is too much goes, in steps."""
+        self.settings = settings
+        self._node.configure(settings)
+        self.dormant.limit = settings.topic.max_topics
+        self.streams.configure(settings.streams)
 
     def forget_rights(self) -> None:
         """The rules have changed: decide anew who may stay, and who may publish and read what."""

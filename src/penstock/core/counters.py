@@ -4,6 +4,11 @@ There are only totals: how many there are of something now is the difference of 
 them is the work of others: `reporting.py` for $SYS, telemetry for Prometheus and JSON.
 """
 
+from penstock.model import Door, Shape
+
+OWN = Door.SERVER
+"""The door of the server's own messages; to find it by its name takes longer than to count."""
+
 
 class Counters:
     """Totals since start."""
@@ -17,10 +22,10 @@ class Counters:
         "connections_refused",
         "control_packets_received",
         "control_packets_sent",
-        "delivered",
+        "delivered_at",
         "disconnections",
         "malformed_packets",
-        "published",
+        "published_at",
         "publishes_refused",
         "sessions_expired",
         "subscriptions_added",
@@ -32,6 +37,8 @@ class Counters:
     def __init__(self) -> None:
         for name in self.__slots__:
             setattr(self, name, 0)
+        self.published_at = dict.fromkeys(Door, 0)
+        self.delivered_at = dict.fromkeys(Door, 0)
 
     actions_forbidden: int
     """What clients wanted and have no right to: to publish, to subscribe, to leave a will."""
@@ -43,13 +50,14 @@ class Counters:
     control_packets_received: int
     control_packets_sent: int
     """Packets that carry no message."""
-    delivered: int
+    delivered_at: dict[Door, int]
+    """Messages that left, by the door of those who got them; the server's own count for it alone."""
     disconnections: int
     """Sessions that lost their connection, one for each of `connections` that is over."""
     malformed_packets: int
     """Those among `wire_errors` that could not even be parsed."""
-    published: int
-    """Messages of clients that were accepted."""
+    published_at: dict[Door, int]
+    """Messages of clients that were accepted, by the door they came in at."""
     publishes_refused: int
     sessions_expired: int
     subscriptions_added: int
@@ -57,6 +65,22 @@ class Counters:
     takeovers: int
     wire_errors: int
 
+    @property
+    def published(self) -> int:
+        """Messages of clients that were accepted."""
+        return sum(self.published_at.values())
+
+    @property
+    def delivered(self) -> int:
+        """Messages that left, once for each who got them, the server's own included."""
+        return sum(self.delivered_at.values())
+
     def snapshot(self) -> dict[str, int]:
         """All totals by name."""
-        return {name: getattr(self, name) for name in self.__slots__}
+        names = (name.removesuffix("_at") for name in self.__slots__)
+        return {name: getattr(self, name) for name in names}
+
+
+def way_out(shape: Shape, door: Door) -> Door:
+    """The door that messages of a shape count for as delivered to somebody at a door."""
+    return OWN if shape.door is OWN else door

@@ -9,7 +9,7 @@ from operator import attrgetter
 
 from penstock.core.audience import Members, Others
 from penstock.core.clock import Clock
-from penstock.core.counters import Counters
+from penstock.core.counters import OWN, Counters, way_out
 from penstock.core.keeping import Keeping
 from penstock.core.lagging import CHUNK_BYTES, Lagging
 from penstock.core.leaving import Leaving
@@ -41,12 +41,13 @@ class Delivery:
     ) -> None:
         self._clock = clock
         self._ledger = ledger
-        self._counters = counters
+        self._delivered_at = counters.delivered_at
         self._tallies = tallies
         self._keeping = keeping
         self._lagging = lagging
         self._leaving = leaving
         self._recording = recording
+        self._has_given = False  # to some, who got a part of a stretch
         lagging.on_caught_up = self.serve_groups
 
     def deliver(self, stretches: list[Stretch]) -> None:
@@ -55,10 +56,10 @@ class Delivery:
         dirty: list[Session] = []
         failure: Exception | None = None
         if self._keeping.outcomes:
-            self._keeping.outcomes = {}
+            self._keeping.outcomes.clear()
         for stretch in stretches:
             runs, qos = stretch.runs, stretch.shape.qos
-            reach, before = 0, self._counters.delivered
+            reach, self._has_given = 0, False
             for form, members in stretch.audience.classes():
                 try:
                     if form.no_local:
@@ -73,7 +74,7 @@ class Delivery:
             for group in stretch.audience.shared:
                 for run in runs:
                     self._deliver_to_one(group, run, now, dirty)
-            if reach or self._counters.delivered != before:
+            if reach or self._has_given:
                 stretch.reach = reach
         self._write(dirty)
         self._tallies.note(stretches)
@@ -119,7 +120,8 @@ class Delivery:
             else:
                 self._keeping.hold_all(session, runs, form, members[session])
         if flowing:
-            self._counters.delivered += flowing * (runs[0].count if len(runs) == 1 else _count(runs))
+            door = OWN if runs[0].shape.door is OWN else session.door  # as `way_out`, without a call
+            self._delivered_at[door] += flowing * (runs[0].count if len(runs) == 1 else _count(runs))
         if form.limit_bytes:
             self._note_oversize(form, members, runs, now)
         return flowing
@@ -128,7 +130,7 @@ class Delivery:
         self, form: Form, members: Members, runs: list[Run], now: float, dirty: list[Session]
     ) -> int:
         """Send to each with numbers of its own; answer how many sessions got all of it."""
-        reach = 0
+        reach = messages = 0
         frames: list[Frame] | None = None
         is_stored = self._recording.is_on
         level = min(runs[0].shape.qos, form.qos)
@@ -144,7 +146,7 @@ class Delivery:
                 if not parts:
                     dirty.append(session)
                 first = inflight.add_all(frames, form, level, parts)
-                self._counters.delivered += len(frames)
+                messages += len(frames)
                 reach += 1
                 if is_stored:
                     self._leaving.note(session, first, level)
@@ -152,6 +154,8 @@ class Delivery:
                 self._keeping.hold_all(session, runs, form, members[session])
                 if was_flowing:  # its window is too small for all of this at once
                     self._lagging.wake(session)
+        if messages:
+            self._delivered_at[way_out(runs[0].shape, session.door)] += messages
         if form.limit_bytes:
             self._note_oversize(form, members, runs, now)
         return reach
@@ -175,6 +179,7 @@ class Delivery:
             others = [run for run in runs if run.client_id != session.client_id]
             if others and deliver(form, {session: subscription}, others, now, dirty):
                 self._tallies.add(others)
+                self._has_given = True
         return reach
 
     def _deliver_to_one(self, group: SharedGroup, run: Run, now: float, dirty: list[Session]) -> None:
@@ -195,13 +200,15 @@ class Delivery:
         deliver = self._deliver_numbered if is_numbered else self._deliver_shared_bytes
         if deliver(form, {session: subscription}, [message], now, dirty):
             self._tallies.add_one(message)
+            self._has_given = True
 
     def _note_oversize(self, form: Form, members: Iterable[Session], runs: Sequence[Run], now: float) -> None:
         """Record what was left out for those who got the rest; the others are told of when theirs leaves."""
         reached = [session for session in members if session.is_flowing]
         is_numbered = bool(form.qos and runs[0].shape.qos)  # then only what left was counted
         for run in form.oversize(runs, now) if reached else ():
-            self._counters.delivered -= 0 if is_numbered else run.count * len(reached)
+            if not is_numbered:
+                self._delivered_at[way_out(run.shape, reached[0].door)] -= run.count * len(reached)
             for session in reached:
                 self._ledger.add(run, session.client_id, Reason.PACKET_TOO_LARGE)
             self._tallies.add((run,), -len(reached))

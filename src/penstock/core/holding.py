@@ -20,7 +20,7 @@ class Holding:
     ) -> None:
         self._clock = clock
         self._scheduler = scheduler
-        self._timeout = timeout
+        self.timeout = timeout
         self._on_timeout = on_timeout
         self._waiting: dict[Session, set[Session]] = {}  # slow subscriber -> publishers
         self._timers: dict[Session, Handle] = {}
@@ -39,7 +39,7 @@ class Holding:
         publishers = self._waiting.get(slow)
         if publishers is None:
             publishers = self._waiting[slow] = set()
-            self._timers[slow] = self._scheduler.call_later(self._timeout, lambda: self._expire(slow))
+            self._timers[slow] = self._scheduler.call_later(self.timeout, lambda: self._expire(slow))
         publishers.add(publisher)
         if publisher.held_by is None:
             publisher.held_by = set()

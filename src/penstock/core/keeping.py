@@ -4,44 +4,30 @@ A policy decides what is kept; what is dropped goes into the ledger. How it gets
 `lagging.py`.
 """
 
-from collections.abc import Callable, Sequence
-
-from msgspec import Struct
+from collections.abc import Sequence
 
 from penstock.core.callers import Callers
 from penstock.core.clock import Clock, Scheduler
 from penstock.core.fetching import Fetching
 from penstock.core.holding import Holding
-from penstock.core.inflight import Pending
 from penstock.core.ledger import Ledger
 from penstock.core.outbox import Entry, Outbox
+from penstock.core.outcomes import Outcomes
 from penstock.core.owed import Owed, StoredOwed
-from penstock.core.policy import Limits
+from penstock.core.policy import Bounds, Limits, OwnLimits
 from penstock.core.ports import Form
 from penstock.core.recording import Recording
 from penstock.core.registry import Registry
 from penstock.core.sessions import Ending, Session, Subscription
 from penstock.core.settings import CoreSettings
-from penstock.core.shared import SharedForm, SharedGroup, reform_any
+from penstock.core.shared import SharedForm, SharedGroup
 from penstock.core.slow import Slow
-from penstock.core.strain import limit_of, note_loss
+from penstock.core.strain import note_loss
 from penstock.core.topics import WILDCARDS, split_share
 from penstock.model import Policy, Reason, Run
 
 REAP_MESSAGES = 100_000
 """How many waiting messages are looked at for their expiry in one go."""
-
-
-class Outcome(Struct, frozen=True):
-    """What became of a message for those who could not get it at once."""
-
-    dropped: int = 0
-    """For so many subscribers it was dropped, or something older to make room for it."""
-    blocked: int = 0
-    """So many make its publisher wait."""
-
-
-NOTHING_LOST = Outcome()
 
 
 class Keeping:
@@ -67,15 +53,23 @@ class Keeping:
         self._fetching = fetching
         self._callers = callers
         self.slow = slow
-        self._outbox_limits = Limits(settings.outbox.messages, settings.outbox.bytes)
+        self.outbox_limits = Limits(settings.outbox.messages, settings.outbox.bytes)
         self._owed_limits = Limits(settings.sessions.owed_messages, settings.sessions.owed_bytes)
         self._block_wildcards = settings.outbox.block_wildcards
         self._expiring: dict[Session | SharedGroup, None] = {}  # something waits for them that may expire
         self.too_slow: dict[Session, None] = {}  # to be closed at the end of this flush
         self.credited: dict[Session, list[Entry]] = {}  # what those who count get at the end of this flush
-        self.outcomes: dict[int, list[int]] = {}  # of this turn, by offset: how often dropped, held
+        self.outcomes = Outcomes()  # of this turn
         block_timeout_s = settings.outbox.block_timeout_ms / 1000
         self.holding = Holding(clock, scheduler, block_timeout_s, self._on_block_timeout)
+
+    def configure(self, settings: CoreSettings) -> None:
+        """Let more or less wait from now on, in the queues that are there as in new ones."""
+        outbox, sessions = settings.outbox, settings.sessions
+        self.outbox_limits.change(outbox.messages, outbox.bytes)
+        self._owed_limits.change(sessions.owed_messages, sessions.owed_bytes)
+        self._block_wildcards = outbox.block_wildcards
+        self.holding.timeout = outbox.block_timeout_ms / 1000
 
     # Coming
 
@@ -151,11 +145,9 @@ class Keeping:
             session.outbox = Outbox(self._limits_of(session))
         return session.outbox
 
-    def _limits_of(self, session: Session) -> Limits:
-        limits = self._outbox_limits
-        if session.outbox_messages is None:
-            return limits
-        return Limits(limit_of(session, limits.messages), limits.bytes)
+    def _limits_of(self, session: Session) -> Bounds:
+        most = session.outbox_messages
+        return self.outbox_limits if most is None else OwnLimits(most, self.outbox_limits)
 
     def _enqueue(self, session: Session, outbox: Outbox, run: Run, form: Form, policy: Policy) -> None:
         decision, dropped = outbox.add(run, form, policy)
@@ -168,7 +160,7 @@ class Keeping:
             if publisher is None or publisher is session:  # a session never blocks itself
                 self._shrink(session, policy)
             else:
-                self.outcomes.setdefault(run.offset, [0, 0])[1] += 1
+                self.outcomes.note_blocked(run)
                 self.holding.hold(publisher, session, run.shape.qos)
         if decision.close:
             self.too_slow[session] = None
@@ -243,20 +235,12 @@ class Keeping:
         for run in dropped:
             self._lose(run, session, reason, policy, setting)
         if dropped:
-            self.outcomes.setdefault(cause.offset, [0, 0])[0] += 1
+            self.outcomes.note_dropped(cause)
 
     def _lose(self, run: Run, session: Session, reason: Reason, policy: Policy, setting: str) -> None:
         self._ledger.add(run, session.client_id, reason, policy, setting)
         self.slow.note_dropped(session, run.count, policy)
         note_loss(session, reason, run.count)
-
-    def outcome(self, run: Run) -> Outcome:
-        """How many subscribers lost something by a run of this turn, and how many hold its publisher back."""
-        if not self.outcomes:
-            return NOTHING_LOST
-        offsets = range(run.offset, run.offset + run.count)
-        found = [self.outcomes[offset] for offset in offsets if offset in self.outcomes]
-        return Outcome(sum(dropped for dropped, _ in found), sum(blocked for _, blocked in found))
 
     def _on_block_timeout(self, session: Session) -> None:
         self._shrink(session, Policy.BLOCK, Reason.BLOCK_TIMEOUT)
@@ -331,19 +315,6 @@ class Keeping:
         offered = [form.group for _, form in waiting if isinstance(form, SharedForm)]
         return list(dict.fromkeys([*offered, *(session.groups or ())]))
 
-    def reform(self, session: Session, reform: Callable[[Form], Form]) -> None:
-        """Remake the forms of everything a session still gets."""
-        _reform_waiting(session, lambda form: reform_any(form, reform))
-        for backlog in session.backlog.values() if session.backlog else ():
-            backlog.form = reform(backlog.form)
-
-    def leave(self, session: Session, group: SharedGroup) -> None:
-        """A session left a shared group: what it was chosen for stays its own, whoever is left."""
-        _reform_waiting(
-            session,
-            lambda form: form.form if isinstance(form, SharedForm) and form.group is group else form,
-        )
-
     def end(self, session: Session) -> None:
         """A session is over: whatever it was still owed is recorded."""
         for run, _ in _take_all(session.owed):
@@ -405,13 +376,3 @@ def _queues_of(who: Session | SharedGroup) -> tuple[str, list[Outbox]]:
 
 def _take_all(queue: Outbox | None) -> list[Entry]:
     return queue.take(queue.bytes + 1) if queue else []
-
-
-def _reform_waiting(session: Session, reform: Callable[[Form], Form]) -> None:
-    if session.inflight is not None:
-        for number, pending in session.inflight.entries.items():
-            if pending is not None:
-                session.inflight.entries[number] = Pending(pending.run, reform(pending.form), pending.level)
-    for queue in (session.outbox, session.owed):
-        if queue:
-            queue.reform(reform)

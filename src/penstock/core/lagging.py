@@ -9,7 +9,7 @@ from itertools import groupby
 
 from penstock.core.backlog import take_from
 from penstock.core.clock import Clock, Scheduler
-from penstock.core.counters import Counters
+from penstock.core.counters import Counters, way_out
 from penstock.core.fetching import Fetching
 from penstock.core.inflight import Inflight
 from penstock.core.keeping import Keeping
@@ -176,13 +176,13 @@ class Lagging:
                 continue
             if session.credit is not None:
                 runs, over = split(runs, session.credit)
-                session.credit -= sum(run.count for run in runs)
+                session.credit -= _count(runs)
                 rest += [(run, form) for run in over]
             if runs:
                 parts.append(form.encode(runs, now))
                 self._tallies.add(runs)
                 lost = self._note_oversize(session, runs, form, now)
-                self._counters.delivered += sum(run.count for run in runs) - lost
+                self._counters.delivered_at[way_out(shape, session.door)] += _count(runs) - lost
         self._keeping.put_first(session, rest)
         data = b"".join(parts)
         if data:
@@ -209,7 +209,7 @@ class Lagging:
             first = inflight.add_all(frames, form, level, parts)
             if self._recording.is_on:
                 self._leaving.note(session, first, level)
-            self._counters.delivered += len(frames)
+            self._counters.delivered_at[way_out(leaving[0].shape, session.door)] += len(frames)
             self._tallies.add(leaving)
             self._note_oversize(session, leaving, form, now)  # these take no room in the window
         return runs
@@ -252,6 +252,10 @@ class Lagging:
 
 def _form_and_shape(entry: Entry) -> tuple[Form, Shape]:
     return entry[1], entry[0].shape
+
+
+def _count(runs: list[Run]) -> int:
+    return sum(run.count for run in runs)
 
 
 def split(runs: list[Run], room: int) -> tuple[list[Run], list[Run]]:

@@ -101,10 +101,10 @@ class Recent:
         counts = list(self._counts)
         if self._before is not None:
             counts = [mine + earlier for mine, earlier in zip(counts, self._before._counts, strict=True)]
-        return [_find_share(counts, share) for share in shares]
+        return [find_share(counts, share) for share in shares]
 
 
-def _find_share(counts: list[int], share: float) -> float:
+def find_share(counts: list[int], share: float) -> float:
     """Where in its bucket a share of all entries ends, if the entries of a bucket lie evenly in it."""
     left = share * sum(counts)
     for index, count in enumerate(counts):

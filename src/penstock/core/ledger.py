@@ -4,13 +4,15 @@ Counts are exact for ever; rows are merged into ranges of sequences and bounded,
 subscription matched" is never written here: it can be derived, and it is not a loss.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 
 from msgspec import Struct
 
 from penstock.core.clock import Clock
 from penstock.model import Policy, Reason, Run
+
+ROWS_A_STEP = 500
+"""How many are forgotten in one step when fewer than before may be remembered."""
 
 
 class Row(Struct):
@@ -81,7 +83,7 @@ class Ledger:
     def __init__(self, clock: Clock, rows_limit: int) -> None:
         self._clock = clock
         self._rows_limit = rows_limit
-        self._rows: OrderedDict[tuple[str, str, Reason, int], Row] = OrderedDict()
+        self._rows: dict[int, Row] = {}  # by numbers that follow one another, oldest first
         self._open: dict[tuple[str, str, Reason], Row] = {}
         self._number = 0
         self.counts: dict[Reason, int] = {}
@@ -91,6 +93,16 @@ class Ledger:
         self._told: dict[Reason, int] = {}  # of `counts`, as of the last `take_losses`
         self._last_loss = ("", "")  # whose, and of which topic
         self.on_lost: Callable[[Run, Reason, Policy | None], None] = lambda run, reason, policy: None
+
+    def resize(self, rows_limit: int) -> None:
+        """Remember more or fewer rows from now on; `shed` forgets those that are too many."""
+        self._rows_limit = rows_limit
+
+    def shed(self) -> bool:
+        """Forget some of the rows beyond the limit, oldest first; tell whether there are more."""
+        for _ in range(min(ROWS_A_STEP, len(self._rows) - self._rows_limit)):
+            self._forget_oldest()
+        return len(self._rows) > self._rows_limit
 
     def add(
         self, run: Run, client_id: str, reason: Reason, policy: Policy | None = None, setting: str = ""
@@ -121,12 +133,16 @@ class Ledger:
     def _begin(self, key: tuple[str, str, Reason], row: Row) -> None:
         self._number += 1
         self._open[key] = row
-        self._rows[(*key, self._number)] = row
+        self._rows[self._number] = row
         if len(self._rows) > self._rows_limit:
-            old, forgotten = self._rows.popitem(last=False)
-            self.rows_forgotten += 1
-            if self._open.get(old[:3]) is forgotten:
-                del self._open[old[:3]]
+            self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        forgotten = self._rows.pop(self._number - len(self._rows) + 1)
+        self.rows_forgotten += 1
+        key = (forgotten.client_id, forgotten.topic, forgotten.reason)
+        if self._open.get(key) is forgotten:
+            del self._open[key]
 
     def _note_news(self, run: Run, client_id: str, reason: Reason) -> None:
         key = (client_id, run.topic, reason)
@@ -172,6 +188,13 @@ class Ledger:
         for row in self._rows.values():
             if (topic is None or row.topic == topic) and (client_id is None or row.client_id == client_id):
                 yield row
+
+    def rows_before(self, number: int | None, limit: int) -> list[tuple[int, Row]]:
+        """Up to so many rows with their numbers, newest first: those before a number, or the newest."""
+        before = self._number + 1 if number is None else min(number, self._number + 1)
+        oldest = self._number - len(self._rows) + 1
+        numbers = range(before - 1, max(oldest, before - limit) - 1, -1)
+        return [(each, self._rows[each]) for each in numbers]
 
     def why(self, topic: str, sequence: int, client_id: str) -> Row | None:
         """The row that explains why this session did not get this message, if there is one."""

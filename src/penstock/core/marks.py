@@ -83,9 +83,12 @@ class Epochs:
 
     def _find(self, offset: int) -> None:
         log, epoch = self._log, self._log.epoch
-        last = max(offset, log.last_offset)
-        while (before := log.end_of(epoch - 1)) is not None and offset <= before:
-            epoch, last = epoch - 1, before
+        last, before = max(offset, log.last_offset), None
+        for earlier in reversed(log.epochs()[:-1]):
+            before = log.end_of(earlier)
+            if before is None or offset > before:
+                break
+            epoch, last, before = earlier, before, None
         self._epoch, self._last = epoch, last
         self._first = 0 if before is None else before + 1
 
@@ -143,8 +146,4 @@ class LogMarks:
     @cached_property
     def _epochs_by_id(self) -> dict[str, int]:
         """Epochs by what their ids begin with; made when somebody comes back with an id."""
-        log = self._log
-        epochs = [log.epoch]
-        while epochs[-1] > 1 and log.end_of(epochs[-1] - 1) is not None:
-            epochs.append(epochs[-1] - 1)
-        return {self._of_epoch(epoch).id_start.decode(): epoch for epoch in epochs}
+        return {self._of_epoch(epoch).id_start.decode(): epoch for epoch in self._log.epochs()}

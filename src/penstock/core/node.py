@@ -9,6 +9,7 @@ from penstock.core.clock import Clock, Scheduler
 from penstock.core.counters import Counters
 from penstock.core.delivery import Delivery
 from penstock.core.fetching import Fetching
+from penstock.core.gradually import Gradually, Step
 from penstock.core.history import History
 from penstock.core.keeping import Keeping
 from penstock.core.lagging import Lagging
@@ -19,6 +20,7 @@ from penstock.core.ports import Log, StateStore
 from penstock.core.receipts import Receipts
 from penstock.core.recording import Recording
 from penstock.core.registry import Registry
+from penstock.core.renewal import Renewal, traits_differ
 from penstock.core.replaced import Replaced
 from penstock.core.retained import Retained
 from penstock.core.router import Router
@@ -117,6 +119,26 @@ class Node:
         self.unstored.on_less = self.lagging.wake
         self.tick.on_flush = self.delivery.deliver
         self.tick.on_end = self._end_turn
+
+    def configure(self, settings: CoreSettings) -> None:
+        """Hand other settings to all parts that made something of the ones before."""
+        before, self.settings = self.settings, settings
+        owed = settings.sessions
+        self.ledger.resize(settings.ledger.rows)
+        self.slow.configure(settings.slow)
+        self.retained.limit = settings.retained.max_messages
+        self.router.owed_limits.change(owed.owed_messages, owed.owed_bytes)
+        self.receipts.configure(settings.message_ids)
+        self.keeping.configure(settings)
+        self.topics.configure(settings)
+        works: list[Step] = [self.ledger.shed, self.receipts.shed]
+        if traits_differ(before, settings):
+            works += [Renewal(self.topics).step, self.topics.rings.shed]
+        self.do_gradually(*works)
+
+    def do_gradually(self, *works: Step) -> None:
+        """Do what would stop everybody if it were done at once."""
+        Gradually(self.turns, *works).begin()
 
     def _end_turn(self) -> None:
         self.recording.end_turn(self.history.head)

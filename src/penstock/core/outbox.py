@@ -8,7 +8,7 @@ writes what was dropped into the ledger.
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from penstock.core.policy import Decision, Limits, decide, fitting
+from penstock.core.policy import Bounds, Decision, decide, fitting
 from penstock.core.ports import Form
 from penstock.model import NEVER, Policy, Run
 
@@ -29,7 +29,7 @@ class Outbox:
         "next_expiry",
     )
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Bounds) -> None:
         self._entries: deque[Entry] = deque()
         self._limits = limits
         self.messages = 0
@@ -45,6 +45,12 @@ class Outbox:
     def is_over(self) -> bool:
         """Holds more than its limits, as it may under `block`."""
         return self.messages > self._limits.messages or self.bytes > self._limits.bytes
+
+    @property
+    def saturation(self) -> float:
+        """How full it is, by count or by bytes, whichever is more: from 0 to 1."""
+        limits = self._limits
+        return min(max(self.messages / max(limits.messages, 1), self.bytes / max(limits.bytes, 1)), 1.0)
 
     @property
     def may_expire(self) -> bool:

@@ -3,16 +3,52 @@
 The same decision can be replayed later over recorded arrivals, which is why nothing here holds state.
 """
 
+from typing import Protocol
+
 from msgspec import Struct
 
 from penstock.model import Policy
 
 
-class Limits(Struct, frozen=True):
-    """How much may wait."""
+class Bounds(Protocol):
+    """How much may wait at this moment."""
+
+    @property
+    def messages(self) -> int: ...
+
+    @property
+    def bytes(self) -> int: ...
+
+
+class Limits(Struct):
+    """How much may wait; queues of a kind share one, so that a change counts for each of them."""
 
     messages: int
     bytes: int
+
+    def change(self, messages: int, size: int) -> None:
+        """Let more or less wait from now on."""
+        self.messages, self.bytes = messages, size
+
+
+class OwnLimits:
+    """The limits of a subscriber that wants fewer messages to wait than may; those of all still hold."""
+
+    __slots__ = ("_most", "_of_all")
+
+    def __init__(self, most: int, of_all: Limits) -> None:
+        self._most = most
+        self._of_all = of_all
+
+    @property
+    def messages(self) -> int:
+        """The fewer of the two."""
+        return min(self._most, self._of_all.messages)
+
+    @property
+    def bytes(self) -> int:
+        """As everybody."""
+        return self._of_all.bytes
 
 
 class Decision(Struct, frozen=True):
@@ -24,7 +60,7 @@ class Decision(Struct, frozen=True):
     close: bool = False
 
 
-def fitting(messages: int, size: int, limits: Limits, count: int, stride: int) -> int:
+def fitting(messages: int, size: int, limits: Bounds, count: int, stride: int) -> int:
     """How many of `count` messages of `stride` bytes fit beside what waits already."""
     room = min(count, limits.messages - messages)
     left = limits.bytes - size

@@ -238,6 +238,13 @@ class Log(Protocol):
         """
         ...
 
+    async def topics_after(self, name: str, limit: int) -> list[tuple[str, int]]:
+        """Topics that were committed before the log was opened, by name: the first so many after one.
+
+        Each comes with a sequence that it has reached. What was committed since may be among them or not.
+        """
+        ...
+
     async def find_sequence(self, topic: str, sequence: int) -> int | None:
         """An offset after which a topic's committed messages from this sequence on lie.
 
@@ -247,6 +254,10 @@ class Log(Protocol):
 
     def offset_at(self, wall_us: int) -> int:
         """The offset after which everything from this time on lies; a little more may lie after it too."""
+        ...
+
+    def epochs(self) -> Sequence[int]:
+        """The epochs that are known, oldest first; numbers may be left out, and the last is that of now."""
         ...
 
     def end_of(self, epoch: int) -> int | None:

@@ -7,8 +7,8 @@ from msgspec import Struct
 
 from penstock.core.access import Identity
 from penstock.core.audience import NOBODY, Audience
-from penstock.core.keeping import Outcome
 from penstock.core.node import Node
+from penstock.core.outcomes import Outcome
 from penstock.core.ports import Settled, Ticket
 from penstock.core.registry import Topic
 from penstock.core.sessions import Session
@@ -127,7 +127,7 @@ class Publishing:
         """Offsets up to this one are given."""
         before, self._history.head = self._history.head, head
         if sender is not self._server:
-            self._counters.published += head - before
+            self._counters.published_at[sender.door] += head - before
         if sender.door not in FOUND_BY_CLIENT_ID and head > before:
             self._node.callers.note(before + 1, head, sender)
 
@@ -162,7 +162,7 @@ class Publishing:
 
         Whether it is safe by then is another matter: see `when_settled`.
         """
-        self._tick.after(lambda: callback(self._node.keeping.outcome(run)))
+        self._tick.after(lambda: callback(self._node.keeping.outcomes.of(run)))
 
     def when_remembered(self, session: Session, callback: Settled) -> None:
         """Call back when a session that has just come outlives the server, or cannot.

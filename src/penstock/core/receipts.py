@@ -25,6 +25,8 @@ EXPIRED_A_TIME = 2
 """How many ids leave for each that comes, if their time is over."""
 EXPIRED_A_SECOND = 1_000
 """How many leave each second in which none come."""
+SHED_A_STEP = 200
+"""How many leave in one step when fewer than before may be remembered."""
 
 _offset_of = attrgetter("offset")
 
@@ -63,13 +65,17 @@ class Receipts:
     def __init__(
         self, settings: MessageIdSettings, log: Log, state: StateStore, clock: Clock, recording: Recording
     ) -> None:
-        self._window = settings.window_s
-        self._max = settings.max
+        self.configure(settings)
         self._log = log
         self._state = state
         self._clock = clock
         self._recording = recording
         self._known: OrderedDict[Key, Known] = OrderedDict()
+
+    def configure(self, settings: MessageIdSettings) -> None:
+        """Remember ids that come from now on for another time, or another number of them; see `shed`."""
+        self._window = settings.window_s
+        self._max = settings.max
         self.is_on = bool(settings.window_s and settings.max)
 
     def __len__(self) -> int:
@@ -111,7 +117,15 @@ class Receipts:
         if receipt.is_stored:
             self._state.put(RECEIPTS, _name(key), _record_of(key, receipt))
         self._expire(now, EXPIRED_A_TIME)
-        while len(self._known) > self._max:
+        self._shed(EXPIRED_A_TIME)
+
+    def shed(self) -> bool:
+        """Forget some of those that are too many, oldest first; tell whether there are more."""
+        self._shed(SHED_A_STEP)
+        return len(self._known) > self._max
+
+    def _shed(self, count: int) -> None:
+        for _ in range(min(count, len(self._known) - self._max)):
             self._forget(next(iter(self._known)))
 
     def take_back(self) -> None:

@@ -18,7 +18,7 @@ from penstock.core.settings import CoreSettings, TopicRule
 from penstock.core.topics import covers, matches
 from penstock.core.value import Value
 from penstock.errors import QuotaExceeded
-from penstock.model import NEVER, Policy, Reason, Run
+from penstock.model import NEVER, Policy, Reason, Run, is_public
 
 if TYPE_CHECKING:
     from penstock.core.streams.stream import Stream
@@ -143,6 +143,7 @@ class Registry(dict[str, Topic]):
         self._last_sequence = last_sequence  # that the log has ever had of a topic
         self._rings = Rings(settings.ring)
         self.recency = Recency()
+        self.hidden = 0  # how many of them begin with $
         self._traits: dict[tuple[int, ...], Traits] = {}
         self._floor = 0  # no forgotten topic had a higher sequence
         self._forgotten_offset = 0  # none that the log does not keep had a message behind this
@@ -153,6 +154,26 @@ class Registry(dict[str, Topic]):
         self.gone: dict[str, Gone] = {}  # those that somebody deleted and nobody has used since, oldest first
         # Of all that were deleted, oldest first: nothing up to this offset is among the last messages.
         self.floors: dict[str, int] = {}
+
+    def configure(self, settings: CoreSettings) -> None:
+        """Go by other settings for new topics; those that are known follow by `renew`."""
+        self._settings = settings
+        self._traits = {}
+        self._rings.resize(settings.ring.total_bytes)
+
+    def renew(self, topic: Topic) -> None:
+        """Let a topic have what the settings say of it now."""
+        had_ring, topic.traits = topic.traits.has_ring, self._find_traits(topic.name)
+        traits = topic.traits
+        if topic.ring is None:
+            if traits.has_ring and not had_ring and topic.gone_offset:
+                self.make_ring(topic, before=0)  # readers learn that what came before is not there
+        elif traits.has_ring:
+            self._rings.resize_ring(topic.name, topic.ring, traits.ring_messages, traits.ring_bytes)
+        else:
+            topic.gone_offset = topic.last_offset
+            topic.ring.close()
+            topic.ring = None
 
     @property
     def rings(self) -> Rings:
@@ -187,6 +208,7 @@ class Registry(dict[str, Topic]):
         if topic.ring is not None:
             topic.ring.close()
         del self[topic.name]
+        self.hidden -= not is_public(topic.name)
         self.recency.forget(topic)
         self.on_forgotten(topic)
 
@@ -270,6 +292,7 @@ class Registry(dict[str, Topic]):
         topic = self.expected.pop(name, None) or Topic(name, self._find_traits(name))
         topic.begin_after(max(self._floor, self._last_sequence(name)))  # the log may not be able to say
         self[name] = topic
+        self.hidden += not is_public(name)
         self.recency.note(topic)
         if (gone := self.gone.pop(name, None)) is not None:
             self._begin_again(topic, gone)

@@ -54,7 +54,6 @@ class Releasing:
     def __init__(self, node: Node, publishing: Publishing) -> None:
         self._node = node
         self._publishing = publishing
-        self._settings = node.settings.stage
         self._numbers = count(1)
         self._commits: dict[Key, Commit] = {}  # by whose turn it is
         self._remembered = Remembered(node)

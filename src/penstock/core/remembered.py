@@ -1,5 +1,7 @@
 """Commits of stages that are finished, remembered by their keys so that none is made twice."""
 
+from collections import OrderedDict
+
 from msgspec import Struct
 
 from penstock.core.decided import Key
@@ -7,6 +9,8 @@ from penstock.core.node import Node
 from penstock.core.records import RELEASED, ReleasedRecord
 
 _SECOND_US = 1_000_000
+FORGOTTEN_A_TIME = 2
+"""How many leave for each that comes, if fewer than before may be remembered."""
 
 
 class Finished(Struct, frozen=True, gc=False):
@@ -22,8 +26,7 @@ class Remembered:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._settings = node.settings.stage
-        self._finished: dict[Key, Finished] = {}
+        self._finished: OrderedDict[Key, Finished] = OrderedDict()  # which finds its first at once
 
     def find(self, key: Key) -> ReleasedRecord | None:
         """The commit that was made under this key, if it is not too long ago."""
@@ -34,13 +37,14 @@ class Remembered:
 
     def add(self, number: int, record: ReleasedRecord) -> None:
         """Remember a commit whose record is stored."""
+        settings = self._node.settings.stage
         age_s = max((self._node.clock.wall_us() - record.finished_at) / _SECOND_US, 0.0)
-        expires_at = self._node.clock.monotonic() + self._settings.keys_s - age_s
+        expires_at = self._node.clock.monotonic() + settings.keys_s - age_s
         key = record.owner, record.key
         if key in self._finished:  # its time was over
             self._forget(key)
         self._finished[key] = Finished(number, record, expires_at)
-        if len(self._finished) > self._settings.max_keys:
+        for _ in range(min(FORGOTTEN_A_TIME, len(self._finished) - settings.max_keys)):
             self._forget(next(iter(self._finished)))
 
     def reap(self) -> None:

@@ -22,7 +22,7 @@ class Retained:
     """Retained values, found by topic (in the topic itself) or by filter (here)."""
 
     def __init__(self, limit: int) -> None:
-        self._limit = limit
+        self.limit = limit
         self._root: Branch = {}
         self._count = 0
         self._own_count = 0  # of these, the server's own values, which the limit is not about
@@ -35,7 +35,7 @@ class Retained:
     @property
     def is_full(self) -> bool:
         """No topic that has none can get a value of a client."""
-        return self.of_clients >= self._limit
+        return self.of_clients >= self.limit
 
     @property
     def of_clients(self) -> int:

@@ -20,6 +20,8 @@ RUN_BYTES = 256
 PLAIN_BYTES = 64
 """What a plain message in a ring costs beside its bytes."""
 _STEP_BYTES = 4096
+SHED_BYTES = 64 * _STEP_BYTES
+"""What goes at once where less is kept than before: as much as 64 rings have at least."""
 
 
 class Partition:
@@ -27,6 +29,7 @@ class Partition:
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
+        self._allowed_bytes = limit_bytes  # more than the limit while a lower one is on its way
         self.reserved_bytes = 0
         self.evictions = 0
         self._rings: deque[Ring] = deque()
@@ -41,7 +44,22 @@ class Partition:
             ring.seen_offset = ring.last_offset  # to be new is not to be used again
         self.reserved_bytes += size - ring.reserved_bytes
         ring.reserved_bytes = size
-        while self.reserved_bytes > self.limit_bytes and self._rings:
+        self._make_room(ring)
+
+    def resize(self, limit_bytes: int) -> None:
+        """Have another share of the memory; `shed` lets go of what is beyond it."""
+        self.limit_bytes = limit_bytes
+        self._allowed_bytes = max(limit_bytes, min(self._allowed_bytes, self.reserved_bytes))
+
+    def shed(self) -> bool:
+        """Come a step closer to a limit that is lower than before; tell whether there is more to go."""
+        self._allowed_bytes = max(self.limit_bytes, self._allowed_bytes - SHED_BYTES)
+        self._make_room()
+        return self._allowed_bytes > self.limit_bytes
+
+    def _make_room(self, ring: "Ring | None" = None) -> None:
+        """Evict the coldest until the limit holds; the ring that grows only if it is alone."""
+        while self.reserved_bytes > self._allowed_bytes and self._rings:
             # A second chance for each ring that was used since the hand last passed: close to LRU,
             # and an append costs nothing.
             coldest = self._rings.popleft()
@@ -114,6 +132,19 @@ class Ring:
         self.reserved_bytes = 0
         self.seen_offset = 0  # the newest message when the partition's hand last passed
 
+    def resize(self, limit: int, limit_bytes: int) -> None:
+        """Keep more or less from now on."""
+        # Messages of the same shape may expire from now on, which a mould does not know.
+        self._mould_shape = None
+        self._limit = limit
+        self._high = limit + limit // 4
+        self._limit_bytes = limit_bytes
+        self._settle()
+        if not limit_bytes:
+            self.close()
+        elif self.reserved_bytes:  # an append looks at nothing else as long as it fits in there
+            self._reserve()
+
     @property
     def messages(self) -> int:
         """How many messages it has for a reader."""
@@ -167,8 +198,11 @@ class Ring:
             else:
                 self._trim_plain()
         if self._size > self.reserved_bytes:
-            steps = self._size // _STEP_BYTES + 1
-            self._partition.reserve(self, min(steps * _STEP_BYTES, self._limit_bytes))
+            self._reserve()
+
+    def _reserve(self) -> None:
+        steps = self._size // _STEP_BYTES + 1
+        self._partition.reserve(self, min(steps * _STEP_BYTES, self._limit_bytes))
 
     def _trim_plain(self) -> None:
         """Plain messages only, which are most rings at most times."""
@@ -321,7 +355,23 @@ class Rings:
         share = settings.total_bytes // settings.partitions
         self.partitions = tuple(Partition(share) for _ in range(settings.partitions))
 
+    def resize(self, total_bytes: int) -> None:
+        """Have more or less memory from now on, in as many partitions as before; see `shed`."""
+        for partition in self.partitions:
+            partition.resize(total_bytes // len(self.partitions))
+
+    def shed(self) -> bool:
+        """Let some of those rings go that have no room any more; tell whether there are others."""
+        return any(partition.shed() for partition in self.partitions)
+
+    def resize_ring(self, topic: str, ring: Ring, limit: int, limit_bytes: int) -> None:
+        """Let the ring of a topic keep more or less, as if it were made now."""
+        ring.resize(limit, min(limit_bytes, self._partition_of(topic).limit_bytes))
+
+    def _partition_of(self, topic: str) -> Partition:
+        return self.partitions[hash(topic) % len(self.partitions)]
+
     def make(self, topic: str, limit: int, limit_bytes: int) -> Ring:
         """A ring for a topic."""
-        partition = self.partitions[hash(topic) % len(self.partitions)]
+        partition = self._partition_of(topic)
         return Ring(limit, min(limit_bytes, partition.limit_bytes), partition)

@@ -41,7 +41,7 @@ class Router:
     def __init__(self, topics: Registry, owed_limits: Limits) -> None:
         self.version = 0
         self._topics = topics
-        self._owed_limits = owed_limits
+        self.owed_limits = owed_limits
         self._exact: dict[str, Group] = {}
         self._root = Level()
         self._changes: deque[tuple[int, str]] = deque(maxlen=_CHANGES_REMEMBERED)
@@ -74,7 +74,7 @@ class Router:
             node = node.children.setdefault(level, Level())
             groups = node.groups
         group = groups[filter] = (
-            Group(filter) if share is None else SharedGroup(filter, inner, self._owed_limits)
+            Group(filter) if share is None else SharedGroup(filter, inner, self.owed_limits)
         )
         return group
 

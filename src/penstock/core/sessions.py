@@ -39,6 +39,8 @@ class Ending(StrEnum):
     """What it was about to get could not be stored."""
     UNKNOWN = "unknown"
     """The files no longer know who it is."""
+    ADMINISTRATIVE = "administrative"
+    """Whoever runs the server wants it so."""
     SHUTTING_DOWN = "shutting-down"
 
 

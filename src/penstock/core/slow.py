@@ -75,9 +75,7 @@ class Slow:
     """Those who lag behind."""
 
     def __init__(self, settings: SlowSettings, clock: Clock) -> None:
-        self._after_s = settings.after_ms / 1000
-        self._keep_us = round(settings.keep_s * 1_000_000)
-        self._limit = settings.max_clients
+        self.configure(settings)
         self._clock = clock
         self.watched: dict[Session, _Watch] = {}
         self._rows: OrderedDict[str, _Row] = OrderedDict()  # by client id, the latest last
@@ -87,6 +85,12 @@ class Slow:
         """How often somebody became slow since start."""
         self.left_out = 0
         """How often there was no room to remember somebody who became slow."""
+
+    def configure(self, settings: SlowSettings) -> None:
+        """Call others slow from now on, or remember them for another time."""
+        self._after_s = settings.after_ms / 1000
+        self._keep_us = round(settings.keep_s * 1_000_000)
+        self._limit = settings.max_clients
 
     def watch(self, session: Session, policy: Policy) -> None:
         """Something has to wait for a connected session that is not watched yet."""

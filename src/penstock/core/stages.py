@@ -73,7 +73,6 @@ class Stages:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._lapse_s = node.settings.stage.lapse_s
         self._stages: dict[str, Stage] = {}
 
     def __len__(self) -> int:
@@ -100,7 +99,7 @@ class Stages:
         part.staged_at = clock.wall_us()
         if stage is None:
             stage = self._stages[part.stage] = Stage(part.stage, part.owner, 0.0, {})
-        stage.lapses_at = clock.monotonic() + self._lapse_s
+        stage.lapses_at = clock.monotonic() + self._node.settings.stage.lapse_s
         before = stage.parts.get(part.number)
         stage.parts[part.number] = part
         if self._node.recording.is_on:
@@ -152,7 +151,8 @@ class Stages:
         part.staged_at = min(part.staged_at, clock.wall_us())  # the clock may have been set back
         age_s = (clock.wall_us() - part.staged_at) / _SECOND_US
         stage = self._stages.setdefault(part.stage, Stage(part.stage, part.owner, 0.0, {}))
-        stage.lapses_at = max(stage.lapses_at, clock.monotonic() + self._lapse_s - age_s)
+        lapse_s = self._node.settings.stage.lapse_s
+        stage.lapses_at = max(stage.lapses_at, clock.monotonic() + lapse_s - age_s)
         stage.parts[part.number] = part
 
     @property

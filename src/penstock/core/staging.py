@@ -12,7 +12,6 @@ from itertools import chain
 
 import structlog
 
-from penstock.core.access import OpenAccess
 from penstock.core.chunks import Packed, Packing, check_right, with_pauses
 from penstock.core.decided import Released
 from penstock.core.identity import Identity
@@ -50,7 +49,6 @@ class Staging:
 
     def __init__(self, node: Node, publishing: Publishing) -> None:
         self._node = node
-        self._settings = node.settings.stage
         self._stages = Stages(node)
         self._uploads = Uploads(node, self._on_uploaded)
         self._releasing = Releasing(node, publishing)
@@ -97,7 +95,7 @@ class Staging:
             self.look(identity, id)
         elif id not in self._uploads:
             count = len(self._stages) + self._uploads.count_new(self._stages)
-            if count >= self._settings.max_stages:
+            if count >= self._node.settings.stage.max_stages:
                 raise QuotaExceeded(f"stage.max_stages: there are {count} stages already")
 
     def stage(self, identity: Identity, id: str, number: int, packed: Packed, done: Staged) -> None:
@@ -119,7 +117,7 @@ class Staging:
         Raises:
             QuotaExceeded: all stages together would have more than they may.
         """
-        most = self._settings.max_bytes
+        most = self._node.settings.stage.max_bytes
         if self.bytes + bytes > most:
             raise QuotaExceeded(f"stage.max_bytes: all stages together may have {most} bytes")
         self._bytes += bytes
@@ -195,7 +193,7 @@ class Staging:
 
     def lapses_at(self, latest: Stage | Part) -> int:
         """When a stage, or that of its latest part, lapses unless something comes; in wall time."""
-        return latest.staged_at + round(self._settings.lapse_s * _SECOND_US)
+        return latest.staged_at + round(self._node.settings.stage.lapse_s * _SECOND_US)
 
     def drop(self, identity: Identity, id: str, done: Dropped) -> None:
         """Forget a stage; nothing of it is ever published.
@@ -219,7 +217,7 @@ class Staging:
 
     def _owner_of(self, identity: Identity) -> str | None:
         """Whose a stage is; where anyone may take any name, it is everyone's."""
-        return None if isinstance(self._node.access, OpenAccess) else identity.user
+        return None if self._node.access.is_open else identity.user
 
     # Their commit
 

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from penstock.core.clock import Clock
 from penstock.core.outbox import Outbox
+from penstock.core.policy import Limits
 from penstock.core.sessions import Session
 from penstock.model import Reason
 
@@ -47,9 +48,9 @@ def note_loss(session: Session, reason: Reason, count: int) -> None:
 class Strains:
     """Tells doors how their sessions fare."""
 
-    def __init__(self, clock: Clock, outbox_messages: int) -> None:
+    def __init__(self, clock: Clock, limits: Limits) -> None:
         self._clock = clock
-        self._outbox_messages = outbox_messages
+        self._limits = limits
 
     def take(self, session: Session) -> Strain | None:
         """What a session has lost since this was last asked, and what waits; None if it has lost nothing."""
@@ -60,7 +61,7 @@ class Strains:
             losses.dropped,
             losses.expired,
             len(session.outbox or ()),
-            limit_of(session, self._outbox_messages),
+            limit_of(session, self._limits.messages),
             _age_s(session.outbox, self._clock.wall_us()),
         )
 

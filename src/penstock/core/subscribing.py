@@ -6,6 +6,7 @@ from penstock.core.backlog import Backlog
 from penstock.core.node import Node
 from penstock.core.outbox import Entry
 from penstock.core.ports import Form
+from penstock.core.reforming import make_own
 from penstock.core.sessions import Options, Session, Subscription
 from penstock.core.shared import SharedForm, SharedGroup
 from penstock.core.topics import FilterSet, check_filter, split_share
@@ -142,7 +143,7 @@ class Subscribing:
         assert group is not None
         group.leave(session, subscription)
         if isinstance(group, SharedGroup) and keeps:
-            self._node.keeping.leave(session, group)
+            make_own(session, group)
         if not group:
             self._node.router.close_group(filter)
             if isinstance(group, SharedGroup):

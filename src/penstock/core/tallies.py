@@ -12,6 +12,7 @@ from penstock.core.clock import Clock
 from penstock.core.latency import Histogram, Recent, bucket_of
 from penstock.core.registry import Loss, Registry, Topic
 from penstock.core.tick import Stretch
+from penstock.core.topics import is_reserved
 from penstock.model import Policy, Reason, Run
 
 TOPICS_TIMED = 10_000
@@ -38,6 +39,8 @@ class Tallies:
         """From the first byte of a turn read to the last byte of its stretches written."""
         self.lost: dict[Loss, int] = {}
         """What was lost or has expired, of all topics that ever were."""
+        self.lost_reserved: dict[Loss, int] = {}
+        """The same of the server's own among them."""
 
     def note(self, stretches: list[Stretch]) -> None:
         """The stretches of a flush were written: add what was delivered of each, and how long it took."""
@@ -143,6 +146,8 @@ class Tallies:
         """A session did not get a run, against its will or because the run has expired."""
         loss = reason, policy
         self.lost[loss] = self.lost.get(loss, 0) + run.count
+        if is_reserved(run.topic):
+            self.lost_reserved[loss] = self.lost_reserved.get(loss, 0) + run.count
         topic = self._topics.get(run.topic)
         if topic is not None:
             if topic.lost is None:

@@ -62,23 +62,31 @@ class Refusals(Struct, frozen=True):
 
 
 class Guard:
-    """Decides about each new connection. One that was admitted is to `leave` when it ends.
+    """Decides about each new connection. One that has entered is to `leave` when it ends.
 
-    `is_needed` tells whether there is a limit at all; if there is none, nobody has to ask or to leave.
+    `is_needed` tells whether there is a limit at all; while there is none, nobody has to ask.
     """
 
     def __init__(self, settings: GuardSettings, clock: Clock) -> None:
-        self._most = settings.per_address
-        self._rate = settings.rate_per_address
         self._clock = clock
-        self.is_needed = bool(self._most or self._rate)
         self._open: dict[str, int] = {}
-        self._arrivals = _Buckets(self._rate, settings.burst_per_address)
-        self._is_patient = not settings.failures_per_address
-        self._failures = _Buckets(settings.failures_per_address, settings.failure_burst_per_address)
+        self._settings: GuardSettings | None = None
+        self.configure(settings)
         self._too_many = self._too_fast = 0
         self._refused: dict[str, int] = {}
         self._reported_at = clock.monotonic() - REPORT_INTERVAL_S
+
+    def configure(self, settings: GuardSettings) -> None:
+        """Go by other limits from now on; who came while there were none is not counted."""
+        if settings == self._settings:
+            return  # who was wrong too often stays so
+        self._settings = settings
+        self._most = settings.per_address
+        self._rate = settings.rate_per_address
+        self.is_needed = bool(self._most or self._rate)
+        self._arrivals = _Buckets(self._rate, settings.burst_per_address)
+        self._is_patient = not settings.failures_per_address
+        self._failures = _Buckets(settings.failures_per_address, settings.failure_burst_per_address)
 
     def arrive(self, host: str) -> Verdict:
         """Decide about a connection that has to shake hands before it can enter: only how fast they come."""
@@ -104,14 +112,11 @@ class Guard:
             return Verdict.TOO_MANY
         if not has_arrived and self.arrive(host) is not Verdict.ADMITTED:
             return Verdict.TOO_FAST
-        if self._most:
-            self._open[name] = count + 1
+        self._open[name] = count + 1  # whatever the limit is: there may be another one before it leaves
         return Verdict.ADMITTED
 
     def leave(self, host: str) -> None:
-        """A connection that was admitted has ended."""
-        if not self._most:
-            return
+        """A connection that was counted has ended."""
         name = network_of(host)
         count = self._open.get(name, 0)
         if count > 1:

@@ -36,8 +36,13 @@ class Origins:
         pages: tuple[str, ...] = (),
         readers: tuple[str, ...] = (),
     ) -> None:
+        self._host = host
+        self.configure(hosts, pages, readers)
+
+    def configure(self, hosts: tuple[str, ...], pages: tuple[str, ...], readers: tuple[str, ...]) -> None:
+        """Welcome other names and pages from now on."""
         self._takes_any_host = ANY in hosts
-        self._names = {"localhost", host_name(host), *map(host_name, hosts)} - {""}
+        self._names = {"localhost", host_name(self._host), *map(host_name, hosts)} - {""}
         # An empty entry is no origin, and no name either.
         self._readers = {plain(each) for each in readers} - {""}
         self._pages = ({plain(each) for each in pages} - {""}) | self._readers

@@ -6,7 +6,7 @@ old one; nobody who is connected notices, and a session ticket of the old contex
 
 import os
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -60,10 +60,7 @@ class Certificates:
         Raises:
             InvalidConfig: a file cannot be read or used, or settings contradict each other.
         """
-        _check(settings)
-        self.settings = settings
-        self._marks: list[Mark] = []
-        self.reload()
+        self.prepare(settings)()
 
     @classmethod
     def load(cls, settings: TlsSettings) -> "Certificates | None":
@@ -83,8 +80,25 @@ class Certificates:
         """
         # Looked at before they are read: a file that changes in between is seen the next time.
         self._marks = _look_at(self.settings)
-        self.context, self.h2_context = _build(self.settings), _build(self.settings, ("h2",))
-        _warn_of_objection(self.context, self.settings)
+        self.prepare(self.settings)()
+
+    def prepare(self, settings: TlsSettings) -> Callable[[], None]:
+        """Read files, these or others; they count when the answer is called, which cannot fail.
+
+        Raises:
+            InvalidConfig: a file cannot be read or used, or settings contradict each other.
+        """
+        _check(settings)
+        marks, context, h2_context = _look_at(settings), _build(settings), _build(settings, ("h2",))
+        assert settings.certificate_file is not None
+        objection = _objection(context, settings.certificate_file)
+
+        def take() -> None:
+            self.settings, self._marks = settings, marks
+            self.context, self.h2_context = context, h2_context
+            _warn_of_objection(objection, settings)
+
+        return take
 
     def reload_if_changed(self) -> bool:
         """Read the files again if one is another than at the last attempt; tell whether that was so.
@@ -168,9 +182,7 @@ def _build(settings: TlsSettings, protocols: Sequence[str] = ()) -> ssl.SSLConte
     return context
 
 
-def _warn_of_objection(context: ssl.SSLContext, settings: TlsSettings) -> None:
-    assert settings.certificate_file is not None
-    objection = _objection(context, settings.certificate_file)
+def _warn_of_objection(objection: str | None, settings: TlsSettings) -> None:
     if objection is not None:
         log.warning("clients will refuse the certificate", file=settings.certificate_file, reason=objection)
 

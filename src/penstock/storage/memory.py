@@ -14,12 +14,15 @@ from msgspec import Struct
 
 from penstock.core.ports import Gap, Settled, Span, Ticket, Wanted
 from penstock.core.ring import RUN_BYTES
+from penstock.core.settings import LogSettings
 from penstock.core.sources import last_of, weight_of
 from penstock.model import Door, Reason, Run, Shape
 
 _offset_of = attrgetter("offset")
 _GONE = Run("", b"", 0, 0, 0, Shape("", Door.SERVER, 0, False, True))
 """Stands where a run was, so that its memory is free before its place is."""
+SHED_BYTES = 256 * 1024
+"""What goes at once where less is kept than before."""
 
 
 class MemoryLog:
@@ -35,16 +38,28 @@ class MemoryLog:
         self.first_offset = 1
         self.last_offset = 0
         self._limit_bytes = limit_bytes
+        self._allowed_bytes = limit_bytes  # more than the limit while a lower one is on its way
         self._runs: list[Run] = []
         self._start = 0  # runs before this index are gone; their places are removed in steps
         self._size = 0
+
+    def configure(self, settings: LogSettings) -> None:
+        """Keep more or less from now on; `shed` lets go of what is too much."""
+        self._limit_bytes = settings.memory_bytes
+        self._allowed_bytes = max(self._limit_bytes, min(self._allowed_bytes, self._size))
+
+    def shed(self) -> bool:
+        """Come a step closer to a limit that is lower than before; tell whether there is more to go."""
+        self._allowed_bytes = max(self._limit_bytes, self._allowed_bytes - SHED_BYTES)
+        self._trim()
+        return self._allowed_bytes > self._limit_bytes
 
     def append(self, run: Run) -> None:
         """Keep a run."""
         self._runs.append(run)
         self.last_offset = run.offset + run.count - 1
         self._size += len(run.slab) + RUN_BYTES
-        if self._size > self._limit_bytes:
+        if self._size > self._allowed_bytes:
             self._trim()
 
     # Nothing in memory waits for a commit
@@ -110,6 +125,10 @@ class MemoryLog:
         """Nothing was committed before this process."""
         return 0
 
+    async def topics_after(self, name: str, limit: int) -> list[tuple[str, int]]:
+        """Nothing was committed before this process."""
+        return []
+
     async def find_sequence(self, topic: str, sequence: int) -> int | None:
         """The offset before the first message of a topic that has this sequence or a higher one."""
         for run in islice(self._runs, self._start, None):
@@ -124,6 +143,10 @@ class MemoryLog:
                 return run.offset - 1
         return self.last_offset
 
+    def epochs(self) -> tuple[int, ...]:
+        """This one: each start is another log."""
+        return (self.epoch,)
+
     def end_of(self, epoch: int) -> int | None:
         """There is one epoch, and it goes on."""
         return self.last_offset if epoch == self.epoch else None
@@ -134,7 +157,7 @@ class MemoryLog:
         return index - 1 if index > self._start and last_of(self._runs[index - 1]) > offset else index
 
     def _trim(self) -> None:
-        while self._size > self._limit_bytes and self._start < len(self._runs):
+        while self._size > self._allowed_bytes and self._start < len(self._runs):
             run = self._runs[self._start]
             self._size -= len(run.slab) + RUN_BYTES
             self.first_offset = run.offset + run.count

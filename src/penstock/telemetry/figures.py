@@ -8,7 +8,8 @@ import time
 from asyncio import sleep
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
-from typing import Protocol, runtime_checkable
+from functools import reduce
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from msgspec import Struct
 
@@ -21,6 +22,7 @@ from penstock.core.registry import Loss, Topic
 from penstock.model import Reason
 from penstock.telemetry.labels import DELIVERED, PUBLISHED, Labels, Sums
 from penstock.telemetry.lag import LoopLag
+from penstock.telemetry.lately import Lately
 from penstock.telemetry.settings import MetricsSettings
 
 STEPS_A_SLICE = 5_000
@@ -53,7 +55,9 @@ class Waiting(Struct):
     messages: int = 0
     bytes: int = 0
     largest: int = 0
-    """Messages in the fullest outbox."""
+    """Messages in the outbox that has most."""
+    saturation: float = 0.0
+    """How full the fullest outbox is, from 0 to 1; one of few large messages may be full too."""
 
 
 class Rings(Struct):
@@ -92,10 +96,23 @@ class Figures:
         self.stored_bytes = stored_bytes
         self.lag = lag
         self.labels = Labels(broker.topics, self.settings.topics)
-        self.outbox_limit = broker.settings.outbox.messages
         self.started_at = time.time()
         self._clock = clock or SystemClock()
         self._began_at = self._clock.monotonic()
+        self.latency = Lately(broker.tallies.latency, self._clock)
+        self.loop_lag = None if lag is None else Lately(lag.seconds, self._clock)
+        if lag is not None:
+            lag.on_look = self._look
+
+    def configure(self, settings: MetricsSettings) -> None:
+        """Tell more or fewer topics apart from now on; labels that were given stay."""
+        self.settings = settings
+        self.labels.limit = settings.topics
+
+    @property
+    def outbox_limit(self) -> int:
+        """Messages that fit into an outbox."""
+        return self.broker.settings.outbox.messages
 
     @property
     def uptime_s(self) -> float:
@@ -126,6 +143,13 @@ class Figures:
         for partition in self.broker.topics.rings.partitions:
             yield Rings(len(partition), partition.reserved_bytes, partition.limit_bytes, partition.evictions)
 
+    def holds(self) -> tuple[int, int]:
+        """How many keep what they have not read, and how many offsets the slowest of them has not read."""
+        if self.archive is None:
+            return 0, 0
+        holds, last = self.archive.holds.listing(), self.broker.log.last_offset
+        return len(holds), max((last - hold.offset for hold in holds if hold.offset < last), default=0)
+
     async def waiting(self) -> Waiting:
         """What waits for those who lag behind; a slice of them in each turn of the loop."""
         watched = list(self.broker.slow.watched)
@@ -136,8 +160,15 @@ class Figures:
                     waiting.messages += outbox.messages
                     waiting.bytes += outbox.bytes
                     waiting.largest = max(waiting.largest, outbox.messages)
+                    waiting.saturation = max(waiting.saturation, outbox.saturation)
             await sleep(0)
         return waiting
+
+    def _look(self) -> None:
+        """Twice a second: remember what will be compared with what is told."""
+        self.latency.look()
+        if self.loop_lag is not None:
+            self.loop_lag.look()
 
     def told_by_doors(self) -> dict[str, int]:
         """What doors have counted for themselves, by their own names."""
@@ -148,39 +179,54 @@ class Figures:
         return told
 
 
+class Depth(NamedTuple):
+    """How much waits in one of several outboxes at most: messages, and by its limits, from 0 to 1."""
+
+    messages: int
+    saturation: float
+
+    def with_(self, other: "Depth") -> "Depth":
+        """The same of these outboxes and others."""
+        return Depth(max(self.messages, other.messages), max(self.saturation, other.saturation))
+
+
+EMPTY = Depth(0, 0.0)
+
+
 class Crowds:
     """Who subscribes to a topic, and how much waits for them; looked up once for all topics of one answer."""
 
-    def __init__(self, broker: Broker, depths: dict[str, int]) -> None:
+    def __init__(self, broker: Broker, depths: dict[str, Depth]) -> None:
         self._router = broker.router
-        self._depths = depths  # by filter: messages in the fullest outbox
+        self._depths = depths  # by filter
         self._sizes: dict[Audience, int] = {}
 
     @classmethod
     async def of(cls, broker: Broker) -> "Crowds":
         """Look at those who lag behind, and no one else; a slice of them in each turn of the loop."""
-        depths: dict[str, int] = {}
+        depths: dict[str, Depth] = {}
         steps = 0
         for session in list(broker.slow.watched):
-            depth = len(session.outbox) if session.outbox else 0
-            for filter in session.subscriptions if depth else ():
-                depths[filter] = max(depth, depths.get(filter, 0))
+            outbox = session.outbox
+            depth = Depth(outbox.messages, outbox.saturation) if outbox else EMPTY
+            for filter in session.subscriptions if outbox else ():
+                depths[filter] = depth.with_(depths.get(filter, EMPTY))
             steps += 1 + len(session.subscriptions)
             if steps > STEPS_A_SLICE:
                 steps = 0
                 await sleep(0)
         return cls(broker, depths)
 
-    def look(self, topic: Topic) -> tuple[int, int]:
-        """How many subscribers a topic has, and how many messages the fullest of their outboxes has."""
+    def look(self, topic: Topic) -> tuple[int, Depth]:
+        """How many subscribers a topic has, and how much waits for one of them at most."""
         audience = self._router.find_audience(topic.name)
         size = self._sizes.get(audience)
         if size is None:
             size = self._sizes[audience] = len(audience)
         if not self._depths:
-            return size, 0
+            return size, EMPTY
         filters = [group.filter for group in audience.groups] + [group.filter for group in audience.shared]
-        return size, max((self._depths.get(filter, 0) for filter in filters), default=0)
+        return size, reduce(Depth.with_, (self._depths.get(filter, EMPTY) for filter in filters), EMPTY)
 
 
 def dropped_of(sums: dict[Loss, int] | Sums) -> int:

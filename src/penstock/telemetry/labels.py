@@ -53,20 +53,20 @@ class Labels:
 
     def __init__(self, topics: Registry, limit: int) -> None:
         self._topics = topics
-        self._limit = limit
+        self.limit = limit
         self._labels: dict[str, _Label] = {}
         self._new: list[str] = []  # have a label since the numbers were last told
         self._told: Sums = Counter()  # of the others
 
     async def give(self) -> None:
         """Give labels to topics that have had messages meanwhile, as long as there are any left."""
-        room = self._limit - len(self._labels)
+        room = self.limit - len(self._labels)
         if room <= 0:
             return
-        ranking = await rank(self._topics, room, least=1, without=self._labels)
-        for topic in ranking.topics:
+        topics = await rank(self._topics, room, least=1, without=self._labels)
+        for topic in topics:
             is_told_apart = topic.name not in self._labels and topic.name != OTHER_TOPICS
-            if len(self._labels) < self._limit and is_told_apart:
+            if len(self._labels) < self.limit and is_told_apart:
                 self._labels[topic.name] = _Label(topic)
                 self._new.append(topic.name)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Callable
 
 from penstock.core.latency import Histogram, bucket_of
 
@@ -13,6 +14,7 @@ class LoopLag:
 
     def __init__(self) -> None:
         self.seconds = Histogram()
+        self.on_look: Callable[[], None] = lambda: None  # somebody else who looks at something as often
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -31,4 +33,5 @@ class LoopLag:
     def _look(self, loop: asyncio.AbstractEventLoop, due: float) -> None:
         late_s = max(time.monotonic() - due, 0.0)
         self.seconds.add(bucket_of(late_s), late_s)
+        self.on_look()
         self._wait(loop)

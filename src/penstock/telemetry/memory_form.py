@@ -5,12 +5,15 @@ subscriber, `active_subscribers` counts subscriptions. The server's own topics, 
 """
 
 from asyncio import sleep
+from collections.abc import Collection
 
 from msgspec import Struct, field, json
 
 from penstock.core.registry import Topic
+from penstock.model import Door, is_public
 from penstock.telemetry.figures import Crowds, Figures, dropped_of, expired_of
-from penstock.telemetry.labels import DELIVERED, PUBLISHED, Sums, sums_of
+from penstock.telemetry.labels import DELIVERED, PUBLISHED
+from penstock.telemetry.overview import Overview, in_ms, survey
 from penstock.telemetry.ranking import rank
 
 TOPICS_A_SLICE = 200
@@ -42,6 +45,8 @@ class TopicPart(Struct):
     subscriber_count: int
     latency_ms: Latency
     messages_expired: int
+    queue_saturation: float
+    """How full the fullest outbox of its subscribers is, by messages or by bytes: from 0 to 1."""
 
 
 class GlobalPart(Struct):
@@ -56,36 +61,53 @@ class GlobalPart(Struct):
     connected_clients: int
     slow_subscribers: int
     retained_messages: int
+    filters: int
+    """Different filters that somebody subscribes to."""
 
 
-class Metrics(Struct):
+class Metrics(Overview, kw_only=True):
     """The whole answer."""
 
     uptime_seconds: float
     topics: dict[str, TopicPart]
     total: GlobalPart = field(name="global")
     topics_left_out: int
-    """Topics that are not listed, because there are too many."""
+    """Topics that are not listed, because there are too many or others were asked for."""
 
 
-async def render(figures: Figures) -> bytes:
-    """The answer as it is sent; a slice of topics in each turn of the loop."""
-    broker = figures.broker
-    ranking = await rank(broker.topics, figures.settings.json_topics)
-    crowds = await Crowds.of(broker)
-    listed, own = ranking.topics, ranking.own
-    parts: list[bytes] = []
-    for start in range(0, len(listed), TOPICS_A_SLICE):
-        for topic in listed[start : start + TOPICS_A_SLICE]:
-            parts.append(b"%b:%b" % (_encode(topic.name), _encode(_describe(topic, crowds, figures))))
-        await sleep(0)
-    count = len(broker.topics) - len(own)
-    return b'{"uptime_seconds":%b,"topics":{%b},"global":%b,"topics_left_out":%d}' % (
+async def render(figures: Figures, names: Collection[str] = (), limit: int | None = None) -> bytes:
+    """The answer as it is sent; a slice of topics in each turn of the loop.
+
+    Args:
+        names: the topics to tell of, if they are known; without any, those with most messages.
+        limit: how many of the latter, if fewer than the settings allow.
+    """
+    topics = figures.broker.topics
+    listed = [topic for topic in map(topics.get, dict.fromkeys(names)) if topic is not None]
+    if not names:
+        most = figures.settings.json_topics
+        listed = await rank(topics, most if limit is None else min(limit, most))
+    parts = await _describe_all(listed, figures)
+    overview = await survey(figures)
+    count = len(topics) - topics.hidden
+    told = sum(is_public(topic.name) for topic in listed)
+    return b'{"uptime_seconds":%b,"topics":{%b},"global":%b,"topics_left_out":%d,%b' % (
         _encode(round(figures.uptime_s, 3)),
         b",".join(parts),
-        _encode(_total(figures, own, count)),
-        max(count - len(listed), 0),
+        _encode(_total(figures, count)),
+        max(count - told, 0),
+        _encode(overview)[1:],
     )
+
+
+async def _describe_all(topics: list[Topic], figures: Figures) -> list[bytes]:
+    crowds = await Crowds.of(figures.broker)
+    parts: list[bytes] = []
+    for start in range(0, len(topics), TOPICS_A_SLICE):
+        for topic in topics[start : start + TOPICS_A_SLICE]:
+            parts.append(b"%b:%b" % (_encode(topic.name), _encode(_describe(topic, crowds, figures))))
+        await sleep(0)
+    return parts
 
 
 def _describe(topic: Topic, crowds: Crowds, figures: Figures) -> TopicPart:
@@ -94,9 +116,9 @@ def _describe(topic: Topic, crowds: Crowds, figures: Figures) -> TopicPart:
     latency = Latency()
     if recent is not None:
         times = (recent.mean_s, *recent.share_s(*SHARES))
-        latency = Latency(*(round(seconds * 1000, 3) for seconds in times))
+        latency = Latency(*map(in_ms, times))
     return TopicPart(
-        queue_depth=depth,
+        queue_depth=depth.messages,
         queue_max_size=figures.outbox_limit,
         batch_size_avg=0.0 if recent is None else round(recent.mean_messages, 2),
         messages_published=topic.published,
@@ -105,15 +127,14 @@ def _describe(topic: Topic, crowds: Crowds, figures: Figures) -> TopicPart:
         subscriber_count=subscribers,
         latency_ms=latency,
         messages_expired=expired_of(lost),
+        queue_saturation=round(depth.saturation, 4),
     )
 
 
-def _total(figures: Figures, own: list[Topic], count: int) -> GlobalPart:
+def _total(figures: Figures, count: int) -> GlobalPart:
     broker, total = figures.broker, figures.total()
-    for topic in own:
-        sums: Sums = sums_of(topic)
-        del sums[PUBLISHED]  # these are not in the total
-        total.subtract(sums)
+    total.subtract(broker.tallies.lost_reserved)
+    total[DELIVERED] -= broker.counters.delivered_at[Door.SERVER]
     return GlobalPart(
         active_topics=count,
         active_subscribers=figures.subscriptions,
@@ -124,4 +145,5 @@ def _total(figures: Figures, own: list[Topic], count: int) -> GlobalPart:
         connected_clients=figures.connected,
         slow_subscribers=broker.slow.count,
         retained_messages=broker.retained.of_clients,
+        filters=broker.router.filters,
     )

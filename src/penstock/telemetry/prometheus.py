@@ -14,10 +14,12 @@ from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST as OPEN
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 from prometheus_client.registry import Collector
 
+from penstock.core.counters import Counters
 from penstock.telemetry.aliases import mqtt_families, nexusd_families
-from penstock.telemetry.families import counter, counters, gauge, gauges, histogram, of_one
+from penstock.telemetry.families import Rows, counter, counters, gauge, gauges, histogram, of_one
 from penstock.telemetry.figures import Figures
 from penstock.telemetry.labels import DELIVERED, PUBLISHED
+from penstock.telemetry.overview import CLIENT_DOORS
 from penstock.telemetry.reading import Reading, read
 from penstock.telemetry.streams import stream_families
 
@@ -90,8 +92,16 @@ def _messages(reading: Reading) -> Iterator[Metric]:
         reading.by_topic(DELIVERED),
     )
     yield counters(
+        "penstock_door_messages",
+        "Messages of clients by the door they came in at, and once for each subscriber by the door they went "
+        "out at; the server's own topics are left out.",
+        ["door", "direction"],
+        _by_door(broker.counters),
+    )
+    yield counters(
         "penstock_messages_dropped",
-        "Messages that a subscriber lost against its will, once for each subscriber.",
+        "Messages that a subscriber lost against its will, once for each subscriber; the policy is empty "
+        "where none decides.",
         ["topic", "reason", "policy"],
         reading.dropped(),
     )
@@ -103,7 +113,8 @@ def _messages(reading: Reading) -> Iterator[Metric]:
     )
     yield counters(
         "penstock_messages_not_delivered",
-        "Messages that a subscriber did not get, for whatever reason, once for each subscriber.",
+        "Messages that a subscriber did not get, with the former two and everyday reasons such as "
+        "not-connected, once for each subscriber.",
         ["reason"],
         of_one({str(reason): count for reason, count in broker.ledger.counts.items()}),
     )
@@ -115,11 +126,17 @@ def _messages(reading: Reading) -> Iterator[Metric]:
     )
 
 
+def _by_door(seen: Counters) -> Rows:
+    for door in CLIENT_DOORS:
+        yield (door, PUBLISHED), seen.published_at[door]
+        yield (door, DELIVERED), seen.delivered_at[door]
+
+
 def _clients(reading: Reading) -> Iterator[Metric]:
     figures, seen = reading.figures, reading.figures.broker.counters
     yield gauges(
         "penstock_connections",
-        "Connections that are open.",
+        "Connections that are open; web is /ws.",
         ["door"],
         of_one({door.name: len(door.connections) for door in figures.doors}),
     )
@@ -129,7 +146,7 @@ def _clients(reading: Reading) -> Iterator[Metric]:
     away = len(figures.broker.sessions) - figures.connected
     yield gauges(
         "penstock_sessions",
-        "Sessions that are known.",
+        "Sessions that are known; a gRPC stream is one, a paused subscription none.",
         ["state"],
         of_one({"connected": figures.connected, "away": away}),
     )
@@ -137,7 +154,7 @@ def _clients(reading: Reading) -> Iterator[Metric]:
     yield gauge("penstock_subscriptions", "Subscriptions of all sessions.", figures.subscriptions)
     yield gauge(
         "penstock_paused_subscriptions",
-        "Subscriptions of gRPC clients that can be resumed.",
+        "Subscriptions of gRPC clients that are paused and can be resumed.",
         len(figures.broker.paused),
     )
     yield counter("penstock_subscriptions_added", "Subscriptions that were made.", seen.subscriptions_added)
@@ -146,7 +163,7 @@ def _clients(reading: Reading) -> Iterator[Metric]:
     yield counter("penstock_sent_bytes", "Bytes that were written to clients.", seen.bytes_sent)
     yield counters(
         "penstock_control_packets",
-        "MQTT packets that carry no message.",
+        "MQTT packets, and calls and events of NexusD's gRPC service, that carry no message.",
         ["direction"],
         of_one({"received": seen.control_packets_received, "sent": seen.control_packets_sent}),
     )
@@ -163,7 +180,11 @@ def _clients(reading: Reading) -> Iterator[Metric]:
     calls = {name.removeprefix(CALLS): count for name, count in told.items() if name.startswith(CALLS)}
     if calls:
         yield counters(
-            "penstock_grpc_calls", "gRPC calls that ended, by their status.", ["status"], of_one(calls)
+            "penstock_grpc_calls",
+            "gRPC calls that ended, by their status; a stream is one call, and one whose client has gone "
+            "is CANCELLED.",
+            ["status"],
+            of_one(calls),
         )
 
 
@@ -180,7 +201,7 @@ def _errors(reading: Reading) -> Iterator[Metric]:
     )
     yield counter(
         "penstock_actions_forbidden",
-        "Publishes, subscriptions and wills that a client has no right to.",
+        "Publishes, subscriptions, wills and gRPC calls that a client has no right to.",
         seen.actions_forbidden,
     )
     yield counter("penstock_publishes_refused", "Messages that were not accepted.", seen.publishes_refused)
@@ -204,8 +225,13 @@ def _queues(reading: Reading) -> Iterator[Metric]:
     yield counter("penstock_subscribers_slowed", "How often a subscriber became slow.", slow.total)
     yield gauge("penstock_outbox_messages", "Messages in the outboxes of all subscribers.", waiting.messages)
     yield gauge("penstock_outbox_bytes", "Bytes in the outboxes of all subscribers.", waiting.bytes)
-    yield gauge("penstock_outbox_largest_messages", "Messages in the fullest outbox.", waiting.largest)
+    yield gauge("penstock_outbox_largest_messages", "Messages in the outbox that has most.", waiting.largest)
     yield gauge("penstock_outbox_limit_messages", "Messages that fit into an outbox.", figures.outbox_limit)
+    yield gauge(
+        "penstock_outbox_largest_ratio",
+        "How full the fullest outbox is, by messages or by bytes; 1 is full.",
+        waiting.saturation,
+    )
     yield gauge(
         "penstock_publishers_held",
         "Publishers that wait for a subscriber with the policy block.",
@@ -251,19 +277,26 @@ def _log(reading: Reading) -> Iterator[Metric]:
     if log.is_durable:
         yield gauge(
             "penstock_log_failing",
-            "Whether nothing can be stored at present.",
+            "1 while nothing can be stored; only with a data directory.",
             float(log.failure is not None),
         )
     if figures.stored_bytes is not None:
-        yield gauge("penstock_log_stored_bytes", "What the log takes as stored.", figures.stored_bytes())
+        yield gauge(
+            "penstock_log_stored_bytes",
+            "What the log takes as stored; only with a data directory.",
+            figures.stored_bytes(),
+        )
     if figures.archive is not None:
-        holds = figures.archive.holds.listing()
-        behind = max((log.last_offset - hold.offset for hold in holds), default=0)
-        yield gauge("penstock_log_holds", "Readers that keep what they have not read.", len(holds))
+        holds, behind = figures.holds()
+        yield gauge(
+            "penstock_log_holds",
+            "Readers that keep what they have not read; only with a data directory.",
+            holds,
+        )
         yield gauge(
             "penstock_log_hold_lag_messages",
             "Offsets that the slowest of them has not read yet.",
-            max(behind, 0),
+            behind,
         )
 
 
@@ -271,7 +304,7 @@ def _server(reading: Reading) -> Iterator[Metric]:
     figures, process = reading.figures, reading.process
     yield InfoMetricFamily(
         "penstock_build",
-        "Which server this is.",
+        "Which server this is; always 1.",
         {"version": figures.version, "node_id": figures.broker.node_id},
     )
     yield gauge("penstock_uptime_seconds", "How long the server runs.", figures.uptime_s)
@@ -282,10 +315,14 @@ def _server(reading: Reading) -> Iterator[Metric]:
             figures.lag.seconds,
         )
     yield counter("process_cpu_seconds", "Processor time that was used.", process.cpu_s)
-    yield gauge("process_start_time_seconds", "When the server was started.", figures.started_at)
+    yield gauge(
+        "process_start_time_seconds",
+        "When the server was started, in seconds since 1970.",
+        figures.started_at,
+    )
     if process.max_files is not None:
         yield gauge("process_max_fds", "Files that may be open.", process.max_files)
     if process.open_files is not None:
-        yield gauge("process_open_fds", "Files that are open.", process.open_files)
+        yield gauge("process_open_fds", "Files that are open; only on Linux.", process.open_files)
     if process.resident_bytes is not None:
-        yield gauge("process_resident_memory_bytes", "Memory in use.", process.resident_bytes)
+        yield gauge("process_resident_memory_bytes", "Memory in use; only on Linux.", process.resident_bytes)

@@ -4,41 +4,30 @@ from asyncio import sleep
 from collections.abc import Container
 from heapq import heappop, heappush, heappushpop
 
-from msgspec import Struct
-
 from penstock.core.registry import Registry, Topic
+from penstock.model import is_public
 
 TOPICS_A_SLICE = 1_000
 """Topics that are looked at in one turn of the loop."""
 
 
-class Ranking(Struct):
-    """The topics of clients with most messages, the most first; and the server's own, by their names."""
-
-    topics: list[Topic]
-    own: list[Topic]
-
-
 async def rank(
     topics: Registry, limit: int, *, least: int = 0, without: Container[str] = frozenset()
-) -> Ranking:
-    """Find up to `limit` topics that have at least so many messages since start."""
+) -> list[Topic]:
+    """Up to `limit` topics of clients that have at least so many messages since start, the most first."""
     best: list[tuple[int, str]] = []
-    own: list[Topic] = []
     everything = list(topics.values())
     for start in range(0, len(everything), TOPICS_A_SLICE):
         for topic in everything[start : start + TOPICS_A_SLICE]:
             published, name = topic.published, topic.name
-            if name.startswith("$"):
-                own.append(topic)
-            elif published < least or name in without:
+            if published < least or not is_public(name) or name in without:
                 continue
-            elif len(best) < limit:
+            if len(best) < limit:
                 heappush(best, (published, name))
             elif best and published > best[0][0]:
                 heappushpop(best, (published, name))
         await sleep(0)
-    return Ranking(await _from_most(topics, best), own)
+    return await _from_most(topics, best)
 
 
 async def _from_most(topics: Registry, best: list[tuple[int, str]]) -> list[Topic]:

@@ -39,7 +39,9 @@ def stream_families(broker: Broker) -> Iterator[Metric]:
         "Messages that went back to the front because their receiver had gone.",
         seen.given_back,
     )
-    yield counter("penstock_stream_dropped", "Messages that made room for newer ones.", buffers.dropped)
+    yield counter(
+        "penstock_stream_dropped", "Messages that made room for newer ones in their stream.", buffers.dropped
+    )
     yield histogram(
         "penstock_stream_send_wait_seconds",
         "How long sends waited until they were accepted.",

@@ -273,6 +273,14 @@ class DiskLog:
         gone = self._disk.content.last_sequences.get(topic, 0)
         return max((run.sequence + run.count - 1 for run in runs if run.topic == topic), default=gone)
 
+    async def topics_after(self, name: str, limit: int) -> list[tuple[str, int]]:
+        content = self._disk.content
+        names = {run.topic for run in content.runs} | content.last_sequences.keys()
+        return [(each, self.last_sequence(each)) for each in sorted(names) if each > name][:limit]
+
+    def epochs(self) -> range:
+        return range(1, len(self._disk.content.epochs) + 1)
+
     def end_of(self, epoch: int) -> int | None:
         epochs = self._disk.content.epochs
         return self.last_offset if epoch == len(epochs) else epochs[epoch] - 1

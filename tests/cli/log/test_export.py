@@ -48,6 +48,11 @@ def test_what_is_asked_for_is_in_the_file(
     assert offsets_in(file) == offsets
 
 
+def test_the_statement_is_json_if_that_is_asked_for(run: Run, data: Path, tmp_path: Path) -> None:
+    ended = run("export", data, tmp_path / "out.jsonl", "--limit", 3, "-o", "json")
+    assert (ended.code, ended.out, ended.statement["served"]) == (0, "", 3)
+
+
 def test_parquet_has_the_columns_of_the_log_as_plain_values(run: Run, tmp_path: Path) -> None:
     properties = Properties("text/plain", b"\xff", "reply", 1, "m-1", (("k", "v"), ("k", "w")))
     write(tmp_path / "data", [make_run("a", b"\xfe", qos=2, ttl=60.0, properties=properties, client_id="c")])

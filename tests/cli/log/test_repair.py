@@ -98,6 +98,21 @@ def test_what_is_stored_about_messages_is_made_anew(run: Run, data: Path, harm: 
     assert run("read", data, "--topic", "a", "--first", 2).offsets == [4, 5, 8]
 
 
+def test_json_says_what_was_found_and_done(run: Run, data: Path) -> None:
+    ended = run("repair", data, "-o", "json")
+    assert ended.code == 0
+    assert ended.rows == [
+        {
+            "findings": [],
+            "lost": [],
+            "is_state_doubtful": False,
+            "sealed": 0,
+            "copy": None,
+            "has_changed": False,
+        }
+    ]
+
+
 def test_what_is_not_sealed_is_sealed(run: Run, data: Path) -> None:
     change(data, delete=[(TOPICS, BATCH)])
     assert "sealed 3 messages" in run("repair", data).out.splitlines()

@@ -102,7 +102,7 @@ class LogSite:
 
     async def trim(self, limit_bytes: int) -> None:
         """Let everything leave that is more than that, but for the newest piece."""
-        self.disk._retention._settings = LogSettings(retention_s=0, retention_bytes=limit_bytes)
+        self.disk._retention.settings = LogSettings(retention_s=0, retention_bytes=limit_bytes)
         self.disk.trim(None)
         assert self.disk._trimming is not None
         await asyncio.wrap_future(self.disk._trimming)

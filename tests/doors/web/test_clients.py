@@ -15,7 +15,9 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 from penstock.app import Server
 from penstock.core.settings import AccessSettings
 from penstock.doors.web.times import microseconds
+from tests.doors.web.following import follow
 from tests.doors.web.serving import Start, client_of, mqtt_of
+from tests.doors.web.socket.talking import Talker
 
 
 def lasting(seconds: int = 100) -> dict[str, Any]:
@@ -144,11 +146,13 @@ async def test_a_client_that_is_not_known_is_said_so(http: httpx.AsyncClient) ->
     assert (answer.status_code, answer.json()["code"]) == (404, "unknown-client")
 
 
-async def test_a_client_cannot_be_removed(server: Server, http: httpx.AsyncClient) -> None:
-    async with mqtt_of(server, "a"):
-        answer = await http.delete("/api/v1/clients/a")
-        assert (answer.status_code, answer.json()["code"]) == (405, "method-not-allowed")
-        assert answer.headers["allow"] == "GET, HEAD"
+async def test_where_a_client_is_connected_from_is_told(server: Server, http: httpx.AsyncClient) -> None:
+    async with mqtt_of(server, "a", **lasting()), Talker(server) as talker, follow(server, "x"):
+        here = {row["client_id"]: row for row in (await listed(http))["clients"]}
+        assert [row["door"] for row in here.values()].count("web") == 2
+        assert here[talker.client_id]["address"] == "{}:{}".format(*talker.connection.local_address)
+        assert all(row["address"].startswith("127.0.0.1:") for row in here.values())
+    assert (await http.get("/api/v1/clients/a")).json()["address"] is None
 
 
 @pytest.mark.parametrize("path", ["/api/v1/clients", "/api/v1/clients/a", "/api/v1/slow", "/cluster/status"])

@@ -62,6 +62,9 @@ class OldLog(MemoryLog):
         super().__init__(1_000)
         self.epoch = 3
 
+    def epochs(self) -> tuple[int, ...]:
+        return 1, 2, 3
+
     def end_of(self, epoch: int) -> int | None:
         return {1: 10, 2: 40}.get(epoch)
 

@@ -297,6 +297,8 @@ async def test_a_cursor_beyond_what_its_epoch_committed_is_cut_back(tmp_path: Pa
         assert (planned.offsets, planned.gaps) == ([3, 4], [(5, 9, "lost-uncommitted")])
         both = await site.read(after=site.cursor(6, epoch), until=site.cursor(9, epoch))
         assert (both.offsets, both.gaps) == ([], [(5, 6, "lost-uncommitted"), (7, 9, "lost-uncommitted")])
+        onward = await site.read(after=site.cursor(7, epoch), until=site.cursor(5))
+        assert (onward.offsets, onward.gaps) == ([5], [(5, 7, "lost-uncommitted")])
 
 
 async def test_what_retention_took_is_told_to_who_asks_for_it(site: LogSite) -> None:
@@ -609,7 +611,7 @@ async def test_one_user_leaves_seats_for_others_and_all_leave_one_for_who_watche
 
 
 def test_a_single_seat_is_for_everyone() -> None:
-    seats = bulk.Seats(1)
+    seats = bulk.Seats(lambda: 1)
     with seats.one("ann", is_admin=False), pytest.raises(QuotaExceeded), seats.one("root", is_admin=True):
         pass
     with seats.one("bob", is_admin=False):

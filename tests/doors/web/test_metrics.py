@@ -146,12 +146,53 @@ async def test_settings_are_heeded(start: Start) -> None:
         assert text["mqtt_messages_received_total", ()] == 3
 
 
+async def test_topics_can_be_asked_for(server: Server, http: httpx.AsyncClient) -> None:
+    async with mqtt_of(server) as client:
+        for name in ("a", "b/c d", "e"):
+            await client.publish(name, b"x", qos=1)
+        told = (await http.get("/metrics", params={"topic": ["b/c d", "unknown", "a"]})).json()
+    assert list(told["topics"]) == ["b/c d", "a"]
+    assert (told["topics"]["a"]["messages_published"], told["global"]["total_published"]) == (1, 3)
+
+
+@pytest.mark.parametrize(
+    ("topics", "accept"),
+    [(["t"] * 101, JSON), ([""], JSON), (["a"], "text/plain"), (["a"], "application/openmetrics-text")],
+)
+async def test_what_cannot_be_told_of_topics_is_refused(
+    http: httpx.AsyncClient, topics: list[str], accept: str
+) -> None:
+    answer = await http.get("/metrics", params={"topic": topics}, headers={"Accept": accept})
+    assert (answer.status_code, "topic" in answer.json()["detail"]) == (400, True)
+
+
+async def test_as_many_topics_as_allowed_can_be_asked_for(http: httpx.AsyncClient) -> None:
+    answer = await http.get("/metrics", params={"topic": [f"t{number}" for number in range(100)]})
+    assert (answer.status_code, answer.json()["topics"]) == (200, {})
+
+
+async def test_only_the_busiest_topics_are_listed_if_few_are_asked_for(
+    server: Server, http: httpx.AsyncClient
+) -> None:
+    for topic in ("calm", "busy", "busy"):
+        await http.post("/api/v1/publish", json={"topic": topic, "data": 1})
+    answer = (await http.get("/metrics", params={"limit": 1})).json()
+    assert (list(answer["topics"]), answer["topics_left_out"]) == (["busy"], 1)
+    answer = (await http.get("/metrics", params={"limit": 0})).json()
+    assert (answer["topics"], answer["global"]["total_published"]) == ({}, 3)
+
+
+@pytest.mark.parametrize("query", ["limit=-1", "limit=x", "limit=100001", "limit=1&topic=a"])
+async def test_a_limit_that_makes_no_sense_is_refused(http: httpx.AsyncClient, query: str) -> None:
+    assert (await http.get(f"/metrics?{query}")).status_code == 400
+
+
 async def test_figures_are_not_for_everyone(start: Start, tmp_path: Path) -> None:
     rules = tmp_path / "acl"
     rules.write_text("anonymous\nboth #\n", encoding="utf-8")
     server = await start(access=AccessSettings(acl_file=str(rules), allow_anonymous=True))
     async with client_of(server) as http:
-        for path in ("/metrics", "/metrics/prometheus"):
+        for path in ("/metrics", "/metrics?topic=a", "/metrics/prometheus"):
             answer = await http.get(path)
             assert answer.status_code == 403
             assert "$SYS/#" in answer.json()["detail"]

@@ -93,6 +93,7 @@ def test_every_operation_does_what_its_description_says(
 ) -> None:
     print(f"SEED={(dice := int(os.environ.get('SEED', random.randrange(10**9))))}")
     schema = schemathesis.openapi.from_url(f"{address}/openapi.json")
+    schema.config.checks.negative_data_rejection.expected_statuses += ["414"]  # far too many of something
     with requests.Session() as session:
         for found in schema.get_all_operations():
             operation = found.ok()

@@ -7,7 +7,7 @@ import pytest
 
 from penstock.app import Server
 from penstock.core.settings import AccessSettings
-from tests.doors.web.serving import Start, client_of, mqtt_of
+from tests.doors.web.serving import EVERYTHING, Start, client_of, mqtt_of
 
 
 def publish(server: Server, *topics: str) -> None:
@@ -165,3 +165,31 @@ async def test_a_limit_out_of_bounds_is_refused_with_its_place(http: httpx.Async
     problem = answer.json()
     assert problem["code"] == "invalid-request"
     assert [error["where"] for error in problem["errors"]] == ["query.limit"]
+
+
+async def test_topics_from_before_a_restart_are_listed_though_nobody_has_used_them_since(
+    start: Start, tmp_path: Path
+) -> None:
+    stored = {"data_dir": str(tmp_path / "data"), "log": EVERYTHING}
+    server = await start(**stored)
+    async with client_of(server) as http:
+        for name in ("old/1", "old/1", "old/2", "old/3", "old/gone"):
+            assert (await http.post("/api/v1/publish", json={"topic": name, "data": 1})).status_code == 200
+        assert (await http.delete("/topics/old%2Fgone")).status_code == 204
+    await start.stop(server)
+    server = await start(**stored)
+    async with client_of(server) as http, mqtt_of(server) as reader:
+        await reader.subscribe("old/2")
+        await http.post("/api/v1/publish", json={"topic": "old/3", "data": 2})
+        page = (await http.get("/api/v1/topics", params={"filter": "old/#"})).json()
+        rows = {row["name"]: row for row in page["topics"]}
+        assert list(rows) == ["old/1", "old/2", "old/3"]
+        assert [row["sequence"] for row in rows.values()] == [2, 1, 2]
+        assert [row["published"] for row in rows.values()] == [0, 0, 1]
+        assert [row["subscribers"] for row in rows.values()] == [0, 1, 0]
+        assert all(row["kept"] for row in rows.values())
+        assert page["matching"] == 3
+        assert await names(http, search="1") == ["old/1"]
+        assert len(server.broker.topics) < page["total"], "asking does not load them"
+        assert (await http.delete("/topics/old%2F1")).status_code == 204
+        assert await names(http, filter="old/#") == ["old/2", "old/3"]

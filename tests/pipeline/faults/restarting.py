@@ -12,11 +12,12 @@ class Phoenix:
 
     def __init__(self, folder: Path, settings: Settings | None = None) -> None:
         self._folder = folder
+        self.data = folder / "data"
         self._settings = {
             **(settings or {}),
             "mqtt": {"port": free_port()},
             "http": {"port": free_port()},
-            "data_dir": str(folder / "data"),
+            "data_dir": str(self.data),
         }
         self._lives = 0
         self._running: RunningServer | None = None

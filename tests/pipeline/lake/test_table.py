@@ -1,6 +1,8 @@
 import errno
 import os
 import pickle
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -279,3 +281,26 @@ def test_a_table_travels_without_what_it_knows(tmp_path: Path) -> None:
     arrived = pickle.loads(pickle.dumps(table))
     assert len(pickle.dumps(table)) < 500
     assert arrived.manifest() == table.manifest()
+
+
+def test_the_last_commits_are_told_the_newest_first(tmp_path: Path) -> None:
+    table = Table(tmp_path)
+    for name in ("a", "b", "c"):
+        add(table, name)
+    commits = table.recent(2)
+    assert [commit.version for commit in commits] == [3, 2]
+    assert [file.path for commit in commits for file in commit.change.added] == ["c", "b"]
+    assert commits[0].at == table.manifest().at
+    assert len(table.recent(100)) == 3
+    assert Table(tmp_path / "none").recent(5) == []
+
+
+def test_files_and_manifests_are_read_without_spark(tmp_path: Path) -> None:
+    add(Table(tmp_path), "a")
+    script = (
+        "import sys; sys.modules['pyspark'] = None\n"
+        "from penstock.pipeline.lake import Table, read_file\n"
+        f"print(Table({str(tmp_path)!r}).manifest().rows)"
+    )
+    said = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert said.stdout == "1\n"

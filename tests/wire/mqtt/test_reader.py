@@ -27,7 +27,8 @@ from penstock.wire.mqtt import (
     Version,
     encode_packet,
 )
-from penstock.wire.mqtt.reader import DRESSED, LAYOUTS, SOON, Abilities
+from penstock.wire.mqtt.abilities import DRESSED, LAYOUTS, Abilities
+from penstock.wire.mqtt.run_reader import SOON
 from tests.wire.mqtt.case import ALIASES, Case, reading, serving
 from tests.wire.mqtt.catalogue import BAD, GOOD
 from tests.wire.mqtt.strategies import conversations, cuts, encode_all, packets, publishes, thorough, versions

@@ -3,20 +3,14 @@
 This file is only the command's face: everything that costs start-up time is imported when it runs.
 """
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-__all__ = ["OutputFormat", "bench"]
+from penstock.cli.connection import Output, OutputOption
 
-
-class OutputFormat(StrEnum):
-    """What goes to standard output."""
-
-    TEXT = "text"
-    JSON = "json"
+__all__ = ["bench"]
 
 
 def bench(
@@ -48,9 +42,7 @@ def bench(
         typer.Option(help="Raw JSON; default: bench/results/<date>.json, or here without a bench folder."),
     ] = None,
     markdown: Annotated[Path | None, typer.Option(help="Also write the tables here as Markdown.")] = None,
-    output: Annotated[
-        OutputFormat, typer.Option("--output", "-o", help="Standard output: tables or JSON.")
-    ] = OutputFormat.TEXT,
+    output: OutputOption = Output.TEXT,
 ) -> None:
     """Measure Penstock against other brokers: same machine, same load, same minute.
 
@@ -70,7 +62,7 @@ def bench(
         with_penstock=penstock,
         out=out,
         markdown=markdown,
-        as_json=output is OutputFormat.JSON,
+        as_json=output is Output.JSON,
     )
     try:
         all_good = run(plan)

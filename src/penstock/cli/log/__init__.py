@@ -6,6 +6,7 @@ imported when a command runs, because `penstock --help` looks at all commands.
 
 import typer
 
+from penstock.cli.log.backup import backup, restore
 from penstock.cli.log.export import export
 from penstock.cli.log.info import info
 from penstock.cli.log.read import read
@@ -15,6 +16,6 @@ from penstock.cli.log.verify import verify
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Look into a data directory, export or repair it.", no_args_is_help=True)
-for command in (info, tail, read, verify, export, repair):
+app = typer.Typer(help="Look into a data directory, export, back up or repair it.", no_args_is_help=True)
+for command in (info, tail, read, verify, export, backup, restore, repair):
     app.command()(command)

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from msgspec import Struct
+from msgspec.structs import asdict
 
+from penstock.cli.flags import Group
 from penstock.core.cursor import Cursor
 from penstock.core.ports import Gap, Wanted
 from penstock.core.settings import TopicLimits
@@ -41,26 +43,44 @@ def parse_time(text: str | int) -> int:
     return ((when if when.tzinfo else when.replace(tzinfo=UTC)) - _EPOCH) // _MICROSECOND
 
 
-AfterOption = Annotated[
-    str | None, typer.Option("--after", metavar="CURSOR", help="Begin after this cursor.")
-]
-FromOffsetOption = Annotated[int | None, typer.Option("--from-offset", min=1, help="Begin with this offset.")]
-TopicOption = Annotated[str | None, typer.Option("--topic", help="Only this topic.")]
-FirstOption = Annotated[int | None, typer.Option("--first", min=1, help="With --topic: its first sequence.")]
-LastOption = Annotated[int | None, typer.Option("--last", min=1, help="With --topic: its last sequence.")]
-SinceOption = Annotated[
-    int | None,
-    typer.Option(
-        "--since", parser=parse_time, metavar="TIME", help="Published then or later; 10m is so long ago."
-    ),
-]
-UntilOption = Annotated[
-    int | None, typer.Option("--until", parser=parse_time, metavar="TIME", help="Published before then.")
-]
-FilterOption = Annotated[
-    list[str] | None, typer.Option("--filter", help="Only topics that match; may be repeated.")
-]
-LimitOption = Annotated[int | None, typer.Option("--limit", min=1, help="End after so many messages.")]
+class RequestFlags(Group, frozen=True, kw_only=True):
+    """The flags that say what is asked for."""
+
+    after: Annotated[
+        str | None, typer.Option("--after", metavar="CURSOR", help="Begin after this cursor.")
+    ] = None
+    from_offset: Annotated[
+        int | None, typer.Option("--from-offset", min=1, help="Begin with this offset.")
+    ] = None
+    topic: Annotated[str | None, typer.Option("--topic", help="Only this topic.")] = None
+    first: Annotated[int | None, typer.Option("--first", min=1, help="With --topic: its first sequence.")] = (
+        None
+    )
+    last: Annotated[int | None, typer.Option("--last", min=1, help="With --topic: its last sequence.")] = None
+    since: Annotated[
+        int | None,
+        typer.Option(
+            "--since", parser=parse_time, metavar="TIME", help="Published then or later; 10m is so long ago."
+        ),
+    ] = None
+    until: Annotated[
+        int | None, typer.Option("--until", parser=parse_time, metavar="TIME", help="Published before then.")
+    ] = None
+    filters: Annotated[
+        list[str] | None, typer.Option("--filter", help="Only topics that match; may be repeated.")
+    ] = None
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="End after so many messages.")] = None
+
+    def request(self) -> "Request":
+        """What is asked for.
+
+        Raises:
+            typer.BadParameter: it does not go together, or is no topic, filter or cursor.
+        """
+        asked = {name: value for name, value in asdict(self).items() if value is not None}
+        request = Request(**{**asked, "filters": tuple(self.filters or ())})
+        request.check()
+        return request
 
 
 class Request(Struct, frozen=True, kw_only=True):

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from msgspec import MsgspecError, Struct, msgpack
 
-from penstock.cli.log.bars import Advance
 from penstock.cli.log.batch_checks import disagreements, open_batch
 from penstock.cli.log.findings import Finding, Remedy, tidy
+from penstock.cli.progress import Advance
 from penstock.core.ports import Gap
 from penstock.core.records import TABLES
 from penstock.storage.disk.database import Entry

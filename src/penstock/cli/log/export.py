@@ -6,57 +6,30 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.connection import Output
-from penstock.cli.log.asking import (
-    AfterOption,
-    FilterOption,
-    FirstOption,
-    FromOffsetOption,
-    LastOption,
-    LimitOption,
-    Request,
-    SinceOption,
-    TopicOption,
-    UntilOption,
-)
-from penstock.cli.log.bars import bar
+from penstock.cli.connection import Output, OutputOption
+from penstock.cli.flags import spread
+from penstock.cli.log.asking import RequestFlags
 from penstock.cli.log.endings import end
 from penstock.cli.log.opened import Directory, opened
+from penstock.cli.progress import bar
 from penstock.errors import InvalidConfig
 
 
+@spread
 def export(
     directory: Directory,
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="FILE.parquet or FILE.jsonl; replaced if it is there.")
     ],
     *,
-    after: AfterOption = None,
-    from_offset: FromOffsetOption = None,
-    topic: TopicOption = None,
-    first: FirstOption = None,
-    last: LastOption = None,
-    since: SinceOption = None,
-    until: UntilOption = None,
-    filters: FilterOption = None,
-    limit: LimitOption = None,
+    asked: RequestFlags,
+    output: OutputOption = Output.TEXT,
 ) -> None:
     """Write messages to a Parquet file, or as JSON lines.
 
     The file appears when it is complete. Ends with 3 when something that was asked for is missing.
     """
-    request = Request(
-        after=after,
-        from_offset=from_offset,
-        topic=topic,
-        first=first,
-        last=last,
-        since=since,
-        until=until,
-        filters=tuple(filters or ()),
-        limit=limit,
-    )
-    request.check()
+    request = asked.request()
     with opened(directory) as snapshot:
         from penstock.cli.log.files import KINDS, replacing  # noqa: PLC0415 - Arrow takes a while
         from penstock.cli.log.serving import Serving  # noqa: PLC0415
@@ -76,4 +49,4 @@ def export(
                 exporter.write(batch)
             statement = serving.statement()
             exporter.finish(statement)
-        end(statement, Output.TEXT)
+        end(statement, output)

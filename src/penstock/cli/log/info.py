@@ -10,8 +10,8 @@ from rich.text import Text
 
 from penstock.cli.connection import Output, OutputOption
 from penstock.cli.log.endings import counted, offsets_of
-from penstock.cli.log.lines import one_line
 from penstock.cli.log.opened import Directory, opened
+from penstock.cli.text import one_line
 
 if TYPE_CHECKING:
     from penstock.cli.log.figures import Figures

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.cli.connection import Output
-from penstock.cli.sub import plain, printable
+from penstock.cli.text import one_line, plain
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 Lines = Callable[["pa.RecordBatch"], Iterator[bytes]]
 
 _encode = msgspec.json.Encoder().encode
-_LINE_ENDS = str.maketrans({"\n": r"\n", "\t": r"\t"})
 
 
 def lines_for(output: Output) -> Lines:
@@ -35,8 +34,3 @@ def as_text(batch: "pa.RecordBatch") -> Iterator[bytes]:
         when = row["published_at"].isoformat(timespec="microseconds").replace("+00:00", "Z")
         topic, payload = one_line(row["topic"].encode()), one_line(row["payload"])
         yield f"{row['offset']} {when} {topic} {row['sequence']} {payload}\n".encode()
-
-
-def one_line(data: bytes) -> str:
-    """Text without anything that could end a line, or give orders to a terminal."""
-    return printable(data).decode().translate(_LINE_ENDS)

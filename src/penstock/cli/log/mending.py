@@ -13,12 +13,12 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from penstock.cli.log.bars import bar
 from penstock.cli.log.batch_checks import extents_in, is_summary_of, open_batch, places_in
 from penstock.cli.log.checking import Check, check_files
 from penstock.cli.log.findings import Finding, Remedy, tidy
 from penstock.cli.log.opened import describe_missing, lacks_database
 from penstock.cli.log.snapshot import find_node_id
+from penstock.cli.progress import bar
 from penstock.core.ports import Gap
 from penstock.errors import InvalidConfig
 from penstock.storage.disk.frames import decode_summary, encode_extents, encode_summary

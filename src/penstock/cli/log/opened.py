@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.connection import forget_stdout
+from penstock.cli.connection import INTERRUPTED, forget_stdout
 from penstock.errors import InvalidConfig, StorageUnavailable
 from penstock.storage.extra import require_extra
 
@@ -49,6 +49,8 @@ def spoken(directory: Path) -> Iterator[None]:
     try:
         with told_to_end(lambda number: SystemExit(128 + number)):
             yield
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
     except BrokenPipeError:
         forget_stdout()
         raise typer.Exit(0) from None

@@ -3,52 +3,24 @@
 import sys
 
 from penstock.cli.connection import Output, OutputOption
-from penstock.cli.log.asking import (
-    AfterOption,
-    FilterOption,
-    FirstOption,
-    FromOffsetOption,
-    LastOption,
-    LimitOption,
-    Request,
-    SinceOption,
-    TopicOption,
-    UntilOption,
-)
+from penstock.cli.flags import spread
+from penstock.cli.log.asking import RequestFlags
 from penstock.cli.log.endings import end
 from penstock.cli.log.opened import Directory, opened
 
 
+@spread
 def read(
     directory: Directory,
     *,
-    after: AfterOption = None,
-    from_offset: FromOffsetOption = None,
-    topic: TopicOption = None,
-    first: FirstOption = None,
-    last: LastOption = None,
-    since: SinceOption = None,
-    until: UntilOption = None,
-    filters: FilterOption = None,
-    limit: LimitOption = None,
+    asked: RequestFlags,
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Write messages, oldest first, and at the end what was served and what is missing.
 
     Ends with 3 when something that was asked for is missing.
     """
-    request = Request(
-        after=after,
-        from_offset=from_offset,
-        topic=topic,
-        first=first,
-        last=last,
-        since=since,
-        until=until,
-        filters=tuple(filters or ()),
-        limit=limit,
-    )
-    request.check()
+    request = asked.request()
     with opened(directory) as snapshot:
         from penstock.cli.log.lines import lines_for  # noqa: PLC0415
         from penstock.cli.log.serving import Serving  # noqa: PLC0415 - Arrow takes a while

@@ -2,8 +2,10 @@
 
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
+from penstock.cli.connection import Output, OutputOption
 from penstock.cli.log.endings import counted, offsets_of
 from penstock.cli.log.opened import Directory, spoken
 
@@ -20,6 +22,7 @@ def repair(
     empty: Annotated[
         bool, typer.Option("--empty", help="If the database is missing: begin with an empty one.")
     ] = False,
+    output: OutputOption = Output.TEXT,
 ) -> None:
     """Keep what can be read, make anew what is stored about it, and say what is lost.
 
@@ -29,7 +32,26 @@ def repair(
     with spoken(directory):
         from penstock.cli.log.mending import mend  # noqa: PLC0415 - RocksDB and Arrow take a while
 
-        _print(mend(directory, keeps_copy=copy, may_empty=empty))
+        mended = mend(directory, keeps_copy=copy, may_empty=empty)
+        if output is Output.JSON:
+            print(_as_json(mended))
+        else:
+            _print(mended)
+
+
+def _as_json(mended: "Mended") -> str:
+    content = {
+        "findings": [
+            {"what": each.what, "first": each.first, "last": each.last, "remedy": each.remedy}
+            for each in mended.findings
+        ],
+        "lost": mended.lost,
+        "is_state_doubtful": mended.is_state_doubtful,
+        "sealed": mended.sealed,
+        "copy": None if mended.copy is None else str(mended.copy),
+        "has_changed": mended.has_changed,
+    }
+    return msgspec.json.encode(content).decode()
 
 
 def _print(mended: "Mended") -> None:

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.cli.log.asking import Request, find_stretch
-from penstock.cli.log.bars import Advance
 from penstock.cli.log.sequences import Sequences
 from penstock.cli.log.snapshot import CHUNK_BYTES, Snapshot
+from penstock.cli.progress import Advance
 from penstock.core.ports import Gap
 from penstock.core.statement import Missing, Statement
 from penstock.model import Reason

@@ -22,7 +22,7 @@ from penstock.storage.disk.mark import Mark, MarkValue
 from penstock.storage.disk.opening import Opening, is_served
 from penstock.storage.disk.reading import Reader
 from penstock.storage.disk.store import Store
-from penstock.storage.disk.survey import EPOCHS, Survey, survey
+from penstock.storage.disk.survey import EPOCHS, Survey, end_of_epoch, survey
 
 CHUNK_BYTES = 4 << 20
 PAUSES_S = (0.02, 0.1)
@@ -69,7 +69,7 @@ class Snapshot:
         self.store.catch_up()
         found = survey(self.store, mark)
         for pause_s in PAUSES_S:
-            if mark is None or found.index.last_offset >= mark.offset:
+            if mark is None or (found.index.last_offset >= mark.offset and not found.is_state_behind):
                 break
             time.sleep(pause_s)
             self.store.catch_up()
@@ -102,8 +102,7 @@ class Snapshot:
 
     def end_of(self, epoch: int) -> int | None:
         """The last offset of an epoch that is over, None if it is not known."""
-        following = [first for number, first in self.epochs.items() if number > epoch]
-        return min(following) - 1 if following and epoch in self.epochs else None
+        return end_of_epoch(self.epochs, epoch)
 
     def was_lost_earlier(self, gap: Gap) -> bool:
         """Whether the server had gone past a gap already when it last started."""

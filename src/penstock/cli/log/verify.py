@@ -7,10 +7,10 @@ import msgspec
 import typer
 
 from penstock.cli.connection import Output, OutputOption
-from penstock.cli.log.bars import bar
 from penstock.cli.log.endings import counted
 from penstock.cli.log.findings import Finding, Remedy, tidy
 from penstock.cli.log.opened import Directory, opened
+from penstock.cli.progress import bar
 
 if TYPE_CHECKING:
     from penstock.cli.log.checking import Check

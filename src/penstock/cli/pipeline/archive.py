@@ -9,27 +9,20 @@ import typer
 from penstock.cli.pipeline.options import (
     BATCH_BYTES,
     BATCH_ROWS,
-    HERE,
     HOLD_LAPSE_S,
     INTERVAL_S,
-    Address,
     BatchBytes,
     BatchRows,
-    CaFile,
-    Confs,
     Follow,
     HoldLapse,
     Interval,
     Lake,
-    Master,
     Output,
     OutputOption,
-    PasswordFile,
     Server,
     SparkFlags,
-    SparkLog,
-    User,
     run_job,
+    spread,
 )
 
 if TYPE_CHECKING:
@@ -43,13 +36,11 @@ class Format(StrEnum):
     DELTA = "delta"
 
 
+@spread
 def archive(
     lake: Lake,
     *,
-    address: Address = HERE,
-    user: User = None,
-    password_file: PasswordFile = None,
-    ca_file: CaFile = None,
+    server: Server,
     filters: Annotated[
         list[str] | None,
         typer.Option(
@@ -89,16 +80,13 @@ def archive(
         bool, typer.Option("--hold/--no-hold", help="Keep the log from removing what is not archived.")
     ] = True,
     hold_lapse: HoldLapse = HOLD_LAPSE_S,
-    master: Master = None,
-    conf: Confs = None,
-    spark_log: SparkLog = None,
+    spark: SparkFlags,
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Copy the log into a lake of Parquet files, each row exactly once.
 
     It catches up with the log and ends; the next one goes on where it was. With --follow it goes on.
     """
-    server = Server(address, user, password_file, ca_file)
 
     def load() -> "Job":
         from penstock.pipeline.jobs.archive import ArchiveOptions  # noqa: PLC0415 - Spark
@@ -123,4 +111,4 @@ def archive(
         look_first(options)
         return partial(job, options)
 
-    run_job("archive", load, SparkFlags(master, conf, spark_log), output)
+    run_job("archive", load, spark, output)

@@ -6,18 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.pipeline.options import (
-    CaFile,
-    Confs,
     Lake,
-    Master,
     Output,
     OutputOption,
-    PasswordFile,
     Server,
     SparkFlags,
-    SparkLog,
-    User,
     run_job,
+    spread,
 )
 
 if TYPE_CHECKING:
@@ -26,12 +21,6 @@ if TYPE_CHECKING:
 NOT_DONE = 2
 """How it ends when there is no answer; 1 says that something was found."""
 
-OptionalAddress = Annotated[
-    str | None,
-    typer.Option(
-        "--address", metavar="URL", help="Compare with the log of this server, as far as it still has it."
-    ),
-]
 From = Annotated[str | None, typer.Option("--from", metavar="PLACE", help="Begin here: a time or a cursor.")]
 Until = Annotated[str | None, typer.Option("--until", metavar="PLACE", help="End here: a time or a cursor.")]
 Captured = Annotated[
@@ -48,20 +37,32 @@ Strict = Annotated[
 ]
 
 
+class ComparedServer(Server, frozen=True, kw_only=True):
+    """The server whose log a lake is compared with, if one is named."""
+
+    address: Annotated[
+        str,
+        typer.Option(
+            "--address", metavar="URL", help="Compare with the log of this server, as far as it still has it."
+        ),
+    ] = ""
+
+    def check(self) -> None:
+        """Refuse what is said about a server that is not named."""
+        if not self.address and (self.user or self.password_file or self.ca_file):
+            raise typer.BadParameter("--user, --password-file and --ca-file need --address")
+
+
+@spread
 def audit(
     lake: Lake,
     *,
-    address: OptionalAddress = None,
-    user: User = None,
-    password_file: PasswordFile = None,
-    ca_file: CaFile = None,
+    server: ComparedServer,
     start: From = None,
     until: Until = None,
     captured: Captured = None,
     strict: Strict = False,
-    master: Master = None,
-    conf: Confs = None,
-    spark_log: SparkLog = None,
+    spark: SparkFlags,
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Prove that a lake holds every captured message exactly once.
@@ -69,16 +70,14 @@ def audit(
     Ends with 0 if it does, with 1 if something is missing, double, out of order or damaged, and with 2 if it
     could not be found out.
     """
-    if address is None and (user or password_file or ca_file):
-        raise typer.BadParameter("--user, --password-file and --ca-file need --address")
-    server = None if address is None else Server(address, user, password_file, ca_file)
+    server.check()
 
     def load() -> "Job":
         from penstock.pipeline.jobs import audit as auditing  # noqa: PLC0415 - Spark takes a while
 
         options = auditing.audit_options(
             lake,
-            server=None if server is None else server.options(),
+            server=server.options() if server.address else None,
             start=start,
             end=until,
             captured=captured,
@@ -87,4 +86,4 @@ def audit(
         auditing.look_first(options)
         return partial(auditing.audit, options)
 
-    run_job("audit", load, SparkFlags(master, conf, spark_log), output, NOT_DONE)
+    run_job("audit", load, spark, output, NOT_DONE)

@@ -6,14 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.pipeline.options import (
-    Confs,
     Lake,
-    Master,
     Output,
     OutputOption,
     SparkFlags,
-    SparkLog,
     run_job,
+    spread,
 )
 
 if TYPE_CHECKING:
@@ -33,15 +31,14 @@ GraceOption = Annotated[
 ]
 
 
+@spread
 def compact(
     lake: Lake,
     *,
     table: TableOption = "messages",
     target_bytes: Annotated[int, typer.Option(min=1, help="How large files should be, about.")] = 128 << 20,
     grace: GraceOption = 3600.0,
-    master: Master = None,
-    conf: Confs = None,
-    spark_log: SparkLog = None,
+    spark: SparkFlags,
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Merge small files of a lake; readers and archives may go on meanwhile.
@@ -57,4 +54,4 @@ def compact(
         options.check()
         return partial(job, options)
 
-    run_job("compact", load, SparkFlags(master, conf, spark_log), output)
+    run_job("compact", load, spark, output)

@@ -7,20 +7,19 @@ import typer
 
 from penstock.cli.pipeline.compact import GraceOption, TableOption
 from penstock.cli.pipeline.options import (
-    Confs,
     Lake,
-    Master,
     Output,
     OutputOption,
     SparkFlags,
-    SparkLog,
     run_job,
+    spread,
 )
 
 if TYPE_CHECKING:
     from penstock.pipeline.jobs import Job
 
 
+@spread
 def expire(
     lake: Lake,
     *,
@@ -32,9 +31,7 @@ def expire(
     ] = None,
     table: TableOption = "messages",
     grace: GraceOption = 3600.0,
-    master: Master = None,
-    conf: Confs = None,
-    spark_log: SparkLog = None,
+    spark: SparkFlags,
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Remove old days from a lake; readers and archives may go on meanwhile.
@@ -55,4 +52,4 @@ def expire(
         return partial(job, options)
 
     # It moves names in a manifest. Spark's flags are there all the same, as they are for all jobs.
-    run_job("expire", load, SparkFlags(master, conf, spark_log), output, needs_spark=lambda: False)
+    run_job("expire", load, spark, output, needs_spark=lambda: False)

@@ -8,40 +8,31 @@ import typer
 from penstock.cli.pipeline.options import (
     BATCH_BYTES,
     BATCH_ROWS,
-    HERE,
     HOLD_LAPSE_S,
     INTERVAL_S,
-    Address,
     BatchBytes,
     BatchRows,
-    CaFile,
-    Confs,
     Follow,
     HoldLapse,
     Interval,
     Lake,
-    Master,
     Output,
     OutputOption,
-    PasswordFile,
     Server,
     SparkFlags,
-    SparkLog,
-    User,
     run_job,
+    spread,
 )
 
 if TYPE_CHECKING:
     from penstock.pipeline.jobs import Job
 
 
+@spread
 def insights(
     lake: Lake,
     *,
-    address: Address = HERE,
-    user: User = None,
-    password_file: PasswordFile = None,
-    ca_file: CaFile = None,
+    server: Server,
     filters: Annotated[
         list[str] | None,
         typer.Option(
@@ -88,16 +79,13 @@ def insights(
         bool, typer.Option("--hold/--no-hold", help="Keep the log from removing what was not seen.")
     ] = True,
     hold_lapse: HoldLapse = HOLD_LAPSE_S,
-    master: Master = None,
-    conf: Confs = None,
-    spark_log: SparkLog = None,
+    spark: SparkFlags,
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Tell what goes on in the log: rates, sizes, latencies, gaps, drops, hot topics and clients, by windows.
 
     It catches up with the log and ends; the next one goes on where it was. With --follow it goes on.
     """
-    server = Server(address, user, password_file, ca_file)
 
     def load() -> "Job":
         from penstock.pipeline.jobs.insights import InsightsOptions  # noqa: PLC0415 - Spark
@@ -124,4 +112,4 @@ def insights(
         options.look_first()
         return partial(job, options)
 
-    run_job("insights", load, SparkFlags(master, conf, spark_log), output)
+    run_job("insights", load, spark, output)

@@ -3,28 +3,23 @@
 A command is a module with one function of its name. Spark, and whatever imports it, is imported in `load`,
 which runs once it is known that Spark is installed:
 
+    @spread
     def archive(
         lake: Lake,
         *,
-        address: Address = HERE,
-        user: User = None,
-        password_file: PasswordFile = None,
-        ca_file: CaFile = None,
+        server: Server,
         batch_rows: Annotated[int, typer.Option(min=1, help="Rows of a batch.")] = 1_000_000,
-        master: Master = None,
-        conf: Confs = None,
-        spark_log: SparkLog = None,
+        spark: SparkFlags,
         output: OutputOption = Output.TEXT,
     ) -> None:
         '''Copy the log into a lake.'''
-        server = Server(address, user, password_file, ca_file)
 
         def load() -> Job:
             from penstock.pipeline.jobs.archive import ArchiveOptions, archive  # noqa: PLC0415 - Spark
 
             return partial(archive, ArchiveOptions(lake=lake, server=server.options(), batch_rows=batch_rows))
 
-        run_job("archive", load, SparkFlags(master, conf, spark_log), output)
+        run_job("archive", load, spark, output)
 
 and the job itself, in `penstock.pipeline.jobs.archive`:
 
@@ -35,13 +30,13 @@ and the job itself, in `penstock.pipeline.jobs.archive`:
 
 import ssl
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import typer
 
 from penstock.cli.connection import Output, OutputOption, PasswordFile, User, first_line
+from penstock.cli.flags import Group, spread
 from penstock.cli.pipeline.running import run_job
 from penstock.errors import InvalidConfig
 
@@ -55,20 +50,16 @@ __all__ = [
     "BatchBytes",
     "BatchRows",
     "CaFile",
-    "Confs",
     "Follow",
     "HoldLapse",
     "Interval",
     "Lake",
-    "Master",
     "Output",
     "OutputOption",
-    "PasswordFile",
     "Server",
     "SparkFlags",
-    "SparkLog",
-    "User",
     "run_job",
+    "spread",
 ]
 
 HERE = "http://127.0.0.1:8080"
@@ -96,42 +87,15 @@ CaFile = Annotated[
     Path | None,
     typer.Option("--ca-file", metavar="FILE", help="With https: trust these certificates, not the system's."),
 ]
-Master = Annotated[
-    str | None,
-    typer.Option(
-        "--master",
-        metavar="URL",
-        help="Where Spark runs, such as spark://host:7077. Default: local[*], or what spark-submit says.",
-        rich_help_panel="Spark",
-    ),
-]
-Confs = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--conf",
-        metavar="NAME=VALUE",
-        help="A setting of Spark, such as spark.driver.memory=4g; may be repeated.",
-        rich_help_panel="Spark",
-    ),
-]
-SparkLog = Annotated[
-    Path | None,
-    typer.Option(
-        "--spark-log",
-        metavar="FILE",
-        help="Append Spark's own log to a file; --conf spark.log.level=INFO makes it talk more.",
-        rich_help_panel="Spark",
-    ),
-]
 
 
-class Server(NamedTuple):
+class Server(Group, frozen=True, kw_only=True):
     """A server, and who asks it."""
 
-    address: str
-    user: str | None = None
-    password_file: Path | None = None
-    ca_file: Path | None = None
+    address: Address = HERE
+    user: User = None
+    password_file: PasswordFile = None
+    ca_file: CaFile = None
 
     def options(self) -> dict[str, str]:
         """The same as options of `format("penstock")`; asks for the password if there is someone to ask.
@@ -140,12 +104,12 @@ class Server(NamedTuple):
             typer.BadParameter: the flags do not go together, or there is no password.
             InvalidConfig: a file cannot be read.
         """
-        from penstock.client.address import Address  # noqa: PLC0415 - the client takes a while
+        from penstock.client.address import Address as Parsed  # noqa: PLC0415 - the client takes a while
 
         if self.password_file is not None and self.user is None:
             raise typer.BadParameter("--password-file needs --user")
         try:
-            scheme = Address.parse(self.address).scheme
+            scheme = Parsed.parse(self.address).scheme
         except ValueError as error:
             raise typer.BadParameter(str(error)) from None
         if self.ca_file is not None and scheme != "https":
@@ -182,12 +146,36 @@ class Server(NamedTuple):
         return str(self.ca_file.resolve())
 
 
-class SparkFlags(NamedTuple):
+class SparkFlags(Group, frozen=True, kw_only=True):
     """Where Spark runs, and how."""
 
-    master: str | None = None
-    confs: Sequence[str] | None = None
-    log: Path | None = None
+    master: Annotated[
+        str | None,
+        typer.Option(
+            "--master",
+            metavar="URL",
+            help="Where Spark runs, such as spark://host:7077. Default: local[*], or what spark-submit says.",
+            rich_help_panel="Spark",
+        ),
+    ] = None
+    conf: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--conf",
+            metavar="NAME=VALUE",
+            help="A setting of Spark, such as spark.driver.memory=4g; may be repeated.",
+            rich_help_panel="Spark",
+        ),
+    ] = None
+    spark_log: Annotated[
+        Path | None,
+        typer.Option(
+            "--spark-log",
+            metavar="FILE",
+            help="Append Spark's own log to a file; --conf spark.log.level=INFO makes it talk more.",
+            rich_help_panel="Spark",
+        ),
+    ] = None
 
     def settings(self) -> dict[str, str]:
         """The settings that were given by name.
@@ -195,7 +183,7 @@ class SparkFlags(NamedTuple):
         Raises:
             typer.BadParameter: one of them is not a name and a value.
         """
-        pairs = [each.partition("=") for each in self.confs or ()]
+        pairs = [each.partition("=") for each in self.conf or ()]
         for name, sign, _ in pairs:
             if not sign or not name.startswith("spark."):
                 raise typer.BadParameter(f"--conf takes spark.NAME=VALUE, not {name + sign!r}")

@@ -7,19 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.pipeline.options import (
-    HERE,
-    Address,
-    CaFile,
-    Confs,
-    Master,
     Output,
     OutputOption,
-    PasswordFile,
     Server,
     SparkFlags,
-    SparkLog,
-    User,
     run_job,
+    spread,
 )
 
 if TYPE_CHECKING:
@@ -29,6 +22,7 @@ if TYPE_CHECKING:
 _PLACE = "earliest, latest, a cursor (not included) or a time such as 2026-01-31T12:00:00Z"
 
 
+@spread
 def replay(
     *,
     lake: Annotated[
@@ -74,13 +68,8 @@ def replay(
     again: Annotated[
         bool, typer.Option("--again", help="Begin at the beginning, whatever was published before.")
     ] = False,
-    address: Address = HERE,
-    user: User = None,
-    password_file: PasswordFile = None,
-    ca_file: CaFile = None,
-    master: Master = None,
-    conf: Confs = None,
-    spark_log: SparkLog = None,
+    server: Server,
+    spark: SparkFlags,
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Publish messages of a lake and of the log behind it once more.
@@ -88,7 +77,6 @@ def replay(
     They go to other topics, `replay/...`, in their order, with what they were as properties. Begun again with
     the same options, it goes on where it was stopped or killed, and publishes nothing twice.
     """
-    server = Server(address, user, password_file, ca_file)
     is_spark_needed = True
 
     def load() -> "Job":
@@ -113,8 +101,7 @@ def replay(
         is_spark_needed = has_work(options)
         return partial(replay, options)
 
-    flags = SparkFlags(master, conf, spark_log)
-    run_job("replay", load, flags, output, needs_spark=lambda: is_spark_needed)
+    run_job("replay", load, spark, output, needs_spark=lambda: is_spark_needed)
 
 
 def _place(flag: str, text: str) -> "Place":

@@ -96,7 +96,7 @@ def _report_of(
     from penstock.pipeline.jobs.running import run, stopped_by_signals  # noqa: PLC0415 - needs the extra
     from penstock.pipeline.session import session  # noqa: PLC0415
 
-    hush(flags.log)
+    hush(flags.spark_log)
     stopping = threading.Event()
     with progress_for(output) as progress:
         on_stop = progress.stop if isinstance(progress, Live) else None
@@ -106,7 +106,7 @@ def _report_of(
             progress.show("starting Spark")
             began = time.monotonic()
             with (
-                session(f"penstock {name}", flags.master, settings, log=flags.log) as spark,
+                session(f"penstock {name}", flags.master, settings, log=flags.spark_log) as spark,
                 stopped_by_signals(stopping, on_stop),  # again: PySpark has taken SIGINT for itself
             ):
                 start_s = round(time.monotonic() - began, 3)

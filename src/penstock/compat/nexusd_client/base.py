@@ -7,7 +7,7 @@ from uuid import uuid4
 import grpc
 
 from penstock.client.channels import credentials_metadata
-from penstock.client.following import Following
+from penstock.client.nexusd_following import Following
 from penstock.compat.nexusd_client.errors import ConnectionError, PublishError
 from penstock.compat.nexusd_client.listeners import GapCallback, Listeners, StateCallback
 from penstock.compat.nexusd_client.policy import ReconnectionPolicy

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from penstock.client.following import Gap
+from penstock.client.nexusd_following import Gap
 from penstock.compat.nexusd_client.values import ReconnectionState
 
 StateCallback = Callable[[ReconnectionState, BaseException | None], object]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import grpc
 
-from penstock.client.following import UNKNOWN, Arrival, Begun, Following
+from penstock.client.nexusd_following import UNKNOWN, Arrival, Begun, Following
 from penstock.client.nexusd_stub import Request
 from penstock.compat.nexusd_client.errors import ConnectionError, SubscribeError, error_of
 from penstock.compat.nexusd_client.listeners import Listeners, call_safely, logger

@@ -28,6 +28,10 @@ class StreamBuffers:
         self.dropped = 0
         self.is_starved = False  # somebody had to wait for what other streams take
 
+    def configure(self, settings: StreamSettings) -> None:
+        """Go by other limits; what is beyond them goes with the next message of its stream."""
+        self._settings = settings
+
     def put(self, stream: Stream, run: Run) -> None:
         """Add a message, whether there is room or not; `trim` follows."""
         stream.put(run)

@@ -20,6 +20,7 @@ from penstock.core.publishing import Publishing
 from penstock.core.receipts import Receipt
 from penstock.core.registry import Topic
 from penstock.core.sessions import Session
+from penstock.core.settings import StreamSettings
 from penstock.core.streams.buffers import StreamBuffers
 from penstock.core.streams.counters import StreamCounters
 from penstock.core.streams.matching import Matching
@@ -76,6 +77,11 @@ class Streams:
 
     def __len__(self) -> int:
         return len(self._all)
+
+    def configure(self, settings: StreamSettings) -> None:
+        """Keep more or less from now on, and wait for longer or shorter."""
+        self._settings = settings
+        self.buffers.configure(settings)
 
     # Sending
 

@@ -19,7 +19,7 @@ from penstock.core.streams.waits import Handover, Receiver, Sender, Take
 from penstock.core.streams.watching import Watching
 from penstock.core.timeouts import Timeouts
 from penstock.errors import PenstockError
-from penstock.model import Reason, Run
+from penstock.model import Door, Reason, Run
 
 
 class Matching:
@@ -160,7 +160,7 @@ class Matching:
                 self._counters.given_back += 1
         if is_taken:
             stream.topic.delivered += 1
-            self._node_counters.delivered += 1
+            self._node_counters.delivered_at[Door.STREAMS] += 1
         return is_taken
 
     # Those who wait

@@ -23,10 +23,10 @@ class Bodies:
     as large as its own limit says.
     """
 
-    __slots__ = ("_limit_bytes", "held_bytes")
+    __slots__ = ("held_bytes", "limit_bytes")
 
     def __init__(self, limit_bytes: int) -> None:
-        self._limit_bytes = limit_bytes
+        self.limit_bytes = limit_bytes
         self.held_bytes = 0
 
     def hold(self, request: Request, size: int) -> None:
@@ -37,7 +37,7 @@ class Bodies:
         """
         request.held_bytes += size
         self.held_bytes += size
-        if self.held_bytes > self._limit_bytes and self.held_bytes > request.held_bytes:
+        if self.held_bytes > self.limit_bytes and self.held_bytes > request.held_bytes:
             detail = "too many bodies are on their way; try again"
             raise Refusal(503, detail, code="too-busy", headers=BUSY_HEADERS)
 

@@ -41,7 +41,7 @@ class Credentials:
     ) -> None:
         self._access = access
         self._guard = guard
-        self._is_named_by_certificate = is_named_by_certificate
+        self.is_named_by_certificate = is_named_by_certificate
         self._checks = PasswordChecks(access, loop, at_once=CHECKS_AT_ONCE, limit=MOST_CHECKS)
 
     def close(self) -> None:
@@ -59,7 +59,7 @@ class Credentials:
         Raises:
             BadCredentials: nobody who may come in.
         """
-        if self._is_named_by_certificate and peer.certificate_name is not None:
+        if self.is_named_by_certificate and peer.certificate_name is not None:
             return Identity(peer.certificate_name, client_id, is_certified=True)
         user, password = (None, None) if authorization is None else parse_authorization(authorization)
         verdict = self._access.verify_now(user, password)

@@ -1,7 +1,6 @@
 """The HTTP listener as a door: where it listens, the connections it has, what happened so far."""
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Iterator
 from functools import partial
 from http import HTTPStatus
@@ -10,8 +9,8 @@ import structlog
 
 from penstock.core.broker import Broker
 from penstock.core.clock import Clock
-from penstock.doors.base import Peer, Wheel
-from penstock.doors.guard import Guard, GuardSettings, Verdict
+from penstock.doors.base import Peer
+from penstock.doors.guard import Guard, GuardSettings
 from penstock.doors.http.application import Application, ASGIApp
 from penstock.doors.http.bodies import Bodies
 from penstock.doors.http.credentials import Credentials
@@ -24,6 +23,7 @@ from penstock.doors.http.settings import HttpSettings
 from penstock.doors.listener import Listener, parse_networks
 from penstock.doors.notes import Notes, shortened
 from penstock.doors.origins import Origins
+from penstock.doors.presence import Presence
 from penstock.doors.room import Room
 from penstock.doors.tls import Certificates
 from penstock.errors import InvalidConfig
@@ -68,17 +68,14 @@ class HttpDoor:
         self.counters = broker.counters
         self.loop = asyncio.get_running_loop()
         self.now = clock.monotonic
-        self.connections: set[HttpConnection] = set()
         self.is_draining = False
         """Nothing new is accepted."""
         self.draining_since = 0.0
         self.bodies = Bodies(settings.max_bodies_bytes)
         self.application = Application(load_app, self.loop)
-        self._guard = guard or Guard(GuardSettings(), clock)
+        guard = guard or Guard(GuardSettings(), clock)
         is_named = certificates is not None and certificates.settings.name_as_user
-        self.credentials = Credentials(
-            broker.access, self.loop, self._guard, is_named_by_certificate=is_named
-        )
+        self.credentials = Credentials(broker.access, self.loop, guard, is_named_by_certificate=is_named)
         self.requests = 0
         self._responses = [0] * 6  # by the first digit of the status
         self._opened = self._handed_over = 0
@@ -88,15 +85,30 @@ class HttpDoor:
         self._routes = routes
         self._certificates = certificates
         self._origins = origins or Origins(host, readers=settings.cors_origins)
-        self._room = room or Room()
-        self._room.add(lambda: len(self.connections))
-        self._max_connections = settings.max_connections or self._room.limit
+        self._presence: Presence[HttpConnection] = Presence(
+            clock, self.loop, self.counters, guard, room or Room()
+        )
+        self._presence.limit(settings.max_connections)
+        self.connections = self._presence.connections
         self._notes = Notes(log, clock.monotonic, NOTES_PER_SECOND)
-        self._wheel = Wheel(clock, self.loop)
-        self._all_gone = asyncio.Event()
         self._loader: asyncio.TimerHandle | None = None
         self._urging: asyncio.TimerHandle | None = None
+        self._heads: list[Heads] = []
         self._listeners: list[tuple[str, Listener]] = list(self._plan())
+
+    def configure(self, settings: HttpSettings) -> None:
+        """Go by other settings: for bodies at once, for the rest with new connections."""
+        self.settings = settings
+        self.bodies.limit_bytes = settings.max_bodies_bytes
+        self._presence.limit(settings.max_connections)
+        certificates = self._certificates
+        self.credentials.is_named_by_certificate = (
+            certificates is not None and certificates.settings.name_as_user
+        )
+        for heads in self._heads:
+            heads.max_body_bytes = settings.max_body_bytes
+        for _, listener in self._listeners:
+            listener.timeout_s = settings.request_timeout_s
 
     # Opening and closing
 
@@ -120,6 +132,7 @@ class HttpDoor:
         settings = self.settings
         proxies = parse_networks(settings.proxies, "http.proxies")
         heads = Heads(settings, self._routes, self._origins, kind)
+        self._heads.append(heads)
         scheme: Scheme = "http" if secure is None else "https"
         return Listener(
             self.loop,
@@ -136,11 +149,7 @@ class HttpDoor:
 
     def _admits(self, host: str) -> bool:
         """Who has to shake hands first may begin, if there is room and its address is not too fast."""
-        coming = sum(listener.waiting for _, listener in self._listeners)
-        has_room = len(self.connections) + coming < self._max_connections and not self._room.is_full(coming)
-        is_admitted = has_room and self._guard.arrive(host) is Verdict.ADMITTED
-        self.counters.connections_refused += not is_admitted
-        return is_admitted
+        return self._presence.admits(host, sum(listener.waiting for _, listener in self._listeners))
 
     @property
     def is_wanted(self) -> bool:
@@ -174,12 +183,8 @@ class HttpDoor:
         """Accept nobody any more, and wait until every connection has gone; cut those that stay."""
         for _, listener in self._listeners:
             listener.close()
-        self._all_gone.clear()
-        if self.connections:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._all_gone.wait(), timeout)
-        for connection in list(self.connections):
-            connection.abort()
+        await self._presence.wait_until_gone(timeout)
+        self._presence.cut_all()
         for timer in (self._loader, self._urging):
             if timer is not None:
                 timer.cancel()
@@ -198,32 +203,11 @@ class HttpDoor:
 
     def on_open(self, connection: HttpConnection, deadline: float) -> None:
         """A socket was accepted."""
-        is_full = len(self.connections) >= self._max_connections or self._room.is_full()
-        if is_full or not self._passes(connection):
-            self.counters.connections_refused += 1
-            connection.abort()
-            return
-        self._opened += 1
-        self.connections.add(connection)
-        self._wheel.add(connection, deadline)
-
-    def _passes(self, connection: HttpConnection) -> bool:
-        if not self._guard.is_needed:
-            return True
-        verdict = self._guard.enter(connection.peer.host, has_arrived=connection.has_arrived)
-        connection.is_counted = verdict is Verdict.ADMITTED
-        return connection.is_counted
+        self._opened += self._presence.enter(connection, deadline)
 
     def on_lost(self, connection: HttpConnection) -> None:
         """A socket is gone."""
-        if connection not in self.connections:
-            return
-        self.connections.discard(connection)
-        self._wheel.discard(connection)
-        if connection.is_counted:
-            self._guard.leave(connection.peer.host)
-        if not self.connections:
-            self._all_gone.set()
+        self._presence.leave(connection)
 
     def on_handed_over(self, connection: HttpConnection) -> None:
         """A socket is with another door from now on, which counts it."""
@@ -232,8 +216,7 @@ class HttpDoor:
 
     def watch(self, connection: HttpConnection, deadline: float) -> None:
         """Look at a connection at a time."""
-        if connection in self.connections:
-            self._wheel.add(connection, deadline)
+        self._presence.watch(connection, deadline)
 
     # What happened
 

@@ -69,7 +69,7 @@ class Heads:
         self._routes = routes
         self._origins = origins
         self._port = port
-        self._max_body_bytes = settings.max_body_bytes
+        self.max_body_bytes = settings.max_body_bytes
 
     def read(
         self,
@@ -101,7 +101,7 @@ class Heads:
             request = Request(connection, name, parsed.path, parsed.raw_path, parsed.query)
         request.headers = headers
         request.version = version
-        request.limit_bytes = self._max_body_bytes
+        request.limit_bytes = self.max_body_bytes
         if b"transfer-encoding" in noted or b"expect" in noted:
             _frame(request, noted)
         if version == "1.1" and b"host" not in noted:

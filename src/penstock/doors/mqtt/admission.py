@@ -17,7 +17,7 @@ from penstock.core.sessions import Will
 from penstock.doors.gate import Why
 from penstock.doors.mqtt.answers import RETURN_CODES, encode_within, in_words, refusal_of
 from penstock.doors.mqtt.authentication import Authentication
-from penstock.doors.mqtt.capabilities import announcement, will_refusal
+from penstock.doors.mqtt.capabilities import will_refusal
 from penstock.doors.passwords import PasswordChecks
 from penstock.errors import NotAuthorized, PenstockError
 from penstock.model import NEVER, Door, Properties
@@ -26,8 +26,8 @@ from penstock.wire.mqtt.decode import CONNACK_REASONS
 from penstock.wire.mqtt.encode import encode_packet
 from penstock.wire.mqtt.packets import ConnAck, Connect, Version
 from penstock.wire.mqtt.properties import PacketProperties
-from penstock.wire.mqtt.reader import SOON
 from penstock.wire.mqtt.reasons import MqttWireError, ReasonCode
+from penstock.wire.mqtt.run_reader import SOON
 
 if TYPE_CHECKING:
     from penstock.doors.mqtt.connection import Connection
@@ -45,10 +45,8 @@ class Admission:
 
     def __init__(self, door: "MqttDoor") -> None:
         self._door = door
-        self._settings = door.settings
         self._broker = door.broker
         self.authentication = Authentication(self, door.broker.access)
-        self._announcement = announcement(door.settings, door.limit_bytes)
         self._checks = PasswordChecks(door.broker.access, door.loop)
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -149,7 +147,7 @@ class Admission:
             Door.MQTT,
             packet.clean_start,
             _expiry(packet),
-            min(given.receive_maximum or 65_535, self._settings.max_inflight),
+            min(given.receive_maximum or 65_535, self._door.settings.max_inflight),
             will,
             (packet.version, connection.limit_bytes),
         )
@@ -162,7 +160,7 @@ class Admission:
         session, is_present = self._broker.connect(arrival, connection, connection.reform)
         if is_present:
             connack = encode_packet(replace(welcome, session_present=True), packet.version)
-        aliases = min(given.topic_alias_maximum or 0, self._settings.outgoing_topic_aliases)
+        aliases = min(given.topic_alias_maximum or 0, self._door.settings.outgoing_topic_aliases)
         keep_alive_s = self._keep_alive(packet) * KEEP_ALIVE_FACTOR
 
         def answer(failure: Exception | None) -> None:
@@ -189,7 +187,7 @@ class Admission:
         given, keep_alive, expiry = packet.properties, self._keep_alive(packet), _expiry(packet)
         granted = min(expiry, self._broker.settings.sessions.max_expiry_s)
         properties = replace(
-            self._announcement,
+            self._door.announcement,
             assigned_client_id=None if packet.client_id else identity.client_id,
             server_keep_alive=None if keep_alive == packet.keep_alive else keep_alive,
             session_expiry=None if granted == expiry else int(granted),
@@ -205,14 +203,14 @@ class Admission:
 
     def _keep_alive(self, packet: Connect) -> int:
         """What the client asked for, or the most we grant; 3.1.1 clients could not be told."""
-        limit = self._settings.max_keep_alive_s
+        limit = self._door.settings.max_keep_alive_s
         if not limit or packet.version is Version.V311:
             return packet.keep_alive
         return min(packet.keep_alive or limit, limit)
 
     def _response_topics(self, given: PacketProperties, identity: Identity) -> str | None:
         """Where the client may have responses sent; nothing if it could not subscribe to that."""
-        pattern = self._settings.response_topics
+        pattern = self._door.settings.response_topics
         if not given.request_response_information or not pattern:
             return None  # MQTT-3.1.2-28
         if CLIENT_ID_PLACE in pattern and not is_level(identity.client_id):

@@ -3,8 +3,8 @@
 from penstock.core.topics import SHARE_PREFIX
 from penstock.doors.mqtt.settings import MqttSettings
 from penstock.wire.mqtt import packets
+from penstock.wire.mqtt.abilities import Abilities
 from penstock.wire.mqtt.properties import PacketProperties
-from penstock.wire.mqtt.reader import Abilities
 from penstock.wire.mqtt.reasons import ReasonCode
 
 

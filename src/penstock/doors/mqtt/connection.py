@@ -23,7 +23,6 @@ from penstock.errors import PenstockError
 from penstock.model import Run
 from penstock.wire.mqtt.aliases import AliasWriter
 from penstock.wire.mqtt.packets import Auth, Connect, Disconnect, Packet, Version
-from penstock.wire.mqtt.reader import RunReader
 from penstock.wire.mqtt.reasons import (
     InvalidClientId,
     MqttWireError,
@@ -31,6 +30,7 @@ from penstock.wire.mqtt.reasons import (
     ReasonCode,
     UnsupportedVersion,
 )
+from penstock.wire.mqtt.run_reader import RunReader
 
 if TYPE_CHECKING:
     from penstock.doors.mqtt.authentication import Proof
@@ -53,6 +53,7 @@ class Connection(Link):
         "_waiting",
         "explains",
         "has_arrived",
+        "is_counted",
         "is_welcome",
         "notes",
         "peer",
@@ -79,6 +80,7 @@ class Connection(Link):
         self._deadline = 0.0  # for CONNECT, and for the last bytes
         self._keep_alive_s = 0.0
         self.has_arrived = has_arrived
+        self.is_counted = False  # by the guard of its address
         self.is_welcome = False  # it is let in, and CONNACK leaves as soon as that is stored
         self.explains = True  # the client wants reasons in words, or did not say
         self.wants_details = False  # it said so, and learns what is wrong with its packets
@@ -264,7 +266,7 @@ class Connection(Link):
         self._last_seen = self._loop.time()  # a password may have taken its time
         if keep_alive_s:
             self.door.watch(self, self._last_seen + keep_alive_s)
-        self.bucket = self.door.bucket_of(session.client_id)
+        self.limit_rate()
         if aliases:
             self._aliases = AliasWriter(aliases, self.limit_bytes)
         self.door.counters.control_packets_sent += 1
@@ -276,6 +278,11 @@ class Connection(Link):
             self._take_each(waiting, session)
         if self._reader.error is not None:
             self._on_wire_error(self._reader.error)
+
+    def limit_rate(self) -> None:
+        """Publish as fast as the settings say at present, once it is let in."""
+        if self._session is not None:
+            self.bucket = self.door.bucket_of(self._session.client_id)
 
     def on_refused(self, run: Run, error: PenstockError) -> None:
         """A publish was not accepted; without an answer of its own it may end the connection."""

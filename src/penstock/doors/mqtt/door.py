@@ -1,33 +1,34 @@
 """The MQTT door: where it listens, and the connections it has."""
 
 import asyncio
-import contextlib
 from collections import OrderedDict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import structlog
+from msgspec.structs import replace
 
 from penstock.core.broker import Broker
 from penstock.core.clock import Clock
 from penstock.core.rate import TokenBucket
-from penstock.doors.base import Peer, Wheel
+from penstock.doors.base import Peer
 from penstock.doors.guard import Guard, GuardSettings, Verdict
 from penstock.doors.listener import Listener, parse_networks
 from penstock.doors.mqtt.admission import Admission
-from penstock.doors.mqtt.capabilities import abilities_of
+from penstock.doors.mqtt.capabilities import abilities_of, announcement
 from penstock.doors.mqtt.connection import Connection
 from penstock.doors.mqtt.flapping import FlappingDetector
 from penstock.doors.mqtt.marks import Marks
 from penstock.doors.mqtt.settings import MqttSettings
 from penstock.doors.notes import Notes, shortened
 from penstock.doors.origins import Origins
+from penstock.doors.presence import Presence
 from penstock.doors.room import Room
 from penstock.doors.tls import Certificates
 from penstock.doors.websocket import WebSocketSettings
 from penstock.errors import InvalidConfig, NotAuthorized, PenstockError
 from penstock.model import Run
-from penstock.wire.mqtt.reader import Names
+from penstock.wire.mqtt.names import Names
 from penstock.wire.mqtt.reasons import MalformedPacket, MqttWireError, ReasonCode
 
 if TYPE_CHECKING:
@@ -88,36 +89,56 @@ class MqttDoor:
         self.counters = broker.counters
         self.tick = broker.tick
         self.names = Names()
-        self.abilities = abilities_of(settings)
         now = broker.history.cursor().positions[0]
         self.marks = Marks(now.log_id, now.epoch)
         # One buffer for all connections, because a chunk is taken whole at once.
         self.large_buffer = memoryview(bytearray(LARGE_READ_BYTES))
         self.buffer = self.large_buffer[:READ_BYTES]
         self.sip = self.large_buffer[:SIP_BYTES]
-        self.limit_bytes = settings.max_payload_bytes + settings.max_control_bytes
         self.loop = asyncio.get_running_loop()
-        self.connections: set[Connection] = set()
+        self._presence: Presence[Connection] = Presence(
+            clock, self.loop, self.counters, guard or Guard(GuardSettings(), clock), room or Room()
+        )
+        self.connections = self._presence.connections
         self.admission = Admission(self)
         self._host = host
         self._certificates = certificates
         websocket = websocket or WebSocketSettings()
         self._origins = Origins(host, websocket.hosts, websocket.origins)
         self._http_origins = http_origins or self._origins
-        self._guard = guard or Guard(GuardSettings(), clock)
         self._refused = 0
         self._flapping = FlappingDetector(clock)
         self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()  # the latest client last
         self._notes = Notes(log, clock.monotonic, NOTES_PER_SECOND)
-        self._wheel = Wheel(clock, self.loop)
-        self._all_gone = asyncio.Event()
-        self._room = room or Room()
-        self._room.add(lambda: len(self.connections))
-        self._max_connections = settings.max_connections or self._room.limit
         self._entrances: list[Entrance] = []
         self._within: Entrance | None = None  # for those whom the HTTP listener hands over
         self._listeners: dict[str, Listener] = {}
+        self._offer(settings)
         self._listeners.update(self._plan())
+
+    def _offer(self, settings: MqttSettings) -> None:
+        """What those who come from now on are offered."""
+        self.abilities = abilities_of(settings)
+        self.limit_bytes = settings.max_payload_bytes + settings.max_control_bytes
+        self.announcement = announcement(settings, self.limit_bytes)
+        self._presence.limit(settings.max_connections)
+
+    def configure(self, settings: MqttSettings, websocket: WebSocketSettings) -> None:
+        """Go by other settings: for rates and subscriptions at once, for the rest with new connections."""
+        before, self.settings = self.settings, settings
+        self._offer(settings)
+        self._origins.configure(websocket.hosts, websocket.origins, ())
+        for listener in self._listeners.values():
+            listener.timeout_s = settings.connect_timeout_s
+        for entrance in self._entrances:
+            entrance.terms = replace(
+                entrance.terms, limit_bytes=self.limit_bytes, timeout_s=settings.connect_timeout_s
+            )
+        rates = settings.publish_rate, settings.publish_burst
+        if rates != (before.publish_rate, before.publish_burst):
+            self._buckets.clear()
+            for connection in self.connections:
+                connection.limit_rate()
 
     # Opening and closing
 
@@ -174,7 +195,7 @@ class MqttDoor:
         """
         if self._within is None:
             self._within = self._open_entrance(self._http_origins)
-        if self._has_room():
+        if self._presence.has_room(self._coming()):
             self._within.take_over(transport, peer, head + rest)
         else:
             self.counters.connections_refused += 1
@@ -197,15 +218,12 @@ class MqttDoor:
 
     def _admits(self, host: str) -> bool:
         """Who has to shake hands first may begin, if there is room and its address is not too fast."""
-        is_admitted = self._has_room() and self._guard.arrive(host) is Verdict.ADMITTED
-        self.counters.connections_refused += not is_admitted
-        return is_admitted
+        return self._presence.admits(host, self._coming())
 
-    def _has_room(self) -> bool:
-        """One more connection may come in, those counted that are still on their way."""
-        coming = sum(listener.waiting for listener in self._listeners.values())
-        coming += sum(len(entrance.waiting) for entrance in self._entrances)
-        return len(self.connections) + coming < self._max_connections and not self._room.is_full(coming)
+    def _coming(self) -> int:
+        """How many still shake hands."""
+        waiting = sum(listener.waiting for listener in self._listeners.values())
+        return waiting + sum(len(entrance.waiting) for entrance in self._entrances)
 
     @property
     def is_wanted(self) -> bool:
@@ -233,12 +251,8 @@ class MqttDoor:
 
     async def finish(self, timeout: float) -> None:
         """Wait until every connection has gone; cut those that stay."""
-        self._all_gone.clear()
-        if self.connections:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._all_gone.wait(), timeout)
-        for connection in list(self.connections):
-            connection.abort()
+        await self._presence.wait_until_gone(timeout)
+        self._presence.cut_all()
         self.admission.close()
 
     def addresses(self) -> list[str]:
@@ -263,41 +277,25 @@ class MqttDoor:
 
     def on_open(self, connection: Connection, deadline: float) -> None:
         """A socket was accepted."""
-        if len(self.connections) >= self._max_connections or self._room.is_full():
-            self.counters.connections_refused += 1
-            connection.abort()
+        if not self._presence.has_room():
+            self._presence.refuse(connection)
             return
-        self.connections.add(connection)
-        self._wheel.add(connection, deadline)
-        if self._guard.is_needed:
-            self._ask_guard(connection)
-
-    def _ask_guard(self, connection: Connection) -> None:
-        verdict = self._guard.enter(connection.peer.host, has_arrived=connection.has_arrived)
-        if verdict is Verdict.ADMITTED:
-            return
-        connection.refusal = REFUSALS[verdict]
-        self._refused += 1
-        if self._refused > REFUSED_AT_ONCE:
-            self.counters.connections_refused += 1
-            connection.abort()
+        self._presence.add(connection, deadline)
+        verdict = self._presence.ask_guard(connection)
+        if verdict is not Verdict.ADMITTED:  # it is told so, when it says CONNECT
+            connection.refusal = REFUSALS[verdict]
+            self._refused += 1
+            if self._refused > REFUSED_AT_ONCE:
+                self._presence.refuse(connection)
 
     def on_lost(self, connection: Connection) -> None:
         """A socket is gone."""
-        if connection not in self.connections:
-            return
-        self.connections.discard(connection)
-        self._wheel.discard(connection)
-        if connection.refusal is not None:
-            self._refused -= 1
-        elif self._guard.is_needed:
-            self._guard.leave(connection.peer.host)
-        if not self.connections:
-            self._all_gone.set()
+        was_here = self._presence.leave(connection)
+        self._refused -= was_here and connection.refusal is not None
 
     def watch(self, connection: Connection, deadline: float) -> None:
         """Look at a connection at a time."""
-        self._wheel.add(connection, deadline)
+        self._presence.watch(connection, deadline)
 
     def bucket_of(self, client_id: str) -> TokenBucket | None:
         """What a client may still publish, however often it comes; None if that is not limited."""

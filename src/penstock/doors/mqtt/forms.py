@@ -11,9 +11,9 @@ from penstock.core.ports import Form, Frame
 from penstock.core.sessions import Options
 from penstock.doors.mqtt.marks import LARGEST_BYTES, Marks
 from penstock.model import NEVER, Run
+from penstock.wire.mqtt.abilities import LAYOUTS
 from penstock.wire.mqtt.frames import DUP, encode_frame, publish_properties
 from penstock.wire.mqtt.packets import Version
-from penstock.wire.mqtt.reader import LAYOUTS
 
 FRAMING_BYTES = 64
 """More than header, lengths, packet identifier and expiry of a PUBLISH ever take."""

@@ -185,9 +185,8 @@ class Link(asyncio.BufferedProtocol):
             self._throttle()
 
     def _throttle(self) -> None:
-        """Read nothing for as long as the client is ahead of its rate."""
-        assert self.bucket is not None
-        wait_s = self.bucket.wait_s(self.door.clock.monotonic())
+        """Read nothing for as long as the client is ahead of its rate, if it still has one to keep."""
+        wait_s = 0.0 if self.bucket is None else self.bucket.wait_s(self.door.clock.monotonic())
         self._last_seen = self._loop.time()
         if wait_s > 0:
             self.gate.shut(Why.RATE)

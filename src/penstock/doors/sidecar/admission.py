@@ -60,6 +60,15 @@ class Admission:
         """How many calls wait for the check of a password."""
         return len(self._checks)
 
+    @property
+    def is_named_by_certificate(self) -> bool:
+        """The name in a client's certificate is its user name."""
+        return self._credentials.is_named_by_certificate
+
+    @is_named_by_certificate.setter
+    def is_named_by_certificate(self, is_so: bool) -> None:
+        self._credentials.is_named_by_certificate = is_so
+
     def close(self) -> None:
         """Let nobody in any more whose password would have to be checked."""
         for check in list(self._checks):

@@ -19,7 +19,6 @@ class Sidecar:
     """One server, as methods see it."""
 
     def __init__(self, settings: SidecarSettings, broker: Broker, clock: Clock) -> None:
-        self.settings = settings
         self.broker = broker
         self.clock = clock
         self.loop = asyncio.get_running_loop()
@@ -29,8 +28,13 @@ class Sidecar:
         self.streams: dict[str, Stream] = {}
         """By subscription id."""
         self._notes = CallNotes(clock, "call refused")
-        broker.paused.limit = settings.max_paused
+        self.configure(settings)
         broker.on_rights_withdrawn.append(self._on_rights_withdrawn)
+
+    def configure(self, settings: SidecarSettings) -> None:
+        """Go by other settings for new subscriptions."""
+        self.settings = settings
+        self.broker.paused.limit = settings.max_paused
 
     def now_ms(self) -> int:
         """The time that events tell."""

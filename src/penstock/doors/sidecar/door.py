@@ -1,7 +1,6 @@
 """The sidecar door: where it listens, and the connections it has."""
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, cast
 
@@ -10,10 +9,10 @@ import structlog
 from penstock.core.broker import Broker
 from penstock.core.clock import Clock
 from penstock.core.timeouts import Timed, Timeouts
-from penstock.doors.base import Wheel
-from penstock.doors.guard import Guard, GuardSettings, Verdict
+from penstock.doors.guard import Guard, GuardSettings
 from penstock.doors.listener import Listener
 from penstock.doors.notes import Notes, shortened
+from penstock.doors.presence import Presence
 from penstock.doors.room import Room
 from penstock.doors.sidecar.admission import Admission
 from penstock.doors.sidecar.calls import Methods
@@ -66,43 +65,56 @@ class SidecarDoor:
         self.counters = broker.counters
         self.tick = broker.tick
         self.loop = asyncio.get_running_loop()
-        # A client may cancel all its calls at once, and does if it goes away politely.
-        self.limits = Limits(
-            streams=settings.max_streams,
-            control_frames_per_s=max(CONTROL_FRAMES_PER_S, 2 * settings.max_streams),
-        )
         # One buffer for all connections, because a chunk is taken whole at once.
         self.buffer = memoryview(bytearray(READ_BYTES))
-        self.connections: set[Link] = set()
         self.methods: Methods = {}
         self.deadlines = Timeouts(clock, self.loop, self._on_due)
         self.is_reading = False  # what is sent meanwhile leaves when that is done
         self._load = load
         self._offer: Offer | None = None
         self._certificates = certificates
-        self._guard = guard or Guard(GuardSettings(), clock)
+        guard = guard or Guard(GuardSettings(), clock)
         self.admission = Admission(
             broker.access,
             self.loop,
-            self._guard,
+            guard,
             broker.counters,
             is_named_by_certificate=certificates is not None and certificates.settings.name_as_user,
         )
         self._unfinished_bytes = 0
-        # One message may always be as large as its own limit says.
-        self._max_unfinished_bytes = max(
-            settings.max_unfinished_bytes, settings.max_message_bytes + READ_BYTES
-        )
         self._dirty: list[Link] = []
         self.ended = [0] * len(Status)  # calls, by how they ended
         self._will_write = False
         self._notes = Notes(log, clock.monotonic, NOTES_PER_SECOND)
-        self._wheel = Wheel(clock, self.loop)
-        self._all_gone = asyncio.Event()
-        self._room = room or Room()
-        self._room.add(lambda: len(self.connections))
-        self._max_connections = settings.max_connections or self._room.limit
+        self._presence: Presence[Link] = Presence(clock, self.loop, self.counters, guard, room or Room())
+        self.connections = self._presence.connections
+        self._limit(settings)
         self._listeners: list[tuple[str, Listener]] = list(self._plan())
+
+    def _limit(self, settings: SidecarSettings) -> None:
+        # A client may cancel all its calls at once, and does if it goes away politely.
+        self.limits = Limits(
+            streams=settings.max_streams,
+            control_frames_per_s=max(CONTROL_FRAMES_PER_S, 2 * settings.max_streams),
+        )
+        # One message may always be as large as its own limit says.
+        self._max_unfinished_bytes = max(
+            settings.max_unfinished_bytes, settings.max_message_bytes + READ_BYTES
+        )
+        self._presence.limit(settings.max_connections)
+
+    def configure(self, settings: SidecarSettings) -> None:
+        """Go by other settings: for new calls, or where a connection has its limits, with new ones."""
+        self.settings = settings
+        self._limit(settings)
+        certificates = self._certificates
+        self.admission.is_named_by_certificate = (
+            certificates is not None and certificates.settings.name_as_user
+        )
+        for _, listener in self._listeners:
+            listener.timeout_s = settings.connect_timeout_s
+        if self._offer is not None:
+            self._offer.configure(settings)
 
     # Opening and closing
 
@@ -132,11 +144,7 @@ class SidecarDoor:
 
     def _admits(self, host: str) -> bool:
         """Who has to shake hands first may begin, if there is room and its address is not too fast."""
-        coming = sum(listener.waiting for _, listener in self._listeners)
-        has_room = len(self.connections) + coming < self._max_connections and not self._room.is_full(coming)
-        is_admitted = has_room and self._guard.arrive(host) is Verdict.ADMITTED
-        self.counters.connections_refused += not is_admitted
-        return is_admitted
+        return self._presence.admits(host, sum(listener.waiting for _, listener in self._listeners))
 
     @property
     def is_wanted(self) -> bool:
@@ -169,21 +177,16 @@ class SidecarDoor:
             self._offer.close()
         for connection in list(self.connections):
             connection.say_goodbye()
-        await self._wait(min(timeout, PARTING_S))
+        await self._presence.wait_until_gone(min(timeout, PARTING_S))
         for connection in list(self.connections):
             if connection.is_idle:
                 connection.leave()
-        await self._wait(timeout - min(timeout, PARTING_S))
-        for connection in list(self.connections):
-            connection.abort()
-        await self._wait(PARTING_S)  # so that their calls have ended when the last commit is made
+        await self._presence.wait_until_gone(timeout - min(timeout, PARTING_S))
+        self._presence.cut_all()
+        await self._presence.wait_until_gone(
+            PARTING_S
+        )  # so that their calls have ended when the last commit is made
         self.admission.close()
-
-    async def _wait(self, timeout_s: float) -> None:
-        self._all_gone.clear()
-        if self.connections:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._all_gone.wait(), timeout_s)
 
     def addresses(self) -> list[str]:
         """Where clients find it."""
@@ -193,36 +196,15 @@ class SidecarDoor:
 
     def on_open(self, connection: Link, deadline: float) -> None:
         """A socket was accepted."""
-        is_full = len(self.connections) >= self._max_connections or self._room.is_full()
-        if is_full or not self._passes(connection):
-            self.counters.connections_refused += 1
-            connection.abort()
-            return
-        self.connections.add(connection)
-        self._wheel.add(connection, deadline)
-
-    def _passes(self, connection: Link) -> bool:
-        if not self._guard.is_needed:
-            return True
-        verdict = self._guard.enter(connection.peer.host, has_arrived=connection.has_arrived)
-        connection.is_counted = verdict is Verdict.ADMITTED
-        return connection.is_counted
+        self._presence.enter(connection, deadline)
 
     def on_lost(self, connection: Link) -> None:
         """A socket is gone."""
-        if connection not in self.connections:
-            return
-        self.connections.discard(connection)
-        self._wheel.discard(connection)
-        if connection.is_counted:
-            self._guard.leave(connection.peer.host)
-        if not self.connections:
-            self._all_gone.set()
+        self._presence.leave(connection)
 
     def watch(self, connection: Link, deadline: float) -> None:
         """Look at a connection at a time."""
-        if connection in self.connections:
-            self._wheel.add(connection, deadline)
+        self._presence.watch(connection, deadline)
 
     def hold(self, size: int) -> bool:
         """Count bytes that `max_unfinished_bytes` is for; False if there are too many."""

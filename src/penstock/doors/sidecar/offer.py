@@ -21,6 +21,8 @@ class Offer(Struct, frozen=True):
     """Called when the server begins to stop."""
     close: Callable[[], None]
     """Called when all sessions have ended: calls that still go on have to end too."""
+    configure: Callable[[SidecarSettings], None] = lambda settings: None
+    """Called when there are other settings."""
 
 
 def load(settings: SidecarSettings, broker: Broker, clock: Clock) -> Offer:
@@ -36,6 +38,10 @@ def load(settings: SidecarSettings, broker: Broker, clock: Clock) -> Offer:
     methods |= condition.methods
     methods |= reflection.reflection_methods({*names, health.NAME})
 
+    def configure(settings: SidecarSettings) -> None:
+        service.configure(settings)
+        own.settings = settings
+
     def drain() -> None:
         condition.drain()
         own.drain()
@@ -44,4 +50,4 @@ def load(settings: SidecarSettings, broker: Broker, clock: Clock) -> Offer:
         condition.close()
         own.close()
 
-    return Offer(methods, drain, close)
+    return Offer(methods, drain, close, configure)

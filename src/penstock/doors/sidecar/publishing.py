@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from penstock.core.broker import Receipt
-from penstock.core.keeping import Outcome
+from penstock.core.outcomes import Outcome
 from penstock.core.properties import MAX_TTL_MS, check_properties
 from penstock.core.sessions import Session
 from penstock.core.settings import TopicLimits
@@ -28,7 +28,6 @@ class Publishing:
     def __init__(self, sidecar: Sidecar) -> None:
         self._sidecar = sidecar
         self._broker = sidecar.broker
-        self._limits = sidecar.broker.settings.topic
 
     def publish(self, call: Call, request: PublishRequest) -> None:
         """Publish a message as soon as it is its caller's turn.
@@ -37,7 +36,7 @@ class Publishing:
             PenstockError: the message is none.
         """
         assert call.identity is not None
-        run = run_of(request, self._limits)
+        run = run_of(request, self._broker.settings.topic)
         # Who publishes to another topic does not wait for the subscribers of this one, and who comes by
         # another connection waits for them beside us, not after us.
         sender = self._broker.callers.of(call.identity, Door.SIDECAR, lane=f"{call.peer} {run.topic}")

@@ -47,6 +47,10 @@ class Service:
             **{f"/{NAME}/{method}": _streaming(begin) for method, begin in streaming.items()},
         }
 
+    def configure(self, settings: SidecarSettings) -> None:
+        """Go by other settings for new subscriptions."""
+        self._sidecar.configure(settings)
+
     def _reader(self, kind: type[Request], serve: Serve[Request], *, is_control: bool = True) -> Begin:
         """What reads a request and serves it, and answers for whatever goes wrong.
 

@@ -16,6 +16,7 @@ from penstock.core.identity import Identity
 from penstock.core.ports import Form
 from penstock.core.records import PausedRecord
 from penstock.core.sessions import Ending, Session
+from penstock.doors.base import Peer
 from penstock.doors.sidecar.answers import refuse
 from penstock.doors.sidecar.calls import Call, Cause, Handler
 from penstock.doors.sidecar.heartbeat import Heartbeat
@@ -42,6 +43,9 @@ ENDINGS: dict[Ending, PenstockError] = {
     Ending.SLOW: QuotaExceeded("too much waited for you; resume to go on from where you are"),
     Ending.UNSTORED: StorageUnavailable("what you were about to get could not be stored"),
     Ending.UNKNOWN: BadCredentials("you are not known any more"),
+    Ending.ADMINISTRATIVE: Conflict(
+        "an administrator has ended this stream; resume to go on from where you are"
+    ),
     Ending.TAKEN_OVER: RESUMED_ELSEWHERE,
     Ending.SHUTTING_DOWN: ShuttingDown("the server is about to stop"),
 }
@@ -133,6 +137,11 @@ class Stream(Handler):
         self._tell(encode_event(replay_complete=replay))
 
     # Core's sink
+
+    @property
+    def peer(self) -> Peer:
+        """Where its client is."""
+        return self.call.peer
 
     def write(self, data: bytes) -> None:
         """Send messages; before them, that others were lost."""

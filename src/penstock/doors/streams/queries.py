@@ -4,6 +4,7 @@ import re
 
 from msgspec import Struct
 
+from penstock.core.broker import Broker
 from penstock.core.settings import StreamSettings
 from penstock.doors.http.requests import Request
 from penstock.doors.streams.durations import seconds_of
@@ -33,8 +34,9 @@ class Asked(Struct, frozen=True):
 class Queries:
     """Reads queries, and remembers those of receivers who ask the same again and again."""
 
-    def __init__(self, settings: StreamSettings) -> None:
-        self._settings = settings
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._settings = broker.settings.streams
         self._known: dict[bytes, Asked] = {}
 
     def read(self, request: Request) -> Asked:
@@ -43,10 +45,13 @@ class Queries:
         Raises:
             InvalidRequest: something is missing, misspelt, or says what cannot be.
         """
-        query = request.query
+        query, settings = request.query, self._broker.settings.streams
+        if settings is not self._settings:  # what is remembered was read by the ones before
+            self._settings = settings
+            self._known.clear()
         asked = self._known.get(query)
         if asked is None:
-            asked = read_query(request, self._settings)
+            asked = read_query(request, settings)
             if not asked.reads_log and len(query) <= REMEMBERED_BYTES:
                 if len(self._known) >= REMEMBERED:
                     self._known.clear()

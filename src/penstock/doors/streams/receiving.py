@@ -24,7 +24,7 @@ class Receiver:
 
     def __init__(self, broker: Broker) -> None:
         self._streams = broker.streams
-        self._queries = Queries(broker.settings.streams)
+        self._queries = Queries(broker)
         self._history = broker.history
         self._counters = broker.counters
         self._polls = LogPolls(broker)

@@ -13,7 +13,7 @@ class Sender:
 
     def __init__(self, broker: Broker) -> None:
         self._streams = broker.streams
-        self._settings = broker.settings.streams
+        self._broker = broker
         self._counters = broker.counters
 
     def take(self, request: Request) -> None:
@@ -26,7 +26,7 @@ class Sender:
                 request.respond(200, SENT)
 
         try:
-            sending = read_send(request, self._settings)
+            sending = read_send(request, self._broker.settings.streams)
         except InvalidForm as error:
             fail(request, error)
             return

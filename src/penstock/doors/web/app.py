@@ -26,6 +26,8 @@ MODULES = (
     "clients",
     "slow",
     "why",
+    "drops",
+    "configuration",
     "metrics",
     "health",
     "script",

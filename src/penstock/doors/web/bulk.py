@@ -41,7 +41,7 @@ class Seats:
     watches over the server can always look.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: Callable[[], int]) -> None:
         self._limit = limit
         self._by_user: Counter[str | None] = Counter()
 
@@ -53,10 +53,11 @@ class Seats:
             QuotaExceeded: all that are for this user are taken.
         """
         # Where strangers may see everything there are no users, and nobody to keep a seat for.
-        most = self._limit if user is None and is_admin else max(self._limit // 2, 1)
+        limit = self._limit()
+        most = limit if user is None and is_admin else max(limit // 2, 1)
         if self._by_user[user] >= most:
             raise QuotaExceeded(f"this user reads the log {most} times at once already")
-        if self._by_user.total() >= (self._limit if is_admin else max(self._limit - 1, 1)):
+        if self._by_user.total() >= (limit if is_admin else max(limit - 1, 1)):
             raise QuotaExceeded("too many others are reading the log")
         self._by_user[user] += 1
         try:

@@ -1,19 +1,51 @@
-"""GET /api/v1/clients: who is known, connected or not."""
+"""/api/v1/clients: who is known, connected or not; and the end of a connection."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol, runtime_checkable
 
+import structlog
 from fastapi import APIRouter, Path, Query, Response
 from msgspec import Struct
 
+from penstock.core.access import ADMIN_FILTER
 from penstock.core.sessions import FOREVER, Session
+from penstock.doors.base import Peer
 from penstock.doors.web.answers import describe, json_answer
 from penstock.doors.web.context import Web
 from penstock.doors.web.paging import find_page, make_rows
-from penstock.doors.web.parameters import DEFAULT_LIMIT, AfterName, Limit, Search, Unset, admin_of, router_of
+from penstock.doors.web.parameters import (
+    DEFAULT_LIMIT,
+    AfterName,
+    Limit,
+    Search,
+    Unset,
+    Who,
+    admin_of,
+    router_of,
+)
 from penstock.doors.web.shapes import Time
 from penstock.doors.web.times import time_text
 from penstock.errors import NotAuthorized, UnknownClient
 from penstock.model import Door, Policy
+
+log = structlog.get_logger("penstock.web")
+
+ClientId = Annotated[
+    str,
+    Path(
+        min_length=1,
+        examples=["pump-7"],
+        json_schema_extra={"format": "client-id"},
+        description="The id of a client; a slash in it may be written as it is.",
+    ),
+]
+
+
+@runtime_checkable
+class Located(Protocol):
+    """A connection that knows where its other end is."""
+
+    @property
+    def peer(self) -> Peer | None: ...
 
 
 class SubscriptionShape(Struct):
@@ -44,6 +76,8 @@ class ClientShape(Struct, kw_only=True):
     client_id: str
     user: str | None
     door: Door
+    address: str | None
+    """Host and port of its connection; null if it has none."""
     connected: bool
     connected_at: Time | None
     """Since when, if it is connected."""
@@ -68,6 +102,14 @@ class ClientDetail(ClientShape, kw_only=True):
 
     filters: list[SubscriptionShape]
     will: WillShape | None
+
+
+class Dismissal(Struct):
+    """What became of a connection."""
+
+    client_id: str
+    disconnected: bool
+    """False if there was none."""
 
 
 class ClientPage(Struct):
@@ -110,21 +152,30 @@ def routes(web: Web) -> APIRouter:
         summary="One client, with its subscriptions",
         responses=describe(ClientDetail, NotAuthorized, UnknownClient),
     )
-    async def client(
-        client_id: Annotated[
-            str,
-            Path(
-                min_length=1,
-                examples=["pump-7"],
-                json_schema_extra={"format": "client-id"},
-                description="The id of a client; a slash in it may be written as it is.",
-            ),
-        ],
-    ) -> Response:
+    async def client(client_id: ClientId) -> Response:
+        return json_answer(_detail(_find(client_id)))
+
+    @router.delete(
+        "/clients/{client_id:path}",
+        summary="End the connection of a client",
+        description="Its session stays if it outlives connections, and it may connect again. For those "
+        f"who may publish to `{ADMIN_FILTER}`.",
+        responses=describe(Dismissal, NotAuthorized, UnknownClient),
+    )
+    async def disconnect(client_id: ClientId, who: Who) -> Response:
+        if not web.broker.access.may_publish(who, ADMIN_FILTER):
+            raise NotAuthorized(f"this is for those who may publish to {ADMIN_FILTER}")
+        session = _find(client_id)
+        is_ended = web.broker.dismiss(session)
+        if is_ended:
+            log.info("client disconnected on request", client_id=client_id, user=who.user)
+        return json_answer(Dismissal(client_id, is_ended))
+
+    def _find(client_id: str) -> Session:
         session = sessions.get(client_id)
         if session is None:
             raise UnknownClient(f"there is no session of {client_id}")
-        return json_answer(_detail(session))
+        return session
 
     def _row(session: Session) -> ClientShape:
         return ClientShape(**_facts(session))
@@ -139,6 +190,7 @@ def routes(web: Web) -> APIRouter:
             "client_id": session.client_id,
             "user": session.identity.user,
             "door": session.door,
+            "address": _address(session),
             "connected": is_connected,
             "connected_at": time_text(session.connected_at) if is_connected else None,
             "left_at": None if left_at is None else time_text(left_at),
@@ -154,6 +206,13 @@ def routes(web: Web) -> APIRouter:
         }
 
     return router
+
+
+def _address(session: Session) -> str | None:
+    """Where a client is connected from, as far as its door knows."""
+    sink = session.sink
+    peer = sink.peer if isinstance(sink, Located) else None
+    return str(peer) if peer is not None and peer.host else None
 
 
 def _expiry_text(left_at: int, expiry_s: float) -> str | None:

@@ -1,7 +1,7 @@
 """What the endpoints of the web door share. Nothing here, and nothing it imports, loads FastAPI."""
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -34,6 +34,8 @@ class Web(Struct, kw_only=True):
     """The log, if it can be read in bulk: with a data directory."""
     read_arrow: "Callable[[bytes, int, int], Iterator[Run]] | None" = None
     """Rows of an Arrow stream that unpacks to at most so many bytes."""
+    config: Callable[[], dict[str, Any]] = dict
+    """The settings in effect and where they are from, as `configuration.py` tells them."""
     is_draining: Callable[[], bool] = lambda: False
     """The server takes nothing new any more."""
     has_mqtt: bool = True

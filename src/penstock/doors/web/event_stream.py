@@ -10,12 +10,14 @@ from penstock.core.broker import Arrival
 from penstock.core.identity import Identity
 from penstock.core.sessions import Ending, Options, Session
 from penstock.core.statement import Statement
+from penstock.doors.base import Peer
 from penstock.doors.http.outflow import Outflow
 from penstock.doors.http.requests import Request
 from penstock.doors.web.event_frames import COMMENT, block, opening
 from penstock.doors.web.shapes import StatementShape, statement_shape
 from penstock.errors import (
     BadCredentials,
+    Conflict,
     NotAuthorized,
     PenstockError,
     QuotaExceeded,
@@ -40,6 +42,9 @@ ENDINGS: dict[Ending, PenstockError] = {
     Ending.SLOW: QuotaExceeded("too much waited for you; come back to go on from where you are"),
     Ending.UNSTORED: StorageUnavailable("what you were about to get could not be stored"),
     Ending.UNKNOWN: BadCredentials("you are not known any more"),
+    Ending.ADMINISTRATIVE: Conflict(
+        "an administrator has ended this connection; come back to go on from where you are"
+    ),
     Ending.TAKEN_OVER: QuotaExceeded("somebody else goes on in your place"),
     Ending.SHUTTING_DOWN: ShuttingDown("the server is about to stop"),
 }
@@ -79,11 +84,12 @@ class LostPlace(StatementShape):
 class EventStream:
     """Sends what its filters match until one side has had enough."""
 
-    __slots__ = ("_flow", "_is_live", "_is_quiet", "_session", "service")
+    __slots__ = ("_flow", "_is_live", "_is_quiet", "_session", "peer", "service")
 
     def __init__(self, service: "Events") -> None:
         self.service = service
         self._flow = Outflow(None, None)
+        self.peer: Peer | None = None
         self._session: Session | None = None
         self._is_live = False  # everything up to now has been written, or waits
         self._is_quiet = True  # no message has come since the last beat
@@ -94,7 +100,7 @@ class EventStream:
         Raises:
             PenstockError: that cannot be; nothing has been answered.
         """
-        broker, who = self.service.broker, request.identity
+        broker, who, self.peer = self.service.broker, request.identity, request.peer
         identity = Identity(who.user, str(uuid4()), who.is_certified)
         session, _ = broker.connect(Arrival(identity, Door.WEB), self, reform=lambda form: form)
         session.identity = who  # nobody has its client id; its rights are those of any request of the caller

@@ -56,9 +56,10 @@ async def _on_invalid(request: Request, error: Exception) -> Response:
         for fault in error.errors()
     ]
     detail = "; ".join(f"{fault['where']}: {fault['detail']}" for fault in faults)
-    if not is_api(request.url.path):
-        return json_answer({"detail": detail}, UNPROCESSABLE)
     refusal = InvalidRequest(detail)
+    if not is_api(request.url.path):
+        is_body = any(fault["where"].startswith("body") for fault in faults)
+        return json_answer({"detail": detail}, UNPROCESSABLE if is_body else status_of(refusal))
     body = msgspec.json.encode(problem_of(refusal, errors=faults))
     return Response(body, status_of(refusal), UNSNIFFED, PROBLEM)
 

@@ -52,6 +52,8 @@ CALLS = {
     "clients": "/api/v1/clients",
     "slow": "/api/v1/slow",
     "why": "/api/v1/why",
+    "drops": "/api/v1/drops",
+    "config": "/api/v1/config",
     "log": "/api/v1/log",
     "holds": "/api/v1/log/holds",
 }

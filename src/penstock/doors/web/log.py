@@ -96,8 +96,8 @@ class RangesShape(Struct):
 def routes(web: Web) -> APIRouter:
     """What this module answers."""
     router = router_of("log", "/api/v1/log")
-    settings = web.broker.settings.log
-    seats = Seats(settings.max_readers)
+    broker = web.broker
+    seats = Seats(lambda: broker.settings.log.max_readers)
 
     @router.get(
         "",
@@ -139,7 +139,8 @@ def routes(web: Web) -> APIRouter:
         stretch = await places.stretch(after, start, until)
         wish = Wish(stretch, wanted_by(filter), chosen, limit_rows)
         seat = seats.one(who.user, is_admin=is_admin(web, who))
-        return BulkAnswer(BulkRead(archive, places, wish), seat, check_rights, settings.read_timeout_s)
+        read_timeout_s = broker.settings.log.read_timeout_s
+        return BulkAnswer(BulkRead(archive, places, wish), seat, check_rights, read_timeout_s)
 
     @router.get(
         "/position",

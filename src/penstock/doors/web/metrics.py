@@ -1,14 +1,16 @@
 """GET /metrics and /metrics/prometheus: the server's figures, in the form that the caller wants."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Response
+from fastapi import APIRouter, Header, Query, Response
+from pydantic import Field
 
 from penstock.doors.web.answers import describe
 from penstock.doors.web.context import Web
 from penstock.doors.web.media import preferred
-from penstock.doors.web.parameters import admin_of, router_of
-from penstock.errors import NotAcceptable, NotAuthorized
+from penstock.doors.web.parameters import Unset, admin_of, router_of
+from penstock.errors import InvalidRequest, NotAcceptable, NotAuthorized
 from penstock.telemetry.memory_form import Metrics, render
 from penstock.telemetry.prometheus import OPENMETRICS_TYPE, TEXT_TYPE, render_openmetrics, render_text
 
@@ -16,7 +18,28 @@ JSON = "application/json"
 TEXT = "text/plain"
 OPENMETRICS = "application/openmetrics-text"
 
+MOST_TOPICS = 100
+MOST_LISTED = 100_000
+
 Accept = Annotated[str | None, Header(include_in_schema=False)]
+Topics = Annotated[
+    Sequence[Annotated[str, Field(json_schema_extra={"format": "topic", "minLength": 1})]],
+    Query(
+        json_schema_extra={"maxItems": MOST_TOPICS},
+        examples=[["garden/pond"]],
+        description="Topics to tell of in JSON, in place of those with most messages; what is not known is "
+        "left out.",
+    ),
+]
+Limit = Annotated[
+    int | Unset,
+    Query(
+        ge=0,
+        le=MOST_LISTED,
+        description="How many of the topics with most messages to tell of in JSON, within "
+        "`metrics.json_topics`; the rest of the answer stays.",
+    ),
+]
 
 
 def routes(web: Web) -> APIRouter:
@@ -29,9 +52,11 @@ def routes(web: Web) -> APIRouter:
     }
 
     @router.get("/metrics", summary="The server's figures", responses=answered)
-    async def metrics(accept: Accept = None) -> Response:
+    async def metrics(accept: Accept = None, topic: Topics = (), limit: Limit = None) -> Response:
         """JSON, unless `Accept` asks for Prometheus' text format or for OpenMetrics."""
-        return await _answer(web, preferred(accept, (JSON, TEXT, OPENMETRICS)))
+        kind = preferred(accept, (JSON, TEXT, OPENMETRICS))
+        _check(topic, limit, kind)
+        return await _answer(web, kind, topic, limit)
 
     @router.get(
         "/metrics/prometheus",
@@ -45,9 +70,27 @@ def routes(web: Web) -> APIRouter:
     return router
 
 
-async def _answer(web: Web, kind: str | None) -> Response:
+def _check(topics: Sequence[str], limit: int | None, kind: str | None) -> None:
+    """Refuse topics that cannot be told of; not by FastAPI, which has another status for that here.
+
+    Raises:
+        InvalidRequest: saying why.
+    """
+    if (topics or limit is not None) and kind in (TEXT, OPENMETRICS):
+        raise InvalidRequest(f"topics can be asked for as {JSON} only")
+    if topics and limit is not None:
+        raise InvalidRequest("topics are asked for by name or by a limit, not both")
+    if len(topics) > MOST_TOPICS:
+        raise InvalidRequest(f"at most {MOST_TOPICS} topics can be asked for, not {len(topics)}")
+    if "" in topics:
+        raise InvalidRequest("a topic has a name")
+
+
+async def _answer(
+    web: Web, kind: str | None, topics: Sequence[str] = (), limit: int | None = None
+) -> Response:
     if kind == JSON:
-        return Response(await render(web.figures), media_type=JSON)
+        return Response(await render(web.figures, topics, limit), media_type=JSON)
     if kind == OPENMETRICS:
         return Response(await render_openmetrics(web.figures), headers={"Content-Type": OPENMETRICS_TYPE})
     if kind == TEXT:

@@ -16,6 +16,8 @@ ADMIN_PATHS = (
     "/api/v1/log",
     "/api/v1/clients",
     "/api/v1/slow",
+    "/api/v1/drops",
+    "/api/v1/config",
     "/api/v1/why",
     "/docs",
     "/redoc",

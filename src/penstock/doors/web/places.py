@@ -17,6 +17,13 @@ class Place(Struct, frozen=True):
 
     offset: int
     asked: int
+    epoch: int
+
+    def is_before(self, other: "Place") -> bool:
+        """Whether this lies before another one. An offset that was lost comes again in a later epoch."""
+        if self.epoch > other.epoch:
+            return self.offset < other.offset
+        return self.asked < other.asked
 
     @property
     def lost(self) -> tuple[Gap, ...]:
@@ -57,7 +64,7 @@ class Places:
         # Who subscribes may know of messages that are not committed yet.
         if position.epoch > archive.epoch or offset > max(self._history.head, archive.last_offset):
             raise InvalidCursor("this cursor is ahead of the log")
-        return Place(offset, position.offset)
+        return Place(offset, position.offset, position.epoch)
 
     async def at(self, text: str) -> Place:
         """The place of `earliest`, `latest` or a time.
@@ -71,7 +78,7 @@ class Places:
             offset = self._archive.last_offset
         else:
             offset = await self._archive.find_time(microseconds(text))
-        return Place(offset, offset)
+        return Place(offset, offset, self._archive.epoch)
 
     async def stretch(self, after: str | None, start: str | None, until: str | None) -> Stretch:
         """The offsets after a cursor or from a place on, up to a cursor or to where the log ends now.
@@ -86,9 +93,9 @@ class Places:
         if until is None:
             return Stretch(begin.offset, max(self._archive.last_offset, begin.offset), begin.lost)
         end = self.at_cursor(until)
-        if end.asked < begin.asked:
+        if end.is_before(begin):
             raise InvalidRequest("until lies before the place to begin at")
-        lost = Place(max(end.offset, begin.asked), end.asked).lost if end.lost else ()
+        lost = Place(max(end.offset, begin.asked), end.asked, end.epoch).lost if end.lost else ()
         return Stretch(begin.offset, max(end.offset, begin.offset), begin.lost, lost)
 
     def cursor(self, offset: int) -> Cursor:

@@ -81,7 +81,6 @@ class Publisher:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._limits = broker.settings.topic
 
     def take(self, request: Request) -> None:
         """Publish what a request brings; it is answered now or later."""
@@ -99,13 +98,13 @@ class Publisher:
         """The message of a request, or its messages if they came as a list."""
         topic = topic_of(request)
         if topic is not None:
-            return read_bytes(topic, request.headers, request.body, self._limits)
+            return read_bytes(topic, request.headers, request.body, self._broker.settings.topic)
         media = request.header(b"content-type")
         if media is not None and media != JSON:
             _check_media(media)
         if request.body.lstrip()[:1] == b"[":
-            return read_messages(request.body, self._limits)
-        return read_message(request.body, self._limits)
+            return read_messages(request.body, self._broker.settings.topic)
+        return read_message(request.body, self._broker.settings.topic)
 
     def _answer(self, request: Request, receipt: Receipt) -> None:
         request.respond(200, _encoder.encode(self._shape(receipt)))

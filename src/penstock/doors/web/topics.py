@@ -1,7 +1,9 @@
 """GET /api/v1/topics: which topics there are."""
 
 import re
+from asyncio import sleep
 from collections.abc import Callable
+from contextlib import suppress
 
 from fastapi import APIRouter, Response
 from msgspec import Struct
@@ -10,7 +12,7 @@ from penstock.core.identity import Identity
 from penstock.core.topics import ALL_LEVELS, matches
 from penstock.doors.web.answers import describe, json_answer
 from penstock.doors.web.context import Web
-from penstock.doors.web.paging import find_page, make_rows
+from penstock.doors.web.paging import NAMES_A_SLICE, find_page, make_rows
 from penstock.doors.web.parameters import (
     DEFAULT_LIMIT,
     AfterName,
@@ -22,7 +24,7 @@ from penstock.doors.web.parameters import (
     is_admin,
     router_of,
 )
-from penstock.errors import InvalidFilter, NotAuthorized
+from penstock.errors import InvalidFilter, NotAuthorized, StorageUnavailable
 
 _WILDCARDS = re.compile(r"/?[+#]")
 
@@ -60,8 +62,8 @@ def routes(web: Web) -> APIRouter:
 
     def row_of(name: str) -> TopicShape | None:
         topic = broker.topics.get(name)
-        if topic is None:  # forgotten a moment ago
-            return None
+        if topic is None:
+            return _dormant_row(name)
         ring = 0 if topic.ring is None else topic.ring.messages
         return TopicShape(
             name=name,
@@ -72,6 +74,29 @@ def routes(web: Web) -> APIRouter:
             ring_messages=ring or len(topic.runs),
             kept=topic.traits.is_kept,
         )
+
+    def _dormant_row(name: str) -> TopicShape | None:
+        if not broker.dormant.is_dormant(name):  # it was forgotten a moment ago
+            return None
+        return TopicShape(
+            name=name,
+            sequence=broker.dormant.names[name],
+            published=0,
+            subscribers=len(broker.router.find_audience(name)),
+            retained=False,
+            ring_messages=0,
+            kept=broker.topics.keeps(name),
+        )
+
+    async def names() -> list[str]:
+        """All that are used, and those that only the log knows."""
+        with suppress(StorageUnavailable):  # then those in memory are better than none
+            await broker.dormant.load()
+        known, dormant = list(broker.topics), list(broker.dormant.names)
+        for start in range(0, len(dormant), NAMES_A_SLICE):
+            known += filter(broker.dormant.is_dormant, dormant[start : start + NAMES_A_SLICE])
+            await sleep(0)
+        return known
 
     @router.get(
         "/topics",
@@ -90,9 +115,10 @@ def routes(web: Web) -> APIRouter:
         if filter is not None:
             check_plain_filter(filter, broker.settings.topic)
         is_wanted = choose_topics(web, who, search, filter)
-        page = await find_page(list(broker.topics), is_wanted, after or "", limit)
+        known = await names()
+        page = await find_page(known, is_wanted, after or "", limit)
         rows = await make_rows(page.names, row_of)
-        total = len(broker.topics) if is_admin(web, who) else None
+        total = len(known) if is_admin(web, who) else None
         return json_answer(TopicPage(rows, page.next, page.matching, total))
 
     return router

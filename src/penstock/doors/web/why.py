@@ -1,6 +1,6 @@
 """GET /api/v1/why: what became of a message, and why a client did not get it."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 from msgspec import Struct
@@ -123,7 +123,7 @@ def shape_of(said: Explanation) -> Why:
         text=said.text,
         newest=said.newest,
         message=None if said.message is None else _message(said.message),
-        rows=[_row(row) for row in said.rows],
+        rows=[RowShape(**row_facts(row)) for row in said.rows],
         waiting=[_waiting(each) for each in said.waiting],
         filters=list(said.filters),
         rows_forgotten=said.rows_forgotten,
@@ -136,19 +136,20 @@ def _message(known: Published) -> PublishedShape:
     return PublishedShape(at, known.client_id, known.qos, known.retain, known.door, known.missing)
 
 
-def _row(row: Row) -> RowShape:
-    return RowShape(
-        row.client_id,
-        row.reason,
-        row.first,
-        row.last,
-        row.count,
-        time_text(row.first_at),
-        time_text(row.last_at),
-        row.policy,
-        row.setting,
-        counts_offsets=not row.topic,
-    )
+def row_facts(row: Row) -> dict[str, Any]:
+    """A record of the ledger as JSON has it."""
+    return {
+        "client_id": row.client_id,
+        "reason": row.reason,
+        "first": row.first,
+        "last": row.last,
+        "count": row.count,
+        "first_at": time_text(row.first_at),
+        "last_at": time_text(row.last_at),
+        "policy": row.policy,
+        "setting": row.setting,
+        "counts_offsets": not row.topic,
+    }
 
 
 def _waiting(each: Waiting) -> WaitingShape:

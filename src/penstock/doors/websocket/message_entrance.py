@@ -39,7 +39,13 @@ class MessageEntrance(Reception):
     ) -> None:
         super().__init__(terms, buffer)
         self._factory = factory
+        self._clock, self._scheduler = clock, scheduler
         self._keepalive = Keepalive(clock, scheduler, ping_s, ping_timeout_s)
+
+    def configure(self, terms: Terms, *, ping_s: float, ping_timeout_s: float) -> None:
+        """Meet those who come from now on with other terms."""
+        self.terms = terms
+        self._keepalive = Keepalive(self._clock, self._scheduler, ping_s, ping_timeout_s)
 
     def let_in(self, visitor: Visitor, data: bytes) -> None:
         """Put a message socket between the socket and a new inner protocol."""

@@ -47,6 +47,15 @@ class Version(Struct, frozen=True, kw_only=True, omit_defaults=True):
     whole: Manifest | None = None
 
 
+class Commit(Struct, frozen=True, kw_only=True):
+    """What one version of a table has changed."""
+
+    version: int
+    at: int
+    """In microseconds since 1970."""
+    change: Change
+
+
 class _Format(Struct):
     format: int
 
@@ -97,6 +106,19 @@ class Table:
                 continue  # old versions were removed on the way, which needs newer ones
             self._known = manifest
             return manifest
+
+    def recent(self, most: int) -> list[Commit]:
+        """The last commits, the newest first; those whose versions were deleted are not told.
+
+        Raises:
+            InvalidLake: a version is damaged, or from a newer Penstock.
+        """
+        commits: list[Commit] = []
+        for number in sorted(self._numbers(), reverse=True)[:most]:
+            with suppress(FileNotFoundError):  # old versions are deleted meanwhile
+                version = self._version(number)
+                commits.append(Commit(version=version.version, at=version.at, change=version.change))
+        return commits
 
     def commit(self, change: Callable[[Manifest], Change | None]) -> Manifest:
         """Make the next version.

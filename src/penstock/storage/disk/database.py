@@ -216,9 +216,10 @@ class Database:
         for family in families:
             self._families[family].flush()
 
-    def catch_up(self) -> None:
-        """See what the process that writes has written since."""
+    def catch_up(self) -> bool:
+        """See what the process that writes has written since; False if it has to be opened anew for that."""
         self._opened.try_catch_up_with_primary()
+        return True
 
     def close(self) -> None:
         """Let go of the folder; after an error RocksDB complains here once more, which tells nothing new."""

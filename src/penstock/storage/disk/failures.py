@@ -40,11 +40,6 @@ def is_damage(words: str) -> bool:
     return words.startswith(("Corruption:", "IO error: No such file or directory")) or _NOT_THERE in words
 
 
-def is_in_use(words: str) -> bool:
-    """Another process has the folder open."""
-    return words.startswith(("IO error: While lock file", "IO error: lock hold by current process"))
-
-
 def unavailable(words: str) -> StorageUnavailable:
     """The error to raise for any other failure."""
     return StorageFull(words) if "No space left" in words else StorageUnavailable(words)

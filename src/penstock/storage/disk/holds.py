@@ -52,12 +52,16 @@ class Holds:
         self._state = state
         self._clock = clock
         self._index = index
-        self._limit = settings.max_holds
-        self._limit_per_owner = settings.max_holds_per_owner
-        self._longest_lapse_s = settings.max_hold_lapse_s
+        self.configure(settings)
         self.on_change: Callable[[], None] = lambda: None  # something is to be committed
         self._lock = RLock()
         self._held = {name: self._restore(record) for name, record in state.scan(HOLDS)}
+
+    def configure(self, settings: LogSettings) -> None:
+        """Go by other limits for what comes from now on; the holds that are there stay."""
+        self._limit = settings.max_holds
+        self._limit_per_owner = settings.max_holds_per_owner
+        self._longest_lapse_s = settings.max_hold_lapse_s
 
     def create(
         self, name: str, owner: str, offset: int, lapse_s: float, filters: tuple[str, ...] = ()

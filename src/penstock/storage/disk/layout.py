@@ -15,6 +15,8 @@ HEADER_FILE = "penstock.json"
 LOCK_FILE = "lock"
 MARK_FILE = "mark"
 DATABASE_FOLDER = "rocksdb"
+HARMLESS = frozenset({"lost+found"})
+"""What a file system has in it that is empty."""
 
 ROWS = "rows"
 """Frames as they were committed, by first offset, until they are sealed."""
@@ -48,6 +50,16 @@ def offset_of(key: bytes) -> int:
 def sequence_key(topic: str, sequence: int) -> bytes:
     """The key of a batch that has a topic's messages from this sequence on; a topic's keys stand together."""
     return topic.encode() + b"\0" + _OFFSET.pack(sequence)
+
+
+def last_sequence_key(topic: str) -> bytes:
+    """The greatest key that a topic can have."""
+    return sequence_key(topic, (1 << 64) - 1)
+
+
+def topic_of(key: bytes) -> str:
+    """The topic in a key of `sequence_key`."""
+    return key[: -1 - _OFFSET.size].decode()
 
 
 def pack_place(batch: int, last: int) -> bytes:

@@ -28,6 +28,7 @@ from penstock.storage.disk.index import Piece
 from penstock.storage.disk.layout import STATE
 from penstock.storage.disk.lifetimes import Lifetimes
 from penstock.storage.disk.mark import Mark
+from penstock.storage.disk.names import topics_after
 from penstock.storage.disk.opening import open_store
 from penstock.storage.disk.portions import Bounds
 from penstock.storage.disk.reading import Reader
@@ -35,7 +36,7 @@ from penstock.storage.disk.retention import Retention
 from penstock.storage.disk.sealing import Sealer
 from penstock.storage.disk.state import DiskStateStore
 from penstock.storage.disk.store import DamagedData, Store
-from penstock.storage.disk.survey import EPOCHS, Survey, survey
+from penstock.storage.disk.survey import EPOCHS, Survey, end_of_epoch, survey
 
 T = TypeVar("T")
 log = structlog.get_logger("penstock.log")
@@ -246,11 +247,22 @@ class DiskLog:
                 return max(self._sequences.get(topic, 0), self._reader.last_sequence(topic))
         return self.last_offset  # no topic can have come further, so that none of its sequences comes twice
 
+    def epochs(self) -> list[int]:
+        return sorted({*self._epochs, self.epoch})
+
     def end_of(self, epoch: int) -> int | None:
         if epoch == self.epoch:
             return self.last_offset
-        following = [first for number, first in self._epochs.items() if number > epoch]
-        return min(following) - 1 if following and epoch in self._epochs else None
+        return end_of_epoch(self._epochs, epoch)
+
+    async def topics_after(self, name: str, limit: int) -> list[tuple[str, int]]:
+        sealed = await self._loop.run_in_executor(self._readers, topics_after, self._store, name, limit)
+        found = dict(sealed)
+        last = sealed[-1][0] if len(sealed) == limit else None  # beyond it others may be sealed
+        for topic, sequence in self._sequences.items():
+            if topic > name and (last is None or topic <= last):
+                found[topic] = max(sequence, found.get(topic, 0))
+        return sorted(found.items())[:limit]
 
     async def find_sequence(self, topic: str, sequence: int) -> int | None:
         return await self._loop.run_in_executor(self._readers, self._reader.find_sequence, topic, sequence)
@@ -318,6 +330,11 @@ class DiskLog:
             return
         if trimmed is not None and trimmed.messages:
             log.info("messages left the log", **{key: str(value) for key, value in trimmed.facts().items()})
+
+    def configure(self, settings: LogSettings) -> None:
+        """Keep more or less from the next look of retention on, and allow more or fewer holds."""
+        self._retention.settings = settings
+        self.holds.configure(settings)
 
     def reap(self) -> None:
         """Once a second: let go of what readers hold no longer."""

@@ -21,12 +21,11 @@ from penstock.storage.disk.database import Database
 from penstock.storage.disk.failures import StorageFull
 from penstock.storage.disk.following import follow
 from penstock.storage.disk.header import make_header, read_header, write_header
-from penstock.storage.disk.layout import DATABASE_FOLDER, HEADER_FILE, LOCK_FILE, MARK_FILE
+from penstock.storage.disk.layout import DATABASE_FOLDER, HARMLESS, HEADER_FILE, LOCK_FILE, MARK_FILE
 from penstock.storage.disk.salvage import Salvage, open_database, rebuild
 from penstock.storage.disk.store import Store
 
 _OURS = {LOCK_FILE, MARK_FILE}
-_HARMLESS = {"lost+found"}
 _LOCK_TRIES = 10
 _LOCK_PAUSE_S = 0.03
 
@@ -140,7 +139,7 @@ def _open_to_read(path: Path) -> tuple[Store, Opening]:
 
 
 def _refuse_foreign(path: Path) -> None:
-    names = {entry.name for entry in path.iterdir()} - _HARMLESS
+    names = {entry.name for entry in path.iterdir()} - HARMLESS
     if HEADER_FILE in names or not names:
         return
     ours = {name for name in names if name in _OURS or name.startswith((HEADER_FILE, DATABASE_FOLDER))}

@@ -17,20 +17,19 @@ from msgspec import MsgspecError
 from penstock.core.archive import ArrowSpan, Portions
 from penstock.core.ports import Lost, Span, Wanted
 from penstock.core.sources import weight_of
-from penstock.model import Run, is_public
-from penstock.storage.disk.contents import Asked, Contents, NotReadable, Recent, Rows, Taken, extents_of
-from penstock.storage.disk.frames import Extent, decode_extents, decode_summary
+from penstock.model import Run
+from penstock.storage.disk.choice import Choice
+from penstock.storage.disk.contents import Asked, Contents, NotReadable, Rows, Taken, extents_of
+from penstock.storage.disk.frames import Extent, decode_extents
 from penstock.storage.disk.index import Index, Piece
 from penstock.storage.disk.layout import (
-    INDEX,
-    LOG,
-    ROWS,
     SEQUENCES,
     TOPICS,
     offset_key,
     sequence_key,
     unpack_place,
 )
+from penstock.storage.disk.loading import Loader, alike
 from penstock.storage.disk.portions import Bounds, split
 from penstock.storage.disk.store import DamagedData, Store
 from penstock.storage.disk.walking import PIECES_AT_ONCE, Walk, known_gaps
@@ -42,8 +41,6 @@ _SKIPPING = 16
 """How much less work it is to see that a piece is of no use than to look into it, about."""
 _BYTES_AT_ONCE = 1 << 20
 _LAST_SEQUENCE = (1 << 64) - 1
-_DAMAGED = b""
-"""Stands for a value that cannot be read; nothing can be made of it."""
 
 
 class Reader:
@@ -69,7 +66,7 @@ class Reader:
         self._index = index
         self._node_id = node_id
         self._work_bytes = work_bytes
-        self._recent = Recent(recent_bytes)
+        self._loader = Loader(store, recent_bytes)
         self._told: set[int] = set()  # where unreadable pieces begin that were told of
         self.on_damage: Callable[[Piece], None] = lambda piece: None  # called from any thread
 
@@ -88,7 +85,7 @@ class Reader:
             walk.advance(piece, piece.last if taken.reached is None else taken.reached)
             limit_bytes -= sum(map(weight_of, taken.runs))
             if taken.reached is not None:  # someone will be back for the rest
-                self._recent.put((piece.first, piece.last), contents)
+                self._loader.keep(piece, contents)
             if taken.reached is not None or limit_bytes <= 0:
                 break
         return Span(tuple(runs), walk.position, tuple(walk.gaps))
@@ -131,7 +128,7 @@ class Reader:
             if step is None:
                 break
             piece, contents, messages = step
-            self._recent.put((piece.first, piece.last), contents)
+            self._loader.keep(piece, contents)
             found |= messages
             missing = missing[bisect_right(missing, piece.last) :]
         return found
@@ -158,7 +155,7 @@ class Reader:
         from penstock.storage.disk.batches import Streams  # noqa: PLC0415 - it takes a while
 
         walk, asked = Walk(self._index, after, until), _ask(wanted)
-        choice = _Choice(self._extents, wanted, asked)
+        choice = Choice(self._extents, wanted, asked)
         room_rows = maxsize if limit_rows is None else limit_rows
         streams = Streams(self._node_id, after, until, asked, columns, room_rows, is_all=choice.is_all)
         for piece, _, reached in self._through(
@@ -180,7 +177,7 @@ class Reader:
 
         Of what is not sealed it is not known which topics it has, so that it counts as if it had only those.
         """
-        choice = _Choice(self._extents, wanted, _ask(wanted))
+        choice = Choice(self._extents, wanted, _ask(wanted))
         pieces = self._index.after(bounds.after, maxsize, bounds.until)
         portions = split(pieces, bounds, parts, choice.count)
         return Portions(portions, known_gaps(self._index, bounds.after, portions[-1].until))
@@ -284,14 +281,14 @@ class Reader:
         """
         while not walk.is_finished:
             ahead = walk.ahead(PIECES_AT_ONCE if room_bytes > 1 else 1)
-            group = _alike(ahead, min(room_bytes, _BYTES_AT_ONCE))
+            group = alike(ahead, min(room_bytes, _BYTES_AT_ONCE))
             if group and is_of_no_use(group[0]):
                 walk.advance(group[0], group[0].last)
                 work_bytes -= group[0].bytes // _SKIPPING
                 if work_bytes <= 0:
                     return
                 continue
-            for piece, contents in self._open(walk, group):
+            for piece, contents in self._loader.open(walk, group):
                 try:
                     result = use(contents)
                 except NotReadable:
@@ -301,49 +298,6 @@ class Reader:
                 work_bytes -= piece.bytes
                 if work_bytes <= 0:
                     return
-
-    def _open(self, walk: Walk, group: Sequence[Piece]) -> Iterator[tuple[Piece, Contents]]:
-        """The contents of pieces, up to one that has been replaced or removed since."""
-        found = self._load(group)
-        for piece in group:
-            contents = found.get(piece)
-            if not piece.count:
-                walk.advance(piece, piece.last)
-            elif contents is not None:
-                yield piece, contents
-            elif (batch := self._sealed_since(piece)) is not None:
-                yield batch, self._load([batch])[batch] or _contents(batch, _DAMAGED)
-                return
-            elif walk.has_changed(piece):
-                return
-            else:
-                yield piece, _contents(piece, _DAMAGED)
-
-    def _load(self, group: Sequence[Piece]) -> dict[Piece, Contents | None]:
-        """The contents of pieces of the same kind; None for those that are not there."""
-        found: dict[Piece, Contents | None] = {
-            piece: self._recent.get((piece.first, piece.last)) for piece in group if piece.count
-        }
-        wanted = [piece for piece, contents in found.items() if contents is None]
-        keys = [offset_key(piece.first) for piece in wanted]
-        try:
-            values = self._store.get(LOG if group[0].is_sealed else ROWS, keys) if keys else []
-        except DamagedData as error:
-            values = [error.found.get(key, _DAMAGED) for key in keys]
-        for piece, data in zip(wanted, values, strict=True):
-            found[piece] = None if data is None else _contents(piece, data)
-        return found
-
-    def _sealed_since(self, frame: Piece) -> Piece | None:
-        """The batch that a frame has become, of which the index may not know yet."""
-        try:
-            entry = None if frame.is_sealed else self._store.last_before(INDEX, offset_key(frame.first))
-            summary = None if entry is None else decode_summary(entry[1])
-        except (DamagedData, MsgspecError):
-            return None
-        if summary is None or summary.last < frame.first:
-            return None
-        return Piece.of_summary(summary)
 
     def _miss(self, walk: Walk, piece: Piece, asked: Asked | None) -> None:
         """A piece cannot be read. That is no loss if it has nothing that is asked for."""
@@ -355,51 +309,6 @@ class Reader:
             walk.miss(piece)
         else:
             walk.advance(piece, piece.last)
-
-
-class _Choice:
-    """What one read has to do with the topics of a sealed piece, as far as that is stored beside it."""
-
-    def __init__(
-        self,
-        extents_of: Callable[[Piece], dict[str, Extent] | None],
-        wanted: Wanted | None,
-        asked: Asked | None,
-    ) -> None:
-        self._extents_of = extents_of
-        self._is_public = wanted is is_public
-        self._asked = asked
-        self._last: tuple[Piece, int | None] | None = None
-
-    def is_all(self, piece: Piece) -> bool:
-        """All of its messages are asked for."""
-        return self._known(piece) == piece.count
-
-    def is_nothing(self, piece: Piece) -> bool:
-        """None of them is asked for."""
-        return self._known(piece) == 0
-
-    def count(self, piece: Piece) -> int:
-        """How many are asked for; where that is not known, as many as there are."""
-        known = self._known(piece)
-        return piece.count if known is None else known
-
-    def _known(self, piece: Piece) -> int | None:
-        """How many of its messages are asked for, if that is known and it has any."""
-        if self._asked is None or not (piece.is_sealed and piece.count):
-            return None
-        if self._is_public and piece.reserved is not None:
-            return piece.count - piece.reserved
-        if self._last is None or self._last[0] != piece:  # such questions come one after the other
-            self._last = piece, self._look_up(piece, self._asked)
-        return self._last[1]
-
-    def _look_up(self, piece: Piece, asked: Asked) -> int | None:
-        extents = self._extents_of(piece)
-        if not extents:
-            return None
-        counts = [(extent.count, asked[topic]) for topic, extent in extents.items()]
-        return sum(count for count, is_asked in counts if is_asked)
 
 
 def _find_time(wall_us: int, contents: Contents) -> int | None:
@@ -416,24 +325,5 @@ def _ask(wanted: Wanted | None) -> Asked | None:
     return None if wanted is None else Asked(wanted)
 
 
-def _contents(piece: Piece, data: bytes) -> Contents:
-    if not piece.is_sealed:
-        return Rows(data)
-    from penstock.storage.disk.batches import Batch  # noqa: PLC0415 - who reads only rows does without
-
-    return Batch(piece, data)
-
-
 def _extents_in(contents: Contents) -> dict[str, Extent]:
     return extents_of(contents.take(0, maxsize, maxsize, None).runs)
-
-
-def _alike(pieces: Sequence[Piece], room_bytes: int) -> list[Piece]:
-    """The first pieces that can be read at once: of one kind, and not many more than there is room for."""
-    group: list[Piece] = []
-    for piece in pieces:
-        if group and (room_bytes <= 0 or piece.is_sealed != group[0].is_sealed):
-            break
-        group.append(piece)
-        room_bytes -= piece.bytes
-    return group

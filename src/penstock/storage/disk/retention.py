@@ -102,7 +102,7 @@ class Retention:
         """
         self._store = store
         self._index = index
-        self._settings = settings
+        self.settings = settings
         self._holds = holds
         self._quiet = quiet
         self._leaving: list[Departure] = []  # out of the index, but perhaps not out of the store
@@ -131,7 +131,7 @@ class Retention:
 
     def _take(self, wall_us: int, owed_from: int | None) -> list[Departure]:
         with self._holds.unchanged() as held:
-            leaving = choose(self._pieces(), self._index.bytes, self._settings, wall_us, held, owed_from)
+            leaving = choose(self._pieces(), self._index.bytes, self.settings, wall_us, held, owed_from)
             if leaving:
                 self._index.trim(leaving[-1][0].last + 1)
         return leaving

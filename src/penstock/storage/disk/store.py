@@ -192,10 +192,15 @@ class Store:
         """See what the process that writes has written since; only where `is_read_only`."""
         with self._using() as database:
             try:
-                return database.catch_up()
+                is_done = database.catch_up()
             except Exception as error:
                 words = str(error)
-        raise StorageUnavailable(words)
+            else:
+                words = ""
+        if words:
+            raise StorageUnavailable(words)
+        if not is_done:
+            self.reopen()
 
     def free_bytes(self) -> int:
         """What is left on the file system for us."""
@@ -220,7 +225,7 @@ class Store:
         Raises:
             StorageUnavailable: it does not work yet; then nothing can be read either.
         """
-        if self._database is not None:
+        if self._database is not None and not self.is_read_only:
             self.check_space()  # opening moves the write-ahead log into tables; go on reading until that fits
         with self._gate.alone():
             if self._is_closed:

@@ -5,7 +5,7 @@ that do not are damaged, whether RocksDB complained or not. Only the index and t
 damage inside a sealed batch shows when it is read.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 
 from msgspec import MsgspecError, Struct
@@ -73,6 +73,16 @@ def survey(store: Store, mark: MarkValue | None) -> Survey:
         rows=sum(piece.count for piece in index.after(0, len(index)) if not piece.is_sealed),
         is_state_behind=last_commit is None or last_commit < mark.commit,
     )
+
+
+def end_of_epoch(epochs: Mapping[int, int], epoch: int) -> int | None:
+    """The last offset of an epoch that is over, by where the known ones began; None if it is not known.
+
+    One that this log never had, but later than its first, is of a log that went another way after a copy was
+    made of it: what it has in common with this one ends where the next epoch begins.
+    """
+    following = [first for number, first in epochs.items() if number > epoch]
+    return min(following) - 1 if following and epoch >= min(epochs) else None
 
 
 class _Frame(Struct, frozen=True):

@@ -5,6 +5,7 @@ subscribers at once are made in `frames`, which only a server needs.
 """
 
 from penstock.wire.mqtt.encode import PINGREQ, PINGRESP, encode_packet
+from penstock.wire.mqtt.names import Names
 from penstock.wire.mqtt.packets import (
     Auth,
     ConnAck,
@@ -29,7 +30,7 @@ from penstock.wire.mqtt.packets import (
     Will,
 )
 from penstock.wire.mqtt.properties import NO_PROPERTIES, PacketProperties
-from penstock.wire.mqtt.reader import Names, PacketReader, RunReader
+from penstock.wire.mqtt.reader import PacketReader
 from penstock.wire.mqtt.reasons import (
     InvalidClientId,
     InvalidPayloadFormat,
@@ -45,6 +46,7 @@ from penstock.wire.mqtt.reasons import (
     ReturnCode,
     UnsupportedVersion,
 )
+from penstock.wire.mqtt.run_reader import RunReader
 
 __all__ = [
     "NO_PROPERTIES",

@@ -154,7 +154,7 @@ class Batch:
             return
         for place in self._places.values():
             for run in place.runs:
-                outcome = keeping.outcome(run)
+                outcome = keeping.outcomes.of(run)
                 place.dropped += outcome.dropped
                 place.blocked += outcome.blocked
 

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from penstock.core.broker import Arrival
 from penstock.core.identity import Identity
 from penstock.core.sessions import Ending, Session
+from penstock.doors.base import Peer
 from penstock.doors.sidecar.answers import undecodable
 from penstock.doors.sidecar.calls import Call, Cause, Handler
 from penstock.doors.sidecar.v1.filters import Filters
@@ -21,6 +22,7 @@ from penstock.doors.sidecar.v1.replies import frame_of, heartbeat, opened, warni
 from penstock.doors.sidecar.warning import reason_of
 from penstock.errors import (
     BadCredentials,
+    Conflict,
     InvalidRequest,
     PenstockError,
     QuotaExceeded,
@@ -45,6 +47,9 @@ ENDINGS: dict[Ending, PenstockError] = {
     Ending.SLOW: QuotaExceeded("too much waited for you; come back to go on from where you are"),
     Ending.UNSTORED: StorageUnavailable("what you were about to get could not be stored"),
     Ending.UNKNOWN: BadCredentials("you are not known any more"),
+    Ending.ADMINISTRATIVE: Conflict(
+        "an administrator has ended this connection; come back to go on from where you are"
+    ),
     Ending.TAKEN_OVER: QuotaExceeded("somebody else goes on in your place"),
     Ending.SHUTTING_DOWN: ShuttingDown("the server is about to stop"),
 }
@@ -69,6 +74,11 @@ class SubscribeStream(Handler):
         self._is_full = False
         self._said_at = 0.0
         self._warned_at = 0.0
+
+    @property
+    def peer(self) -> Peer:
+        """Where its client is."""
+        return self._call.peer
 
     # The call
 
@@ -201,7 +211,7 @@ class SubscribeStream(Handler):
     def check_deadline(self, now: float) -> float | None:
         """Show a client that has got nothing for a while that the server is there."""
         subscriber, heartbeat_s = self._subscriber, self.service.settings.heartbeat_s
-        if subscriber is None:
+        if subscriber is None or not heartbeat_s:
             return None
         if now >= self._said_at + heartbeat_s and not self._is_full:
             self.service.broker.tick.settle()  # so that everything up to now is written, or waits

@@ -27,6 +27,7 @@ from penstock.doors.websocket.encoding import text_frame
 from penstock.errors import NotAuthorized, PenstockError
 
 if TYPE_CHECKING:
+    from penstock.doors.websocket.handshake import Terms
     from penstock.doors.websocket.message_entrance import MessageEntrance
 
 log = structlog.get_logger("penstock.web")
@@ -58,12 +59,12 @@ class SocketDoor:
         room: Room | None = None,
         guard: Guard | None = None,
     ) -> None:
-        self.settings = settings
+        self._entrance: MessageEntrance | None = None
+        self.configure(settings)
         self.broker = broker
         self.clock = clock
         self.counters = broker.counters
         self.loop = asyncio.get_running_loop()
-        self.slow_after_s = settings.slow_after_ms / 1000
         texts = EventTexts(broker.log)
         self.form = EventForm(texts, text_frame)
         self.deflated_form = EventForm(texts, deflated_frame)
@@ -73,10 +74,16 @@ class SocketDoor:
         self._room = room or Room()
         self._room.add(lambda: len(self.connections))
         self._notes = Notes(log, clock.monotonic, NOTES_PER_SECOND)
-        self._entrance: MessageEntrance | None = None
         self._all_gone = asyncio.Event()
         broker.on_topic_deleted.append(self._on_topic_deleted)
         broker.on_rights_withdrawn.append(self._on_rights_withdrawn)
+
+    def configure(self, settings: WebSettings) -> None:
+        """Go by other settings; what is agreed on with a connection counts for new ones."""
+        self.settings = settings
+        self.slow_after_s = settings.slow_after_ms / 1000
+        if self._entrance is not None:
+            self._entrance.configure(self._terms(), ping_s=settings.ping_s, ping_timeout_s=settings.ping_s)
 
     # Opening and closing
 
@@ -124,23 +131,27 @@ class SocketDoor:
             self._entrance.take_over(transport, peer, head + rest, identity)
 
     def _open_entrance(self) -> "MessageEntrance":
-        from penstock.doors.websocket.handshake import Terms  # noqa: PLC0415 - only who asks for it
-        from penstock.doors.websocket.message_entrance import MessageEntrance  # noqa: PLC0415
+        from penstock.doors.websocket.message_entrance import MessageEntrance  # noqa: PLC0415 - only who asks
 
         settings = self.settings
         return MessageEntrance(
-            Terms(
-                path=PATH,
-                origins=self._origins,
-                limit_bytes=settings.max_message_bytes,
-                deflates=settings.deflate,
-            ),
+            self._terms(),
             self._make_connection,
             memoryview(bytearray(READ_BYTES)),
             self.clock,
             self.loop,
             ping_s=settings.ping_s,
             ping_timeout_s=settings.ping_s,
+        )
+
+    def _terms(self) -> "Terms":
+        from penstock.doors.websocket.handshake import Terms  # noqa: PLC0415 - only who asks for it
+
+        return Terms(
+            path=PATH,
+            origins=self._origins,
+            limit_bytes=self.settings.max_message_bytes,
+            deflates=self.settings.deflate,
         )
 
     def _make_connection(self, peer: Peer, identity: Identity | None, target: str) -> SocketConnection:

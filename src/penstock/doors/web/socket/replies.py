@@ -20,6 +20,7 @@ ENDINGS: dict[Ending, tuple[CloseCode, str]] = {
     Ending.SLOW: (CloseCode.POLICY_VIOLATION, "Slow consumer"),
     Ending.UNSTORED: (CloseCode.INTERNAL_ERROR, "Nothing can be stored at present"),
     Ending.UNKNOWN: (CloseCode.POLICY_VIOLATION, "These credentials are not valid any more"),
+    Ending.ADMINISTRATIVE: (CloseCode.POLICY_VIOLATION, "An administrator has ended this connection"),
     Ending.SHUTTING_DOWN: (CloseCode.GOING_AWAY, "Server is shutting down"),
 }
 """How a connection ends that core ends."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.client.following import UNKNOWN, Arrival, Begun, Following, Gap
+from penstock.client.nexusd_following import UNKNOWN, Arrival, Begun, Following, Gap
 from penstock.wire.sidecar import nexusd
 
 

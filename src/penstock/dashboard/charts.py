@@ -1,0 +1,176 @@
+"""Charts over time and bars, drawn by Vega in the browser.
+
+The description of a chart depends on the names in it alone and only its data change from second to second:
+so the browser moves the lines and does not draw the chart anew.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import altair as alt
+import streamlit as st
+
+from penstock.dashboard.colours import GREY
+from penstock.dashboard.history import Point
+
+HEIGHT = 170
+LEGEND_CHARACTERS = 60
+"""Longer legends have several rows."""
+ERRORS_ONLY = 1
+"""Vega warns of charts without data, which they all are for a moment."""
+Spec = dict[str, Any]
+Name = TypeVar("Name", bound=str)
+
+
+def show_lines(
+    key: str,
+    lines: Mapping[Name, Sequence[Point]],
+    colours: Mapping[Any, str],
+    *,
+    restarts: Sequence[datetime] = (),
+    least_top: float = 1.0,
+    height: int = HEIGHT,
+) -> None:
+    """Draw numbers over time, all with the same times; a restart of the server is an upright line.
+
+    Args:
+        least_top: the axis reaches at least so far, lest noise look like a mountain.
+    """
+    names = tuple(lines)
+    spec = line_spec(names, tuple(colours[name] for name in names), least_top, height)
+    st.vega_lite_chart(line_data(lines, restarts), spec, width="stretch", key=f"chart-{key}")
+
+
+def line_data(lines: Mapping[Name, Sequence[Point]], restarts: Sequence[datetime]) -> dict[str, list[Any]]:
+    """The columns of a chart of lines: times, a column for each line, and whether the server restarted."""
+    times = [point.time for point in next(iter(lines.values()), ())]
+    columns: dict[str, list[Any]] = {"time": times}
+    for index, points in enumerate(lines.values()):
+        columns[f"c{index}"] = [point.value for point in points]
+    columns["restart"] = [time in restarts for time in times]
+    return columns
+
+
+@lru_cache(maxsize=256)
+def line_spec(names: tuple[str, ...], colours: tuple[str, ...], least_top: float, height: int) -> Spec:
+    """The description of a chart of lines, without its data.
+
+    Columns are called c0, c1 and so on: names, which may be those of topics, would be taken for paths.
+    """
+    columns: list[Any] = [f"c{index}" for index in range(len(names))]
+    time = alt.X("time:T", title=None, axis=alt.Axis(format="%H:%M:%S", tickCount=4, grid=False))
+    colour = alt.Color(
+        "line:N",
+        title=None,
+        scale=alt.Scale(domain=columns, range=list(colours)),
+        legend=alt.Legend(
+            orient="top",
+            columns=3 if sum(map(len, names)) > LEGEND_CHARACTERS else 0,
+            labelExpr=_words(names),
+            labelFontSize=12,
+            labelLimit=190,
+            offset=4,
+            padding=0,
+            symbolType="stroke",
+        ),
+    )
+    value = alt.Y("value:Q", title=None, axis=alt.Axis(tickCount=4), scale=alt.Scale(domainMin=0))
+    base = alt.Chart(alt.NamedData(name="ours"))
+    lines = (
+        base.transform_fold(columns, as_=["line", "value"])
+        .mark_line(strokeWidth=2, interpolate="monotone", clip=True)
+        .encode(x=time, y=value, color=colour)
+    )
+    hover = alt.selection_point(name="hover", on="pointermove", nearest=True, fields=["time"], empty=False)
+    ruler = (
+        base.mark_rule(color=GREY)
+        .encode(
+            x=time,
+            opacity=alt.condition(hover, alt.value(0.6), alt.value(0)),
+            tooltip=[
+                alt.Tooltip("time:T", format="%H:%M:%S", title="at"),
+                *(
+                    alt.Tooltip(f"{c}:Q", format=",.2~f", title=name)
+                    for c, name in zip(columns, names, strict=True)
+                ),
+            ],
+        )
+        .add_params(hover)
+    )
+    restart = base.mark_rule(color=GREY, strokeDash=[4, 3], strokeWidth=1.5).encode(
+        x=time, opacity=alt.condition("datum.restart", alt.value(1), alt.value(0))
+    )
+    top = base.mark_point(opacity=0, size=0).encode(y=alt.datum(least_top))
+    return _finish(alt.layer(lines, top, restart, ruler), height)
+
+
+def show_bars(
+    key: str,
+    rows: Mapping[str, Mapping[Name, float]],
+    colours: Mapping[Name, str],
+    *,
+    unit: str = "",
+    height: int | None = None,
+) -> None:
+    """Draw bars, a group for each row and in it one for each name that has a colour."""
+    names = tuple(colours)
+    data = {
+        "row": [row for row in rows for _ in names],
+        "name": [name for _ in rows for name in names],
+        "value": [float(values.get(name, 0.0)) for values in rows.values() for name in names],
+        "rank": [rank for rank, _ in enumerate(rows) for _ in names],
+    }
+    tall = height or bars_height(len(rows), len(names))
+    spec = bar_spec(names, tuple(colours.values()), unit, tall)
+    st.vega_lite_chart(data, spec, width="stretch", key=f"chart-{key}")
+
+
+def bars_height(rows: int, names: int) -> int:
+    """A height at which the bars of so many rows can be told apart."""
+    return 50 + max(rows, 1) * (10 * names + 8)
+
+
+@lru_cache(maxsize=256)
+def bar_spec(names: tuple[str, ...], colours: tuple[str, ...], unit: str, height: int) -> Spec:
+    """The description of a chart of bars, without its data."""
+    chart = (
+        alt.Chart(alt.NamedData(name="ours"))
+        .mark_bar(cornerRadiusEnd=2)
+        .encode(
+            y=alt.Y("row:N", sort=alt.EncodingSortField("rank"), title=None, axis=alt.Axis(labelLimit=220)),
+            yOffset=alt.YOffset("name:N", sort=list(names)),
+            x=alt.X("value:Q", title=None, axis=alt.Axis(tickCount=5), scale=alt.Scale(domainMin=0)),
+            color=alt.Color(
+                "name:N",
+                title=None,
+                scale=alt.Scale(domain=list(names), range=list(colours)),
+                legend=alt.Legend(orient="top", labelFontSize=12, offset=4, padding=0),
+            ),
+            tooltip=[
+                alt.Tooltip("row:N", title="topic"),
+                alt.Tooltip("name:N", title=" "),
+                alt.Tooltip("value:Q", format=",.2~f", title=unit or "count"),
+            ],
+        )
+    )
+    return _finish(chart, height)
+
+
+def _finish(chart: Any, height: int) -> Spec:
+    """The description as Vega takes it; the data come with each drawing."""
+    spec: Spec = chart.properties(
+        height=height, padding={"left": 0, "right": 4, "top": 0, "bottom": 0}
+    ).to_dict()
+    spec["usermeta"] = {"embedOptions": {"logLevel": ERRORS_ONLY}}
+    spec.pop("data", None)
+    for layer in spec.get("layer", ()):
+        layer.pop("data", None)
+    return spec
+
+
+def _words(names: Sequence[str]) -> str:
+    """An expression that gives c0, c1 and so on the names they stand for."""
+    return f"{json.dumps(names)}[toNumber(slice(datum.label, 1))]"

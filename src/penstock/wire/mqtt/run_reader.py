@@ -1,0 +1,251 @@
+"""Reads as a server does: publishes become runs, in one pass over a chunk.
+
+What nobody asked for is not decoded. Which publishes are taken at all is in `abilities.py`.
+"""
+
+from penstock.model import NEVER, Properties, Run
+from penstock.wire.mqtt.abilities import (
+    ALL_ABILITIES,
+    DRESSED_SHAPES,
+    NO_SHAPES,
+    SHAPES,
+    Abilities,
+    quick_shapes,
+)
+from penstock.wire.mqtt.decode import check_message
+from penstock.wire.mqtt.names import Names
+from penstock.wire.mqtt.packets import Packet, PubAck, Version
+from penstock.wire.mqtt.primitives import Body, take_varint
+from penstock.wire.mqtt.properties import In, take_properties
+from penstock.wire.mqtt.reader import CONNECT, PacketReader
+from penstock.wire.mqtt.reasons import (
+    InvalidPayloadFormat,
+    InvalidTopicAlias,
+    MalformedPacket,
+    PacketTooLarge,
+    ProtocolViolation,
+)
+
+SOON = 1e-9
+"""The lifetime of a message whose expiry interval is zero: it reaches who is there now, and nobody later."""
+MERGED_BELOW_BYTES = 4096
+"""Larger packets are not merged into runs: it would save little and make rings copy their ends."""
+
+
+class RunReader(PacketReader):
+    """Reads as a server does: publishes become runs, topic aliases are resolved here.
+
+    Before CONNECT nothing larger than `control_limit_bytes` is taken, and what a publish has beside its
+    payload never is. `is_plain` tells of the last chunk that it held nothing but publishes at QoS 0,
+    which need no answer.
+    """
+
+    __slots__ = (
+        "_abilities",
+        "_aliases",
+        "_aliases_limit",
+        "_names",
+        "_publish_limit_bytes",
+        "_shapes",
+        "_tail",
+        "is_plain",
+    )
+
+    def __init__(
+        self,
+        limit_bytes: int,
+        names: Names,
+        aliases_limit: int = 0,
+        control_limit_bytes: int | None = None,
+        abilities: Abilities = ALL_ABILITIES,
+    ) -> None:
+        control_limit_bytes = limit_bytes if control_limit_bytes is None else control_limit_bytes
+        super().__init__(min(limit_bytes, control_limit_bytes), control_limit_bytes=control_limit_bytes)
+        self.is_plain = True
+        self._publish_limit_bytes = limit_bytes
+        self._names = names
+        self._abilities = abilities
+        self._aliases: dict[int, str] | None = None
+        self._aliases_limit = aliases_limit
+        self._set_version()
+
+    def _set_version(self) -> None:
+        is_roomy = self._limit_bytes > 0x4000
+        self._shapes = quick_shapes(self.version, self._abilities) if is_roomy else NO_SHAPES
+        self._tail = int(self.version is Version.V5)  # bytes of an empty property section
+
+    def feed(self, data: bytes) -> list[Packet | Run]:
+        """Everything that is complete now, in order; the common chunk never leaves the hot loop."""
+        self.is_plain = True
+        if self._parts is not None or self.error is not None:
+            return super().feed(data)
+        items: list[Packet | Run] = []
+        position = self._take_known(data, 0, len(data), items)
+        if position < len(data):
+            self._go_on(data, position, items)
+        return items
+
+    def _take_other(self, first: int, body: Body, items: list[Packet | Run]) -> None:
+        self.is_plain = False
+        super()._take_other(first, body, items)
+        if first == CONNECT:
+            self._limit_bytes = self._publish_limit_bytes
+            self._set_version()
+
+    def _take_known(  # noqa: PLR0915 - one loop, because a call per message would cost as much again
+        self, data: bytes, position: int, end: int, items: list[Packet | Run]
+    ) -> int:
+        """The hot loop: publishes to known topics, without properties, that are whole.
+
+        Whatever else it meets is left to the general path, which also decides what is malformed.
+        """
+        shapes, find_name, tail = self._shapes, self._names.get, self._tail
+        last_topic, last_stride = None, 0
+        limit_bytes = self._limit_bytes - 5  # less the longest header
+        append = items.append
+        try:
+            while position < end:
+                first = data[position]
+                shape = shapes[first]
+                size = data[position + 1]
+                body = position + 2
+                if shape is None:
+                    packet_id = data[body] << 8 | data[body + 1]
+                    if first != 0x40 or size != 2 or not packet_id:
+                        return position
+                    append(PubAck(packet_id))  # at QoS 1 as common as PUBLISH
+                    self.is_plain = False
+                    position += 4
+                    continue
+                if size >= 0x80:
+                    second = data[body]
+                    if 0 < second < 0x80:
+                        size += (second - 1) << 7
+                        body += 1
+                    elif second and 0 < data[body + 1] < 0x80:
+                        size += (second - 0x81 << 7) + (data[body + 1] << 14)
+                        body += 2
+                    else:  # four bytes, or not the shortest form
+                        return position
+                    if size > limit_bytes:
+                        return position
+                if data[body]:  # a topic of 256 bytes and more is not known
+                    return position
+                stop = body + size
+                topic_start = body + 2
+                topic_end = topic_start + data[body + 1]
+                topic = find_name(data[topic_start:topic_end])
+                if not topic or stop > end:
+                    return position
+                head = topic_end + tail
+                stride = stop - position
+                if first & 6:
+                    head += 2
+                    packet_id = data[topic_end] << 8 | data[topic_end + 1]
+                    if not packet_id or head > stop or (tail and data[head - 1]):
+                        return position
+                    slab = data[position:stop]
+                    append(Run(topic, slab, head - position, stride, 1, shape, None, NEVER, packet_id))
+                    self.is_plain = False
+                    position = stop
+                    continue
+                if head > stop or (tail and data[head - 1]):
+                    return position
+                if topic is last_topic and stride == last_stride and stride < MERGED_BELOW_BYTES:
+                    stop = _extend(data, position, head, stride, end)
+                    slab = data[position:stop]
+                    append(Run(topic, slab, head - position, stride, len(slab) // stride, shape))
+                else:
+                    append(Run(topic, data[position:stop], head - position, stride, 1, shape))
+                    last_topic, last_stride = topic, stride
+                position = stop
+        except IndexError:  # a header cut by the end of the chunk
+            pass
+        return position
+
+    def _take_publish(self, data: bytes, start: int, body: int, stop: int, items: list[Packet | Run]) -> int:
+        shape = SHAPES[self.version][data[start]]
+        if shape is None:
+            raise MalformedPacket("publish flags")  # MQTT-3.3.1-2, -4
+        self._abilities.check(shape)
+        head = body + 2
+        if head > stop:
+            raise MalformedPacket("packet shorter than its fields")
+        topic_start, head = head, head + (data[body] << 8 | data[body + 1])
+        if head > stop:
+            raise MalformedPacket("packet shorter than its fields")
+        topic = self._names[data[topic_start:head]]
+        packet_id = 0
+        if shape.qos:
+            self.is_plain = False
+            head += 2
+            if head > stop or not (packet_id := data[head - 2] << 8 | data[head - 1]):
+                raise MalformedPacket("packet identifier missing or zero")
+        if self._tail:
+            if head >= stop:
+                raise MalformedPacket("packet shorter than its fields")
+            if data[head] or not topic:
+                items.append(self._dressed(data, start, head, stop, topic, packet_id))
+                return stop
+            head += 1
+        elif not topic:
+            raise ProtocolViolation("publish without a topic")
+        stride = stop - start
+        items.append(Run(topic, data[start:stop], head - start, stride, 1, shape, None, NEVER, packet_id))
+        return stop
+
+    def _dressed(self, data: bytes, start: int, head: int, stop: int, topic: str, packet_id: int) -> Run:
+        """A publish with MQTT 5 properties."""
+        size = take_varint(data, head, stop)
+        if size is not None and size[0] > self._control_limit_bytes:
+            raise PacketTooLarge(
+                f"{size[0]} bytes of properties, at most {self._control_limit_bytes} are taken"
+            )
+        body = Body(data, head, stop)
+        given = take_properties(body, In.PUBLISH)
+        if given.subscription_ids:
+            raise ProtocolViolation("subscription identifier from a client")  # MQTT-3.3.4-6
+        check_message(given)
+        if given.topic_alias is not None:
+            topic = self._resolve(given.topic_alias, topic)
+        if not topic:
+            raise ProtocolViolation("publish without a topic")  # MQTT 5 section 3.3.2.1
+        payload = body.rest()
+        properties = Properties(
+            given.content_type,
+            given.correlation_data,
+            given.response_topic,
+            given.payload_format,
+            None,
+            given.user,
+        )
+        if not packet_id and self._abilities.misses_format(properties, payload):
+            raise InvalidPayloadFormat("the payload is not UTF-8")  # with an identifier it has its own answer
+        ttl = NEVER if given.message_expiry is None else float(given.message_expiry) or SOON
+        shape = DRESSED_SHAPES[data[start]]
+        assert shape is not None
+        # The whole packet, so that what topic and properties weigh is counted wherever bytes are counted.
+        slab, stride = data[start:stop], stop - start
+        return Run(topic, slab, stride - len(payload), stride, 1, shape, properties, ttl, packet_id)
+
+    def _resolve(self, alias: int, topic: str) -> str:
+        if not 0 < alias <= self._aliases_limit:
+            raise InvalidTopicAlias(f"topic alias {alias}")  # MQTT-3.3.2-8, -9
+        if self._aliases is None:
+            self._aliases = {}
+        if topic:
+            self._aliases[alias] = topic
+            return topic
+        try:
+            return self._aliases[alias]
+        except KeyError:
+            raise ProtocolViolation(f"topic alias {alias} is not defined") from None
+
+
+def _extend(data: bytes, start: int, head: int, stride: int, end: int) -> int:
+    """Where the packets end that begin with the same bytes, up to their payload, as the one at `start`."""
+    prefix = data[start:head]
+    stop = start + stride
+    while data.startswith(prefix, stop):
+        stop += stride
+    return stop if stop <= end else stop - stride

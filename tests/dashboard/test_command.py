@@ -1,0 +1,154 @@
+"""`penstock dashboard` and `penstock serve --dashboard`: how they start, complain and end."""
+
+import os
+import re
+import signal
+import socket
+from pathlib import Path
+
+import httpx
+import pytest
+
+from penstock.cli import main
+from penstock.cli.companion import CompanionFlags
+from penstock.config import load
+from penstock.dashboard import extra
+from penstock.errors import InvalidConfig
+from tests.dashboard.conftest import StartDashboard
+from tests.dashboard.showing import RunningDashboard, wait_for
+from tests.e2e.servers import StartServer
+
+NOWHERE = "http://127.0.0.1:9"
+
+
+def complaint(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code in (1, 2)
+    return " ".join(re.sub(r"[│╭╮╰╯─]", " ", capsys.readouterr().err).split())
+
+
+def test_a_port_that_is_taken_is_told_with_what_to_try(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        said = complaint(capsys, "dashboard", "--port", str(taken.getsockname()[1]))
+    assert "something else listens there already; choose another port" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--address", "ftp://here"), "write http://host:8080"),
+        (("--address", "http://a:b@here"), "user and password do not belong into the address"),
+        (("--password-file", "secret"), "--password-file needs --user"),
+        (("--user", "a:b", "--password-file", "secret"), "has no colon"),
+        (("--user", "me", "--password-file", "missing"), "--password-file missing: No such file"),
+        (("--ca-file", "secret"), "--ca-file needs an --address with https"),
+        (("--address", "https://here", "--ca-file", "secret"), "there are no certificates in it"),
+        (("--lake", "missing"), "--lake missing: there is no such folder"),
+        (("--host", "203.0.113.7"), "this machine has no such address"),
+        (("--host", "no.such.host.invalid"), "there is no host of that name"),
+    ],
+)
+def test_what_cannot_work_is_told_in_a_line(
+    words: tuple[str, ...],
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "secret").write_text("secret\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert says in complaint(capsys, "dashboard", "--port", "0", *words)
+
+
+@pytest.mark.parametrize("words", [("dashboard",), ("serve", "--dashboard")])
+def test_a_missing_extra_is_told_with_the_command_that_installs_it(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(extra, "PACKAGES", ("no_such_package",))
+    assert "pip install 'penstock[dashboard]'" in complaint(capsys, *words)
+
+
+def test_ctrl_c_ends_it_and_nothing_is_left_in_the_home(tmp_path: Path) -> None:
+    running = RunningDashboard(tmp_path, "--address", NOWHERE)
+    assert wait_for(lambda: answers(running.address)) == "Penstock"
+    running.stop(signal.SIGINT)
+    assert list(running.home.iterdir()) == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["home", "stderr", "stdout"]
+    assert running.printed.count("\n") == 1
+
+
+def test_a_page_of_another_name_for_this_machine_is_not_let_in(start_dashboard: StartDashboard) -> None:
+    running = start_dashboard("--address", NOWHERE)
+    wait_for(lambda: answers(running.address))
+    upgrade = {
+        "Connection": "Upgrade",
+        "Upgrade": "websocket",
+        "Sec-WebSocket-Version": "13",
+        "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+    }
+    stream = f"{running.address}/_stcore/stream"
+    port = running.address.rpartition(":")[2]
+    stranger = {"Host": f"evil.example:{port}", "Origin": f"http://evil.example:{port}"}
+    answer = httpx.get(stream, headers={**upgrade, **stranger}, trust_env=False, timeout=20)
+    assert answer.status_code == 403
+
+
+def test_the_dashboard_beside_a_server_shows_it_and_ends_with_it(start_server: StartServer) -> None:
+    server = start_server({"http": {"port": 0}}, "--dashboard", "--dashboard-port", "0")
+    found = re.search(r"^ +dashboard +(http://\S+)$", server.printed, re.MULTILINE)
+    assert found is not None, server.printed
+    assert wait_for(lambda: answers(found[1])) == "Penstock"
+    server.stop()
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(found[1], trust_env=False, timeout=20)
+
+
+def test_the_dashboard_ends_when_its_server_is_killed(start_server: StartServer, tmp_path: Path) -> None:
+    from tests.e2e.servers import start  # noqa: PLC0415 - not by the fixture, which checks that it ends well
+
+    server = start(tmp_path, {"http": {"port": 0}}, ("--dashboard", "--dashboard-port", "0"), {})
+    [child] = wait_for(lambda: children_of(server.process.pid))
+    server.process.kill()
+    server.process.wait()
+    wait_for(lambda: not Path(f"/proc/{child}").exists())
+
+
+@pytest.mark.parametrize(
+    ("settings", "flags", "says"),
+    [
+        (
+            {"http.port": "off", "http.admin_port": None},
+            CompanionFlags(0),
+            "needs a port that speaks plain HTTP",
+        ),
+        ({"access.password_file": "users"}, CompanionFlags(0), "give --dashboard-user"),
+        ({}, CompanionFlags(0, user="me"), "give both or neither"),
+    ],
+)
+@pytest.mark.usefixtures("clean_environment")
+def test_a_dashboard_that_could_not_show_its_server_is_refused(
+    settings: dict[str, object], flags: CompanionFlags, says: str
+) -> None:
+    given = {key: value for key, value in settings.items() if value is not None}
+    with pytest.raises(InvalidConfig, match=says):
+        flags.check(load(None, {}, given).settings)
+
+
+def test_flags_of_a_dashboard_need_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "need --dashboard" in complaint(capsys, "serve", "--dashboard-port", "0")
+
+
+def answers(address: str) -> str | None:
+    """The title of the page at an address, once there is one."""
+    try:
+        page = httpx.get(address, trust_env=False, timeout=20).text
+    except httpx.TransportError:
+        return None
+    found = re.search(r"<title>(.*)</title>", page)
+    return found[1] if found else None
+
+
+def children_of(process: int) -> list[int]:
+    told = Path(f"/proc/{process}/task/{process}/children").read_text(encoding="ascii")
+    return [int(each) for each in told.split() if os.path.exists(f"/proc/{each}")]  # noqa: PTH110

@@ -1,0 +1,92 @@
+"""The page of a lake in a browser: what its manifest says, and how to get one."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from penstock.client import HttpClient
+from penstock.dashboard.units import count, size
+from penstock.pipeline.lake import lake_messages
+from tests.dashboard.conftest import StartDashboard
+from tests.dashboard.lakes import add_insights, make_lake
+from tests.dashboard.showing import Shown
+from tests.e2e.servers import RunningServer, StartServer
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture(scope="module")
+def durable(start_server: StartServer, tmp_path_factory: pytest.TempPathFactory) -> RunningServer:
+    """A server with a log."""
+    return start_server({"http": {"port": 0}, "data_dir": str(tmp_path_factory.mktemp("data"))})
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A lake with messages of three days, and an insight."""
+    folder = tmp_path_factory.mktemp("lake")
+    make_lake(folder)
+    noon = datetime(2026, 11, 16, 12, tzinfo=UTC)
+    add_insights(folder, "drops", "10s", noon, [{"reason": "outbox-full", "messages": 17}])
+    return folder
+
+
+def address_of(server: RunningServer) -> str:
+    return f"http://127.0.0.1:{server.port_of('http')}"
+
+
+@pytest.fixture(scope="module")
+def page(durable: RunningServer, lake: Path, start_dashboard: StartDashboard) -> Iterator[str]:
+    """Where the page of the lake is."""
+    with HttpClient(address_of(durable)) as client:
+        client.hold("nightly", client.position("earliest").cursor, 86_400)
+    yield f"{start_dashboard('--address', address_of(durable), '--lake', str(lake)).address}/lake"
+
+
+def test_its_numbers_are_those_of_the_manifest(page: str, lake: Path, shown: Shown) -> None:
+    manifest = lake_messages(lake).manifest()
+    shown.open(page)
+    shown.wait_for(lambda: shown.tile("lake-rows")[0] == count(manifest.rows), "no rows")
+    assert shown.tile("lake-bytes")[0] == size(manifest.bytes)
+    assert shown.tile("lake-files")[0] == count(len(manifest.files))
+    assert shown.tile("lake-version")[0] == count(manifest.version)
+    shown.wait_for(lambda: shown.rows("lake-holds"), "no holds")
+    assert [[row[0], row[-1]] for row in shown.rows("lake-days")] == [
+        ["2026-11-18", "40"],
+        ["2026-11-17", "40"],
+        ["2026-11-16", "40"],
+    ]
+    assert [row[0] for row in shown.rows("lake-commits")] == ["3", "2", "1"]
+    assert shown.rows("lake-holds")[0][:3] == ["nightly", "anonymous", "23 h 59 min"]
+    shown.wait_for(lambda: shown.rows("insight-drops") == [["outbox-full", "17", "–"]], "no insight")  # noqa: RUF001
+    assert shown.errors() == []
+
+
+def test_a_lake_that_grows_is_seen_to_grow(page: str, lake: Path, shown: Shown) -> None:
+    shown.open(page)
+    before = lake_messages(lake).manifest().rows
+    shown.wait_for(lambda: shown.tile("lake-rows")[0] == count(before), "no rows")
+    make_lake(lake, batches=1)
+    shown.wait_for(lambda: shown.tile("lake-rows")[0] == count(before + 40), "it does not grow")
+
+
+def test_without_a_lake_it_says_how_to_make_one(
+    durable: RunningServer, start_dashboard: StartDashboard, shown: Shown
+) -> None:
+    shown.open(f"{start_dashboard('--address', address_of(durable)).address}/lake")
+    command = f"penstock pipeline archive --lake lake --address {address_of(durable)} --follow"
+    shown.wait_for(lambda: command in "".join(shown.texts(".st-key-lake-beginning")), command)
+    assert shown.errors() == []
+
+
+def test_an_empty_folder_and_a_server_without_a_log_are_told(
+    start_server: StartServer, start_dashboard: StartDashboard, tmp_path: Path, shown: Shown
+) -> None:
+    server = start_server({"http": {"port": 0}})
+    shown.open(f"{start_dashboard('--address', address_of(server), '--lake', str(tmp_path)).address}/lake")
+    shown.wait_for(lambda: shown.texts(".st-key-lake-memory-only"), "nothing is said of the log")
+    shown.wait_for(
+        lambda: "no messages here yet" in "".join(shown.texts(".st-key-lake-trouble")), "nothing of the lake"
+    )

@@ -1,0 +1,208 @@
+"""The pages in a browser, over a server that had load at all its doors: what they show is what it says."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from penstock.dashboard.links import topic_link
+from penstock.dashboard.pages.overview import ROW_PX
+from penstock.dashboard.units import count, size
+from tests.browser.places import publish
+from tests.dashboard.clicking import click_row
+from tests.dashboard.conftest import StartDashboard
+from tests.dashboard.showing import RunningDashboard, Shown, wait_for
+from tests.dashboard.traffic import SLOW_CLIENT, SLOW_TOPIC, Traffic
+from tests.e2e.servers import RunningServer, StartServer
+
+OVERLAP = (
+    "const edges = [...document.querySelectorAll('[data-testid=stTopNavLink]')]"
+    ".map((one) => one.getBoundingClientRect().right);"
+    "return Math.max(...edges) - document.querySelector('.server').getBoundingClientRect().left"
+)
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture(scope="module")
+def busy(start_server: StartServer, start_dashboard: StartDashboard) -> Iterator[tuple[RunningServer, str]]:
+    """A server that had load at all doors while a dashboard was looking, and where that dashboard is."""
+    server = start_server({"http": {"port": 0}, "outbox": {"messages": 60}})
+    dashboard: RunningDashboard = start_dashboard("--address", f"http://127.0.0.1:{server.port_of('http')}")
+    with Traffic(server):
+        wait_for(lambda: has_gone_everywhere(metrics(server)), lambda: "no load at some door, or no drops")
+    yield server, dashboard.address
+
+
+def metrics(server: RunningServer) -> dict[str, Any]:
+    answer = httpx.get(f"http://127.0.0.1:{server.port_of('http')}/metrics", trust_env=False, timeout=20)
+    return dict(answer.raise_for_status().json())
+
+
+def has_gone_everywhere(told: dict[str, Any]) -> bool:
+    """Whether every door has taken and given messages, and somebody has lost some."""
+    is_used = all(door["published"] and door["delivered"] for door in told["doors"].values())
+    return is_used and told["global"]["total_dropped"] > 0
+
+
+def test_the_overview_shows_the_numbers_that_the_server_reports(
+    busy: tuple[RunningServer, str], shown: Shown
+) -> None:
+    server, address = busy
+    told = metrics(server)
+    total = told["global"]
+    assert min(door["published"] for door in told["doors"].values()) > 0, "there was load at every door"
+    assert min(total["total_published"], total["total_delivered"], total["total_dropped"]) > 0
+    shown.open(address)
+    expected = {
+        "topics": (count(total["active_topics"]), f"{count(total['retained_messages'])} retained"),
+        "subscribers": (count(total["active_subscribers"]), f"{count(total['slow_subscribers'])} slow"),
+        "published": ("0", f"{count(total['total_published'])} in all"),
+        "delivered": ("0", f"{count(total['total_delivered'])} in all"),
+        "dropped": ("0.00 %", f"{count(total['total_dropped'])} dropped in all"),
+    }
+    shown.wait_for(lambda: {key: shown.tile(key) for key in expected} == expected, str(expected))
+    assert shown.tile("clients")[0] == count(total["connected_clients"])
+    assert shown.tile("memory")[0].endswith(" MiB")
+    assert shown.tile("uptime")[0].endswith(" s")
+    assert {row[0]: row[-1] for row in shown.rows("reasons")} == {
+        reason: count(number) for reason, number in told["not_delivered"].items()
+    }
+    [slow] = [row for row in shown.rows("slow") if row[0] == SLOW_CLIENT]
+    assert slow[1:4] == ["mqtt", "gone", "drop-newest"]
+    rings = dict(shown.rows("storage"))["rings"]
+    assert rings.endswith(f"of {size(told['rings']['limit_bytes'])}")
+
+    rows = shown.wait_for(lambda: shown.grid("topics"), "no topics")
+    found = {row[0]: [int(cell.replace(",", "")) for cell in row[1:6]] for row in rows}
+    assert found == {
+        topic_link(name): [
+            topic["subscriber_count"],
+            topic["queue_depth"],
+            topic["messages_published"],
+            topic["messages_delivered"],
+            topic["messages_dropped"],
+        ]
+        for name, topic in told["topics"].items()
+    }
+
+
+def test_the_latency_page_shows_the_times_that_the_server_reports(
+    busy: tuple[RunningServer, str], shown: Shown
+) -> None:
+    server, address = busy
+    shown.open(f"{address}/latency")
+    rows = shown.wait_for(lambda: shown.rows("latency"), "no times")
+    topics = metrics(server)["topics"]
+    for name, _, delivered, *times in rows:
+        told = topics[name]["latency_ms"]
+        assert delivered == count(topics[name]["messages_delivered"])
+        for text, number in zip(times, (told["avg"], told["p95"], told["p99"]), strict=True):
+            assert float(text.removesuffix(" ms")) == pytest.approx(number, abs=0.06)
+    assert [row[0] for row in rows] == sorted(
+        (row[0] for row in rows), key=lambda name: topics[name]["latency_ms"]["p99"], reverse=True
+    )
+
+
+def test_the_backpressure_page_shows_what_was_dropped_and_who_is_slow(
+    busy: tuple[RunningServer, str], shown: Shown
+) -> None:
+    server, address = busy
+    shown.open(f"{address}/backpressure")
+    rows = shown.wait_for(lambda: shown.rows("drops"), "no drops")
+    told = metrics(server)
+    topic = told["topics"][SLOW_TOPIC]
+    kinds = ("messages_published", "messages_delivered", "messages_dropped")
+    assert rows == [[SLOW_TOPIC, *(count(topic[kind]) for kind in kinds)]]
+    assert shown.tile("dropped")[0] == count(told["global"]["total_dropped"])
+    assert shown.tile("waiting") == ("0", "0 B")
+    assert shown.tile("held") == ("0", "0 times so far")
+    assert {row[0] for row in shown.rows("saturation")} <= set(told["topics"])
+    assert SLOW_CLIENT in {row[0] for row in shown.rows("slow")}
+
+
+@pytest.mark.parametrize(("page", "table"), [("latency", "latency"), ("backpressure", "drops")])
+def test_a_topic_in_a_table_leads_to_its_page(
+    busy: tuple[RunningServer, str], shown: Shown, page: str, table: str
+) -> None:
+    shown.open(f"{busy[1]}/{page}")
+    first = shown.wait_for(lambda: shown.rows(table), "no topics")[0][0]
+    shown.run(f"document.querySelector('.st-key-table-{table} tbody a').click()")
+    shown.wait_for(lambda: shown.texts(".st-key-topic-name") == [first], "it is not opened")
+
+
+def test_a_topic_that_is_clicked_on_in_the_overview_is_opened_beside_it(
+    busy: tuple[RunningServer, str], shown: Shown
+) -> None:
+    shown.open(busy[1])
+    link = shown.wait_for(lambda: shown.grid("topics"), "no topics")[1][0]
+    browser = shown.browser
+    overview = browser.current_window_handle
+    click_row(shown, "topics", 1, row_px=ROW_PX)
+    [opened] = shown.wait_for(lambda: set(browser.window_handles) - {overview}, "it is not opened")
+    try:
+        browser.switch_to.window(opened)
+        shown.wait_for(lambda: shown.tile("topic-published")[0], "no figures")
+        assert browser.current_url == busy[1] + link
+        assert [topic_link(name) for name in shown.texts(".st-key-topic-name")] == [link]
+    finally:
+        browser.close()
+        browser.switch_to.window(overview)
+
+
+def test_what_is_live_changes_and_the_page_is_not_drawn_anew(
+    busy: tuple[RunningServer, str], shown: Shown
+) -> None:
+    server, address = busy
+    shown.open(address)
+    shown.wait_for(lambda: len(shown.texts(".stVegaLiteChart svg")) == 4, "no charts")
+    shown.run(
+        "window.isMarked = true;"
+        "document.querySelectorAll('.stVegaLiteChart svg, .stDataFrame canvas, .st-key-table-slow')"
+        ".forEach((one) => { one.isMarked = true; });"
+        "document.querySelector('.stMain').scrollTop = 120"
+    )
+    before = metrics(server)["global"]["total_published"]
+    publish(server, "office/mood", *range(7))
+    shown.wait_for(lambda: shown.tile("published")[1] == f"{count(before + 7)} in all", "no news")
+    shown.wait_for(lambda: shown.tile("published")[0] not in ("0", "–"), "no rate")  # noqa: RUF001
+    kept = "return [...document.querySelectorAll(arguments[0])].every((one) => one.isMarked)"
+    assert shown.run("return window.isMarked")
+    assert shown.run(kept, ".stVegaLiteChart svg, .stDataFrame canvas, .st-key-table-slow")
+    assert shown.run("return document.querySelector('.stMain').scrollTop") == 120
+
+
+def test_a_choice_on_the_latency_page_stays_while_figures_change(
+    busy: tuple[RunningServer, str], shown: Shown
+) -> None:
+    server, address = busy
+    shown.open(f"{address}/latency")
+    chosen = ".st-key-latency-of [aria-checked=true], .st-key-latency-of [kind$=Active]"
+    shown.wait_for(lambda: shown.texts(chosen) == ["p95"], "no choice")
+    shown.run(
+        "[...document.querySelectorAll('.st-key-latency-of button')]"
+        ".find((one) => one.innerText.trim() === 'p99').click()"
+    )
+    shown.wait_for(lambda: shown.texts(chosen) == ["p99"], "not chosen")
+    publish(server, "office/mood", 1)
+    number = count(metrics(server)["topics"]["office/mood"]["messages_delivered"])
+    shown.wait_for(lambda: [row for row in shown.rows("latency") if row[2] == number] or None, "no news")
+    assert shown.texts(chosen) == ["p99"]
+
+
+@pytest.mark.parametrize("path", ["/", "/latency", "/backpressure"])
+def test_a_page_fetches_nothing_from_elsewhere_fits_a_laptop_and_the_console_is_silent(
+    busy: tuple[RunningServer, str], shown: Shown, path: str
+) -> None:
+    address = busy[1]
+    shown.open(address + path)
+    shown.wait_for(lambda: shown.texts(".stVegaLiteChart svg"), "no charts")
+    assert "Streamlit" not in shown.run("return document.title")
+    assert shown.texts("[data-testid=stAppDeployButton], [data-testid=stMainMenu]") == []
+    assert shown.errors() == []
+    assert shown.hosts() == {address.removeprefix("http://")}
+    wider = "const one = document.querySelector('.stMain'); return one.scrollWidth - one.clientWidth"
+    assert shown.run(OVERLAP) < 0, "the name of the server covers the navigation"
+    assert shown.run(wider) <= 0
+    values = "return [...document.querySelectorAll('.tile .value')]"
+    assert shown.run(f"{values}.filter((one) => one.scrollWidth > one.clientWidth).length") == 0

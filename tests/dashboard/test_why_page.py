@@ -1,0 +1,74 @@
+"""The page that says why, in a browser: the server's own words, and its records."""
+
+from collections.abc import Iterator
+from urllib.parse import urlencode
+
+import pytest
+from selenium.webdriver import Keys
+
+from penstock.client import HttpClient
+from tests.dashboard.clicking import click_row, write
+from tests.dashboard.conftest import StartDashboard
+from tests.dashboard.passing import AWAY, let_pass_by
+from tests.dashboard.showing import Shown
+from tests.e2e.servers import StartServer
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture(scope="module")
+def place(start_server: StartServer, start_dashboard: StartDashboard) -> Iterator[tuple[HttpClient, str]]:
+    """A client of a server that has something to explain, and where the page is."""
+    server = start_server({"http": {"port": 0}})
+    address = f"http://127.0.0.1:{server.port_of('http')}"
+    with HttpClient(address) as client:
+        let_pass_by(server.port, client)
+        yield client, f"{start_dashboard('--address', address).address}/why"
+
+
+def answer(shown: Shown) -> str:
+    return "".join(shown.texts(".st-key-why-answer"))
+
+
+def test_the_answer_is_the_servers(place: tuple[HttpClient, str], shown: Shown) -> None:
+    client, page = place
+    asked = {"topic": "dock/in", "sequence": 3, "client": AWAY}
+    said = client.why("dock/in", 3, AWAY)
+    shown.open(f"{page}?{urlencode(asked)}")
+    shown.wait_for(lambda: said["text"] in answer(shown), said["text"])
+    assert said["code"] == "not-delivered" and answer(shown).startswith("not-delivered")
+    [row] = shown.wait_for(lambda: shown.rows("why-rows"), "no rows")
+    assert (row[:2], row[-2:]) == ([AWAY, "not-connected"], ["1 to 5", "5"])
+    assert shown.errors() == []
+
+
+def test_a_question_that_is_typed_in_can_be_shared(place: tuple[HttpClient, str], shown: Shown) -> None:
+    client, page = place
+    shown.open(page)
+    write(shown, "Topic", "dock/out", ends_with=Keys.TAB)
+    write(shown, "Sequence", "9")
+    text = client.why("dock/out", 9)["text"]
+    shown.wait_for(lambda: text in answer(shown), text)
+    assert shown.browser.current_url == f"{page}?topic=dock%2Fout&sequence=9"
+
+
+def test_a_question_without_a_number_is_sent_back(place: tuple[HttpClient, str], shown: Shown) -> None:
+    _, page = place
+    shown.open(f"{page}?topic=dock%2Fin&sequence=many")
+    shown.wait_for(
+        lambda: any("which is a number" in each for each in shown.texts(".stAlert")), "nothing is said"
+    )
+
+
+def test_records_are_totalled_narrowed_down_and_lead_to_the_question(
+    place: tuple[HttpClient, str], shown: Shown
+) -> None:
+    client, page = place
+    shown.open(page)
+    total = client.metrics()["not_delivered"]["not-connected"]
+    shown.wait_for(lambda: shown.tile("reason-not-connected")[0] == str(total), "no total")
+    shown.wait_for(lambda: [row[1] for row in shown.grid("drops")] == ["dock/out", "dock/in"], "no records")
+    click_row(shown, "drops", 1)
+    shown.wait_for(lambda: client.why("dock/in", 5, AWAY)["text"] in answer(shown), "it is not asked")
+    assert f"client={AWAY}" in shown.browser.current_url
+    assert shown.errors() == []
