@@ -22,7 +22,7 @@ Generated from the tests and their outcomes by `make docs`; do not edit it here.
 
 Each numbered statement of the two MQTT standards, in our words, with the tests that prove it against a real
 server on a socket. What the standards ask of clients has a test where a server can see it broken. The tests
-are in [tests/conformance](../../tests/conformance); `pytest tests/conformance` runs them.
+are in `tests/conformance`; `pytest tests/conformance` runs them.
 """
 
 

@@ -3,10 +3,23 @@
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
 from tests.e2e.servers import RunningServer, Settings, StartServer, is_setting, start
+
+TESTS = Path(__file__).parent
+TOGETHER = {"browser", "dashboard", "pipeline"}
+"""Folders whose tests share a browser or a Spark."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let one worker have all tests of a file, which may share a server, and of a folder that shares more."""
+    for item in items:
+        path = item.path.relative_to(TESTS)
+        group = path.parts[0] if path.parts[0] in TOGETHER else str(path)
+        item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture(scope="session")

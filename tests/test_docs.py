@@ -2,18 +2,20 @@
 
 import re
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
-from pkgutil import walk_packages
-from typing import Any
 
 import pytest
-import typer.main
 from google.protobuf.descriptor import FileDescriptor
 
-import penstock
-from docs.generate import PAGE, configuration_page, field_docs
-from penstock.cli import COMMANDS, build
+from docs.generating.commands import commands, summary_of
+from docs.generating.errors import all_errors
+from docs.generating.http import operations
+from docs.generating.metrics import scraped_name
+from docs.generating.pages import BLOCK, WHOLE, block, fill, generated_pages, text_for
+from docs.generating.running import offer
+from docs.generating.settings import configuration_page, field_docs
+from penstock.cli import COMMANDS
+from penstock.client import Client, HttpClient, MqttClient, SyncClient
 from penstock.config import PRESETS, Settings
 from penstock.config.keys import known_keys
 from penstock.core.settings import TopicRule
@@ -23,8 +25,9 @@ from penstock.wire.sidecar import nexusd
 from penstock.wire.sidecar import penstock as own
 
 ROOT = Path(__file__).parents[1]
-REFERENCE = ROOT / "docs" / "reference"
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+DOCS = ROOT / "docs"
+REFERENCE = DOCS / "reference"
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("bench/*.md"), *DOCS.rglob("*.md")])
 LINK = re.compile(r"\[[^]]*\]\(([^)\s]+)\)")
 CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
 PROTOCOLS = {"sidecar-api.md": nexusd.DESCRIPTOR, "penstock-v1.md": own.DESCRIPTOR}
@@ -34,35 +37,32 @@ def text_of(page: Path) -> str:
     return page.read_text(encoding="utf-8")
 
 
-def all_errors() -> list[type[PenstockError]]:
-    """Every error of every room; a room's errors exist once it is imported."""
-    for module in walk_packages(penstock.__path__, "penstock."):
-        if not module.name.endswith("__main__"):
-            import_module(module.name)
-    return sorted(set(errors_below(PenstockError)), key=repr)
-
-
-def errors_below(kind: type[PenstockError]) -> Iterator[type[PenstockError]]:
-    yield kind
-    for child in kind.__subclasses__():
-        yield from errors_below(child)
-
-
 def anchors_of(page: Path) -> set[str]:
     titles = re.findall(r"^#+ (.+)$", text_of(page), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-def commands_of(group: Any, path: str) -> Iterator[tuple[str, Any]]:
-    for name, command in group.commands.items():
-        if hasattr(command, "commands"):
-            yield from commands_of(command, f"{path} {name}")
-        else:
-            yield f"{path} {name}", command
+@pytest.mark.parametrize("page", generated_pages(), ids=lambda page: page.stem)
+def test_what_is_generated_is_what_the_code_says_now(page: Path) -> None:
+    assert text_of(page) == text_for(page), "run `make docs`"
 
 
-def test_the_configuration_page_is_the_generated_one() -> None:
-    assert text_of(PAGE) == configuration_page(), "run `make docs`"
+def test_what_is_around_a_generated_block_stays_as_it_was() -> None:
+    page = "before\n<!-- generated: decisions -->\nold\n<!-- end generated -->\nbehind\n"
+    begin, rest = fill(page).split("<!-- generated: decisions -->\n")
+    made, end = rest.split("<!-- end generated -->\n")
+    assert (begin, end) == ("before\n", "behind\n")
+    assert made.strip() == block("decisions").strip()
+
+
+def test_a_block_of_a_name_that_nobody_knows_is_refused() -> None:
+    with pytest.raises(KeyError):
+        fill("<!-- generated: weather -->\n<!-- end generated -->\n")
+
+
+def test_every_marker_of_a_generated_block_has_its_end() -> None:
+    for page in DOCS.rglob("*.md"):
+        assert text_of(page).count("<!-- generated: ") == len(BLOCK.findall(text_of(page))), page
 
 
 def test_every_setting_says_what_it_means() -> None:
@@ -84,18 +84,46 @@ def test_the_configuration_page_names_every_key_and_preset() -> None:
 @pytest.mark.parametrize("error", all_errors())
 def test_every_error_code_is_in_the_reference(error: type[PenstockError]) -> None:
     again = "yes" if error.retryable else "no"
-    assert re.search(
-        rf"^\| `{error.code}` \| .+ \| {again} \|$", text_of(REFERENCE / "errors.md"), re.MULTILINE
-    )
+    page = text_of(REFERENCE / "errors.md")
+    assert re.search(rf"^\| `{error.code}` \| .+ \| {again} \|$", page, re.MULTILINE)
+    assert error.__doc__, "its docstring is its meaning"
+
+
+def test_every_metric_is_in_the_reference_and_says_what_it_means() -> None:
+    page = text_of(REFERENCE / "metrics.md")
+    for metric in offer().metrics:
+        assert f"`{scraped_name(metric)}`" in page
+        assert metric.documentation, metric.name
 
 
 def test_every_command_and_flag_is_in_the_reference() -> None:
     page = text_of(REFERENCE / "command-line.md")
-    commands = dict(commands_of(typer.main.get_command(build(COMMANDS)), "penstock"))
-    assert {name.split()[1] for name in commands} == set(COMMANDS)
-    flags = {flag for command in commands.values() for option in command.params for flag in option.opts}
-    wanted = {*commands, *(flag for flag in flags if flag.startswith("-"))}
+    known = commands()
+    assert {name.split()[0] for name in known} == set(COMMANDS)
+    flags = {flag for command in known.values() for option in command.params for flag in option.opts}
+    wanted = {*(f"penstock {name}" for name in known), *(flag for flag in flags if flag.startswith("-"))}
     assert [word for word in sorted(wanted) if not re.search(rf"`{word}[ `]", page)] == []
+
+
+def test_every_command_has_its_block_in_the_reference() -> None:
+    page = text_of(REFERENCE / "command-line.md")
+    assert [name for name in commands() if f"<!-- generated: command {name} -->" not in page] == []
+
+
+@pytest.mark.parametrize("name", commands())
+def test_a_command_and_its_flags_say_what_they_are_for(name: str) -> None:
+    command = commands()[name]
+    assert summary_of(command)
+    assert [each.name for each in command.params if not each.help and not each.hidden] == []
+
+
+def test_every_call_says_what_it_is_for() -> None:
+    document = offer().openapi
+    tags = [tag["name"] for tag in document["tags"]]
+    told = [(path, method) for tag in tags for path, method, _ in operations(tag)]
+    methods = [(path, method.upper()) for path, known in document["paths"].items() for method in known]
+    assert sorted(told) == sorted(methods)
+    assert all(operation["summary"] for tag in tags for *_, operation in operations(tag))
 
 
 def names_in(described: FileDescriptor) -> Iterator[str]:
@@ -110,8 +138,8 @@ def names_in(described: FileDescriptor) -> Iterator[str]:
 
 @pytest.mark.parametrize(("page", "described"), PROTOCOLS.items())
 def test_every_name_of_a_grpc_service_is_in_its_reference(page: str, described: FileDescriptor) -> None:
-    text = text_of(REFERENCE / page)
-    assert [name for name in names_in(described) if f"`{name}`" not in text] == []
+    explained = BLOCK.sub("", text_of(REFERENCE / page))  # being listed is not being explained
+    assert [name for name in names_in(described) if f"`{name}`" not in explained] == []
 
 
 @pytest.mark.parametrize("error", STATUSES, ids=lambda error: error.code)
@@ -135,7 +163,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 def test_every_page_can_be_reached_from_the_index() -> None:
     seen: set[Path] = set()
-    waiting = [ROOT / "docs" / "index.md"]
+    waiting = [DOCS / "index.md"]
     while waiting:
         page = waiting.pop()
         if page in seen or page.suffix != ".md" or not page.exists():
@@ -143,5 +171,16 @@ def test_every_page_can_be_reached_from_the_index() -> None:
         seen.add(page)
         links = LINK.findall(CODE.sub("", text_of(page)))
         waiting += [(page.parent / link.partition("#")[0]).resolve() for link in links if "://" not in link]
-    decisions = set(ROOT.glob("docs/adr/*.md"))  # their numbers are their index
-    assert sorted(set(ROOT.glob("docs/**/*.md")) - decisions - seen) == []
+    assert sorted(set(DOCS.rglob("*.md")) - seen) == []
+
+
+def test_pages_that_are_generated_as_a_whole_say_so() -> None:
+    for name in WHOLE:
+        assert "do not edit it here" in text_of(DOCS / name)
+
+
+@pytest.mark.parametrize("client", [Client, SyncClient, HttpClient, MqttClient])
+def test_every_method_of_a_client_is_in_the_reference(client: type) -> None:
+    page = text_of(REFERENCE / "client.md")
+    methods = [name for name in dir(client) if not name.startswith("_") and callable(getattr(client, name))]
+    assert [name for name in methods if not re.search(rf"\b{name}\(|`{name}`", page)] == []
