@@ -18,8 +18,15 @@ from penstock.cli.bench.problems import BenchError
 
 HEADER = "common.h"
 PROTOS = ("nexusd.proto", "penstock.proto")
-GRPC_PACKAGES = ("g++", "pkg-config", "protobuf-compiler", "protobuf-compiler-grpc", "libgrpc++-dev")
-GRPC_FILES = ("/usr/include/grpcpp/grpcpp.h",)
+GRPC_PACKAGES = (
+    "g++",
+    "pkg-config",
+    "protobuf-compiler",
+    "protobuf-compiler-grpc",
+    "libgrpc++-dev",
+    "libprotobuf-dev",  # which the one before includes, and does not depend on
+)
+GRPC_FILES = ("/usr/include/grpcpp/grpcpp.h", "/usr/include/google/protobuf/message.h")
 COMPILE_C = ("-O2",)
 COMPILE_CPP = ("-std=c++20", "-O1")  # -O2 compiles half as long again, and makes nothing quicker
 COMPILE_TIMEOUT_S = 300
