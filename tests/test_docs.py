@@ -1,5 +1,6 @@
 """The documentation says what the code does, and its links lead somewhere."""
 
+import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,13 +21,14 @@ from penstock.config import PRESETS, Settings
 from penstock.config.keys import known_keys
 from penstock.core.settings import TopicRule
 from penstock.doors.sidecar.answers import STATUSES
-from penstock.errors import PenstockError
+from penstock.errors import InvalidRequest, PenstockError
 from penstock.wire.sidecar import nexusd
 from penstock.wire.sidecar import penstock as own
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 REFERENCE = DOCS / "reference"
+LISTENER = ROOT / "src" / "penstock" / "doors" / "http"
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("bench/*.md"), *DOCS.rglob("*.md")])
 LINK = re.compile(r"\[[^]]*\]\(([^)\s]+)\)")
 CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
@@ -87,6 +89,25 @@ def test_every_error_code_is_in_the_reference(error: type[PenstockError]) -> Non
     page = text_of(REFERENCE / "errors.md")
     assert re.search(rf"^\| `{error.code}` \| .+ \| {again} \|$", page, re.MULTILINE)
     assert error.__doc__, "its docstring is its meaning"
+
+
+def test_every_refusal_of_the_http_listener_is_in_the_reference() -> None:
+    page = text_of(REFERENCE / "http-api.md")
+    refused = {status_and_code for module in LISTENER.glob("*.py") for status_and_code in refusals_in(module)}
+    assert (421, "misdirected") in refused
+    for status, code in refused:
+        rows = [row for row in page.splitlines() if re.match(rf"\| [\d, ]*\b{status}\b", row)]
+        assert any(f"`{code}`" in row for row in rows), f"{status} {code}"
+
+
+def refusals_in(module: Path) -> Iterator[tuple[int, str]]:
+    """The status and the code of every refusal in a module's own words; a status below 400 is none."""
+    for call in ast.walk(ast.parse(text_of(module))):
+        match call:
+            case ast.Call(ast.Name("Refusal"), [ast.Constant(int(status)), *_], words) if status >= 400:
+                told = {word.arg: word.value for word in words}.get("code", ast.Constant(InvalidRequest.code))
+                if isinstance(told, ast.Constant):  # others are codes of errors, which have their own page
+                    yield status, told.value
 
 
 def test_every_metric_is_in_the_reference_and_says_what_it_means() -> None:

@@ -73,7 +73,6 @@ STATUSES: dict[str, HTTPStatus] = {
 
 RETRYABLE = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
 """Statuses that mean: the same again later."""
-WORTH_RETRYING = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
 INTERNAL_DETAIL = "Internal server error"
 """All that anyone learns of a mistake of ours."""
 
@@ -102,7 +101,7 @@ def described(status: int, detail: str, code: str) -> dict[str, Any]:
         "detail": detail or title,
         "code": code,
     }
-    return document | ({"retryable": True} if status in WORTH_RETRYING else {})
+    return document | ({"retryable": True} if status in RETRYABLE else {})
 
 
 def headers_of(error: PenstockError) -> list[tuple[str, str]]:
@@ -136,10 +135,7 @@ def answer_to(error: PenstockError, path: str) -> tuple[int, bytes, str]:
 def answer_for(status: int, detail: str, code: str, path: str) -> tuple[int, bytes, str]:
     """The same for what has no error class."""
     if is_api(path):
-        document = described(status, detail, code)
-        if status in RETRYABLE:
-            document["retryable"] = True
-        return status, json.encode(document), PROBLEM
+        return status, json.encode(described(status, detail, code)), PROBLEM
     return status, _bare(detail, path), JSON
 
 
