@@ -6,12 +6,23 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.e2e.servers import RunningServer, Settings, StartServer, is_setting, start
 
 TESTS = Path(__file__).parent
 TOGETHER = {"browser", "dashboard", "pipeline"}
 """Folders whose tests share a browser or a Spark."""
+
+# How long an example takes says more about the machine than about us. The examples are the same each time, so
+# that a change is judged by what it changes; `make soak` looks for new ones.
+settings.register_profile(
+    "any machine",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize="PENSTOCK_SOAK" not in os.environ,
+)
+settings.load_profile("any machine")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

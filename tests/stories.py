@@ -128,7 +128,7 @@ class Story:
     def _start(self, block: Block, name: str) -> None:
         before = self._subscribers()
         self._terminals[name] = Terminal(block.command(self.server), self._folder, name)
-        wait_for(lambda: self._subscribers() > before, f"{block} does not subscribe")
+        wait_for(lambda: self._subscribers() > before, lambda: f"{block} does not subscribe")
 
     def _pause(self, block: Block, name: str) -> None:
         self._terminals[name].signal(signal.SIGSTOP)
@@ -141,7 +141,7 @@ class Story:
         def is_printed() -> bool:
             return any(each.has_printed(block.text, other_numbers=other_numbers) for each in terminals)
 
-        wait_for(is_printed, f"{block} is not printed, but {[each.news for each in terminals]}")
+        wait_for(is_printed, lambda: f"{block} is not printed, but {[each.news for each in terminals]}")
 
     def _show(self, block: Block, _: str) -> None:
         """What a server says when it starts, or what the block before prints, which was compared there."""
@@ -154,9 +154,9 @@ class Story:
             return int(client.metrics()["global"]["active_subscribers"])
 
 
-def wait_for(condition: Callable[[], bool], complaint: str) -> None:
-    """Look again and again; the complaint is what went wrong in the end."""
+def wait_for(condition: Callable[[], bool], complaint: Callable[[], str]) -> None:
+    """Look again and again; the complaint says what went wrong in the end."""
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
-        assert time.monotonic() < deadline, complaint
+        assert time.monotonic() < deadline, complaint()
         time.sleep(0.02)

@@ -11,7 +11,7 @@ from tests.browser.pages import Page
 from tests.browser.places import Place
 from tests.e2e.servers import RunningServer, Settings, StartServer
 
-SCRIPT_TIMEOUT_S = 15
+SCRIPT_TIMEOUT_S = 40
 FLAGS = (
     "--headless=new",
     "--no-sandbox",  # it need not be kept from a machine that may run as root

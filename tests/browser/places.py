@@ -6,6 +6,7 @@ from typing import Any
 import httpx
 
 from tests.e2e.servers import RunningServer, Settings, start
+from tests.ports import free_port
 
 
 class Place:
@@ -15,9 +16,8 @@ class Place:
         self._folder = folder
         self._settings = settings
         self._lives = 0
-        self.port = 0
+        self.port = free_port()
         self.server = self.start()
-        self.port = self.server.port_of("http")
 
     def start(self, port: int | None = None) -> RunningServer:
         """Start the next server, at the same port or at another."""

@@ -8,11 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-
-def free_port() -> int:
-    """A port that nobody listens at."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
+PATIENCE_S = 30.0
 
 
 @contextmanager
@@ -29,7 +25,7 @@ def saying(words: bytes) -> Iterator[int]:
             except TimeoutError:
                 continue
             with connection:
-                connection.settimeout(5)
+                connection.settimeout(PATIENCE_S)
                 connection.recv(4096)
                 connection.sendall(words)
 
@@ -51,11 +47,11 @@ def running(words: list[str], port: int, folder: Path) -> Iterator[int]:
         yield port
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(PATIENCE_S)
 
 
 def _wait_for(port: int, process: "subprocess.Popen[bytes]") -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline and process.poll() is None:
         try:
             socket.create_connection(("127.0.0.1", port), 1).close()

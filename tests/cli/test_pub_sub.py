@@ -26,6 +26,7 @@ from penstock.cli.text import printable
 from penstock.client import MqttClient, PacketProperties, ReasonCode, Version
 from penstock.wire.mqtt.encode import encode_packet
 from penstock.wire.mqtt.packets import ConnAck, Disconnect, Packet, PubAck, SubAck
+from tests.ports import free_port
 
 GOODBYE = encode_packet(Disconnect(), Version.V5)
 
@@ -95,7 +96,7 @@ def answering(*answers: Packet) -> Iterator[Shell]:
     def serve() -> None:
         connection, _ = listener.accept()
         with connection:
-            connection.settimeout(5)
+            connection.settimeout(30)
             for answer in answers:
                 connection.recv(1024)
                 connection.sendall(encode_packet(answer, Version.V5))
@@ -346,8 +347,7 @@ def test_control_characters_do_not_reach_a_terminal() -> None:
 
 @pytest.mark.parametrize("command", [("pub", "a", "x"), ("sub", "a")])
 def test_no_server_is_one_line_that_says_what_to_try(command: tuple[str, ...]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
+    port = free_port()
     result = Shell(port).run(*command)
     assert result.exit_code == 1
     assert result.stderr.count("\n") == 1

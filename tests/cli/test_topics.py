@@ -1,7 +1,6 @@
 """`penstock topics`, and what it has in common with the other commands that ask over HTTP."""
 
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ from penstock.client import HttpClient
 from tests.cli.http_commands import answering, port_of, rows_of, run
 from tests.client.http_scripts import Caller, scripted
 from tests.e2e.servers import RunningServer
+from tests.ports import free_port
 
 TOPICS = [
     {"name": "a", "sequence": 3, "subscribers": 0, "retained": True, "ring_messages": 3, "kept": False},
@@ -99,9 +99,7 @@ def error_of(port: int, *words: str) -> str:
 
 
 def test_nobody_there_is_told_with_what_to_do() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    told = error_of(port)
+    told = error_of(free_port())
     assert "Connection refused" in told
     assert "Is a server running there? `penstock serve` starts one." in told
 

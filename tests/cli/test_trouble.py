@@ -9,8 +9,9 @@ from typer.testing import CliRunner, Result
 
 from penstock.cli import build
 from tests.certificates import Authority
-from tests.cli.listeners import free_port, running, saying
+from tests.cli.listeners import running, saying
 from tests.e2e.servers import RunningServer, StartServer
+from tests.ports import free_port
 
 SECRET = "correct horse"
 

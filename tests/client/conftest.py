@@ -1,6 +1,5 @@
 """What stories about the clients need: both twins, a NexusD daemon, and servers that come and go."""
 
-import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import pytest
 from tests.client.nexusd_daemon import Daemon
 from tests.client.twins import TWINS, Connect
 from tests.e2e.servers import RunningServer, Settings, start
+from tests.ports import free_port
 
 
 @pytest.fixture(params=list(TWINS))
@@ -36,7 +36,7 @@ class MortalServer:
 
     def __init__(self, folder: Path, settings: Settings) -> None:
         self._folder = folder
-        self._settings = {**settings, "sidecar": {"port": _free_port(), **settings.get("sidecar", {})}}
+        self._settings = {**settings, "sidecar": {"port": free_port(), **settings.get("sidecar", {})}}
         self._running: RunningServer | None = None
         self.address = f"127.0.0.1:{self._settings['sidecar']['port']}"
 
@@ -68,10 +68,3 @@ def start_mortal(tmp_path: Path) -> Iterator[Callable[..., MortalServer]]:
     yield start_one
     for server in servers:
         server.kill()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

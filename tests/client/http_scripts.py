@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 Script = Callable[["Caller"], None]
+PATIENCE_S = 20.0
 
 
 class Caller:
@@ -52,14 +53,14 @@ def scripted(*scripts: Script) -> Iterator[str]:
             connection, _ = listener.accept()
             script = waiting.pop(0)
             with connection:
-                connection.settimeout(5)
+                connection.settimeout(PATIENCE_S)
                 try:
                     script(Caller(connection))
                 except BaseException as error:
                     failures.append(error)
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(5)
+        listener.settimeout(PATIENCE_S)
         thread = threading.Thread(target=serve)
         thread.start()
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"

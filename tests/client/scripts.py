@@ -10,6 +10,7 @@ from penstock.wire.mqtt.packets import ConnAck, Connect, Disconnect
 Script = Callable[[PacketStream], Awaitable[None]]
 
 ACCEPTED = ConnAck()
+PATIENCE_S = 20.0
 
 
 @contextlib.asynccontextmanager
@@ -29,13 +30,13 @@ async def scripted(script: Script, version: Version = Version.V5) -> AsyncIterat
     listener = await asyncio.start_server(on_connection, "127.0.0.1", 0)
     async with listener:
         yield listener.sockets[0].getsockname()[1]
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             await played
 
 
 async def welcome(stream: PacketStream, connack: ConnAck = ACCEPTED) -> Connect:
     """Take a CONNECT and answer it."""
-    connect = await stream.receive(5)
+    connect = await stream.receive(PATIENCE_S)
     assert isinstance(connect, Connect)
     await stream.send(connack)
     return connect
@@ -43,4 +44,4 @@ async def welcome(stream: PacketStream, connack: ConnAck = ACCEPTED) -> Connect:
 
 async def farewell(stream: PacketStream) -> None:
     """Take the goodbye of a client that has nothing else to say."""
-    assert isinstance(await stream.receive(5), Disconnect)
+    assert isinstance(await stream.receive(PATIENCE_S), Disconnect)

@@ -20,7 +20,7 @@ from penstock.core.passwords import encode_keys
 from penstock.core.scram import FEWEST_ITERATIONS, ScramServer, make_keys
 from penstock.errors import BadCredentials
 from penstock.wire.mqtt.packets import Auth, ConnAck, Connect, Disconnect, PubAck, Publish
-from tests.client.scripts import Script, farewell, scripted, welcome
+from tests.client.scripts import PATIENCE_S, Script, farewell, scripted, welcome
 from tests.e2e.servers import RunningServer, StartServer
 
 METHOD = "SCRAM-SHA-256"
@@ -49,7 +49,7 @@ def question(data: bytes) -> Auth:
 
 
 async def receive_auth(stream: PacketStream, reason: ReasonCode) -> bytes:
-    packet = await stream.receive(5)
+    packet = await stream.receive(PATIENCE_S)
     assert isinstance(packet, Auth)
     assert packet.reason == reason
     assert packet.properties.authentication_method == METHOD
@@ -58,7 +58,7 @@ async def receive_auth(stream: PacketStream, reason: ReasonCode) -> bytes:
 
 async def receive_connect(stream: PacketStream) -> bytes:
     """Take a CONNECT that has a method and neither name nor password."""
-    packet = await stream.receive(5)
+    packet = await stream.receive(PATIENCE_S)
     assert isinstance(packet, Connect)
     assert (packet.user_name, packet.password) == (None, None)
     assert packet.properties.authentication_method == METHOD
@@ -186,7 +186,7 @@ async def be_content(stream: PacketStream) -> None:
 async def test_a_server_that_does_not_prove_itself_is_left(script: Script) -> None:
     async def until_left(stream: PacketStream) -> None:
         await script(stream)
-        await stream.wait_closed(5)
+        await stream.wait_closed(PATIENCE_S)
 
     async with scripted(until_left) as port:
         with pytest.raises(ConnectionRefused, match="authentication failed") as caught:
@@ -201,7 +201,7 @@ async def test_a_server_that_asks_twice_is_left() -> None:
         asked = question(exchange.answer(await receive_connect(stream)))
         await stream.send(asked, asked)
         await receive_auth(stream, ReasonCode.CONTINUE_AUTHENTICATION)
-        await stream.wait_closed(5)
+        await stream.wait_closed(PATIENCE_S)
 
     async with scripted(script) as port:
         with pytest.raises(ConnectionRefused, match="Auth"):
@@ -212,7 +212,7 @@ async def test_a_server_that_asks_twice_is_left() -> None:
 async def test_a_server_that_falls_silent_is_given_up() -> None:
     async def script(stream: PacketStream) -> None:
         await receive_connect(stream)
-        await stream.wait_closed(5)
+        await stream.wait_closed(PATIENCE_S)
 
     async with scripted(script) as port:
         with pytest.raises(ConnectionRefused, match=r"within 0\.1 s"):
@@ -250,12 +250,12 @@ async def test_a_client_proves_its_password_again_and_goes_on() -> None:
         await let_in(stream)
         for _ in range(2):
             await let_in_again(stream)
-        publish = await stream.receive(5)
+        publish = await stream.receive(PATIENCE_S)
         assert isinstance(publish, Publish)
         await stream.send(PubAck(publish.packet_id))
         await farewell(stream)
 
-    async with scripted(script) as port, connecting(port) as client, asyncio.timeout(5):
+    async with scripted(script) as port, connecting(port) as client, asyncio.timeout(PATIENCE_S):
         await asyncio.gather(client.reauthenticate(), client.reauthenticate())  # one after the other
         assert await client.publish("still/here", qos=1) == 0
 
@@ -267,7 +267,11 @@ async def test_a_client_that_takes_no_messages_can_still_prove_its_password() ->
         await let_in_again(stream)
         await farewell(stream)
 
-    async with scripted(script) as port, connecting(port, messages_limit=1) as client, asyncio.timeout(5):
+    async with (
+        scripted(script) as port,
+        connecting(port, messages_limit=1) as client,
+        asyncio.timeout(PATIENCE_S),
+    ):
         while not client.messages.is_full:
             await asyncio.sleep(0)
         await client.reauthenticate()
@@ -284,16 +288,16 @@ async def test_a_server_that_does_not_prove_itself_again_is_told_so_and_left(is_
         proof = exchange.answer(await receive_auth(stream, ReasonCode.CONTINUE_AUTHENTICATION))
         lie = Auth(ReasonCode.SUCCESS, said(b"v=" + b"A" * 43 + b"="))
         await stream.send(question(proof) if is_honest else lie)
-        assert await stream.receive(5) == Disconnect(ReasonCode.NOT_AUTHORIZED)
-        await stream.wait_closed(5)
+        assert await stream.receive(PATIENCE_S) == Disconnect(ReasonCode.NOT_AUTHORIZED)
+        await stream.wait_closed(PATIENCE_S)
         left.set()
 
-    async with scripted(script) as port, connecting(port) as client, asyncio.timeout(5):
+    async with scripted(script) as port, connecting(port) as client, asyncio.timeout(PATIENCE_S):
         with pytest.raises(ConnectionLost, match="authentication failed"):
             await client.reauthenticate()
         assert not client.is_connected
         with pytest.raises(ConnectionLost, match="authentication failed"):
-            await client.messages.receive(5)
+            await client.messages.receive(PATIENCE_S)
         await left.wait()
 
 
@@ -312,7 +316,7 @@ async def test_who_gives_up_in_the_middle_of_it_ends_the_connection() -> None:
     async def script(stream: PacketStream) -> None:
         await let_in(stream)
         await receive_auth(stream, ReasonCode.RE_AUTHENTICATE)
-        assert await stream.receive(5) == Disconnect(ReasonCode.NOT_AUTHORIZED)
+        assert await stream.receive(PATIENCE_S) == Disconnect(ReasonCode.NOT_AUTHORIZED)
 
     async with scripted(script) as port, connecting(port) as client:
         with pytest.raises(TimeoutError):
@@ -356,11 +360,11 @@ async def test_an_auth_that_nobody_asked_for_breaks_the_protocol() -> None:
     async def script(stream: PacketStream) -> None:
         await let_in(stream)
         await stream.send(question(b""))
-        assert await stream.receive(5) == Disconnect(ReasonCode.PROTOCOL_ERROR)
+        assert await stream.receive(PATIENCE_S) == Disconnect(ReasonCode.PROTOCOL_ERROR)
 
     async with scripted(script) as port, connecting(port) as client:
         with pytest.raises(ConnectionLost, match="AUTH that nobody asked for"):
-            await client.messages.receive(5)
+            await client.messages.receive(PATIENCE_S)
 
 
 # A real server
@@ -382,7 +386,7 @@ async def test_who_proved_a_password_has_the_rights_of_its_user(strict: RunningS
         for _ in range(2):
             assert await client.subscribe("own/alice", "own/bob", qos=1) == (1, ReasonCode.NOT_AUTHORIZED)
             await client.publish("own/alice", "hello", qos=1)
-            assert (await client.messages.receive(5)).payload == b"hello"
+            assert (await client.messages.receive(PATIENCE_S)).payload == b"hello"
             await client.reauthenticate()
 
 

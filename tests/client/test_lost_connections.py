@@ -225,8 +225,13 @@ async def test_a_server_that_hangs_is_told_in_time(connect: Connect) -> None:
 async def test_a_line_that_went_dead_is_noticed_by_who_only_listens(
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    quicker = [(name, value // 100 if "_ms" in name else value) for name, value in channels._OPTIONS]
-    monkeypatch.setattr(channels, "_OPTIONS", quicker)
+    quicker = {
+        "grpc.keepalive_time_ms": 300,
+        "grpc.keepalive_timeout_ms": 1_000,
+        "grpc.http2.ping_timeout_ms": 1_000,
+    }
+    options = [(name, quicker.get(name, value)) for name, value in channels._OPTIONS]
+    monkeypatch.setattr(channels, "_OPTIONS", options)
     states = States()
     async with (
         cable_to(int(address.rpartition(":")[2])) as cable,

@@ -13,6 +13,11 @@ def living(seconds: int) -> PacketProperties:
     return PacketProperties(message_expiry=seconds)
 
 
+def is_shorter(message: Publish) -> bool:
+    """Whether a message that could wait for 100 seconds has a second or some less left."""
+    return 80 < (message.properties.message_expiry or 0) < 100
+
+
 @v5("3.3.2-5", "3.3.2-6")
 async def test_v5_mqtt_3_3_2_5_message_that_waited_too_long_is_not_delivered(peers: Peers, name: str) -> None:
     publisher, peer = await peers.connect(), await peers.connect(name, expiry=FOR_EVER)
@@ -27,7 +32,7 @@ async def test_v5_mqtt_3_3_2_5_message_that_waited_too_long_is_not_delivered(pee
     got = [packet for packet in await peer.fence() if isinstance(packet, Publish)]
     assert [message.topic.removeprefix(f"{name}/") for message in got] == ["100", "100", "ever"]
     assert got[2].properties.message_expiry is None
-    assert {message.properties.message_expiry for message in got[:2]} <= {97, 98, 99}
+    assert all(is_shorter(message) for message in got[:2])
 
 
 @v5("3.3.2-5", "3.3.2-6")
@@ -42,7 +47,7 @@ async def test_v5_mqtt_3_3_2_5_retained_message_that_was_kept_too_long_is_not_de
     (message,) = await late.fence()
     assert isinstance(message, Publish)
     assert message.topic == f"{name}/100"
-    assert message.properties.message_expiry in (97, 98, 99)
+    assert is_shorter(message)
 
 
 @v5("3.3.2-5", "3.3.2-6")
@@ -61,7 +66,7 @@ async def test_v5_mqtt_3_3_2_5_message_that_waited_for_room_too_long_is_not_deli
     (second,) = await peer.fence()
     assert isinstance(second, Publish)
     assert second.topic == f"{name}/100"
-    assert second.properties.message_expiry in (97, 98, 99)
+    assert is_shorter(second)
 
 
 @v5("3.3.2-6")

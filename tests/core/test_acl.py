@@ -265,7 +265,7 @@ def load_acl(folder: Path, acl: Acl) -> FileAccess:
     return FileAccess.load(folder / "users", folder / "acl", True)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(acls, identities, topics)
 def test_rights_agree_with_the_naive_model(folder: Path, acl: Acl, identity: Identity, topic: str) -> None:
     access = load_acl(folder, acl)
@@ -273,7 +273,7 @@ def test_rights_agree_with_the_naive_model(folder: Path, acl: Acl, identity: Ide
     assert access.may_read(identity, topic) == naive_may(acl, identity, "subscribe", topic)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(acls, identities, plain_filters, st.lists(topics, min_size=5, max_size=20))
 def test_no_message_reaches_a_subscriber_who_may_not_read_it(
     folder: Path, acl: Acl, identity: Identity, filter: str, some_topics: list[str]

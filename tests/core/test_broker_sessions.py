@@ -1,6 +1,6 @@
 """Sessions: taking over, coming back, being forgotten, and what is owed meanwhile."""
 
-from time import perf_counter
+from time import thread_time
 
 import pytest
 from msgspec import json
@@ -489,10 +489,10 @@ def disconnect_all(count: int) -> float:
         reader.subscribe("a/#")
         reader.subscribe("+/b")
         reader.subscribe(f"own/{reader.client_id}")
-    start = perf_counter()
+    start = thread_time()
     for reader in readers:
         reader.drop()
-    took = perf_counter() - start
+    took = thread_time() - start
     assert stage.broker.sessions == {}
     assert stage.broker.router.filters == 0
     return took

@@ -184,7 +184,7 @@ MOVES = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(moves=MOVES, is_joined=st.booleans())
 def test_whatever_happens_credit_is_exact_and_nothing_is_lost(
     moves: list[tuple[str, int]], is_joined: bool

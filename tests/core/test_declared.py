@@ -452,7 +452,7 @@ def test_a_caller_that_has_used_a_topic_makes_it_again(stage: Stage) -> None:
         assert stage.broker.delete_topic("a")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.tuples(st.sampled_from(["make", "delete", "use", "restart"]), st.sampled_from("ab"))))
 def test_whatever_happens_topics_are_there_as_a_set_would_have_them(steps: list[tuple[str, str]]) -> None:
     disk = Disk()

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -873,9 +873,7 @@ def _is_wild(name: str, topic: str) -> bool:
     return {"fleeting": topic.startswith("b/"), "faithful": True, "strict": topic.startswith("b/")}[name]
 
 
-QUICK = settings(
-    max_examples=40, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+QUICK = settings(max_examples=40, stateful_step_count=30)
 Delivering.TestCase.settings = Sharing.TestCase.settings = QUICK
 TestNothingIsLostSilently = Delivering.TestCase
 TestNothingSharedIsLostSilently = Sharing.TestCase

@@ -938,7 +938,7 @@ TOPICS = ("a", "a/b", "a/c", "d", "kept/e", "kept/f")
 FILTERS = ("#", "a/#", "a", "+", "kept/+", "+/b")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     ring=st.integers(0, 9),
     memory=st.sampled_from([(3_000, 100_000), (100_000, 700), (3_000, 700), (100_000, 100_000)]),

@@ -165,7 +165,7 @@ def _run(
     asyncio.run(play())
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     ring=st.integers(0, 8),
     capture=st.sampled_from(CAPTURES),

@@ -199,7 +199,7 @@ class World:
         assert served == expected
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     ring=st.integers(0, 6),
     capture=st.sampled_from(CAPTURES),

@@ -62,10 +62,15 @@ class Shown:
         self.browser = browser
 
     def open(self, address: str) -> "Shown":
-        """Go to a page and wait until it has been drawn."""
+        """Go to a page and wait until it has been drawn to its end."""
         self.browser.get(address)
-        self.wait_for(lambda: self.texts(".server .state"), "the page is not drawn")
+        self.wait_for(lambda: self.texts(".server .state") and self.is_at_rest, "the page is not drawn")
         return self
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether all that the program of the page had to show has come."""
+        return bool(self.texts("[data-testid=stApp][data-test-script-state=notRunning]"))
 
     def run(self, body: str, *given: Any) -> Any:
         """Run a script in the page."""

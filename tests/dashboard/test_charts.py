@@ -24,7 +24,7 @@ def test_a_chart_of_lines_has_a_column_for_each_line_and_marks_restarts() -> Non
 
 
 def test_no_name_is_taken_for_a_path_or_ends_a_text() -> None:
-    spec = line_spec(("a.b/c[0]", "it's \"a\n\\ \u2028"), ("#111111", "#222222"), 1.0, 100)
+    spec = line_spec(("a.b/c[0]", "it's \"a\n\\ \u2028"), ("#111111", "#222222"))
     legend = spec["layer"][0]["encoding"]["color"]["legend"]
     said = r"""["a.b/c[0]", "it's \"a\n\\ \u2028"]"""
     assert legend["labelExpr"] == f"{said}[toNumber(slice(datum.label, 1))]"
@@ -32,7 +32,7 @@ def test_no_name_is_taken_for_a_path_or_ends_a_text() -> None:
 
 
 def test_a_description_holds_no_data_and_stays_the_same() -> None:
-    first, again = (line_spec(("one",), ("#111111",), 1.0, 100) for _ in range(2))
+    first, again = (line_spec(("one",), ("#111111",)) for _ in range(2))
     assert first == again
     assert "data" not in first and all("data" not in layer for layer in first["layer"])
     bars = bar_spec(("one", "two"), ("#111111", "#222222"), "ms", 100)
@@ -41,4 +41,12 @@ def test_a_description_holds_no_data_and_stays_the_same() -> None:
 
 def test_a_chart_without_lines_is_empty_and_no_error() -> None:
     assert line_data({}, []) == {"time": [], "restart": []}
-    assert line_spec((), (), 1.0, 100)["layer"]
+    assert line_spec((), ())["layer"]
+
+
+def test_an_axis_of_counts_names_no_half_of_anybody() -> None:
+    axes = [
+        line_spec(("one",), ("#111111",), are_counts=are_counts)["layer"][0]["encoding"]["y"]["axis"]
+        for are_counts in (True, False)
+    ]
+    assert [axis.get("tickMinStep") for axis in axes] == [1, None]

@@ -4,6 +4,8 @@ import os
 import re
 import signal
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import httpx
@@ -16,7 +18,7 @@ from penstock.dashboard import extra
 from penstock.errors import InvalidConfig
 from tests.dashboard.conftest import StartDashboard
 from tests.dashboard.showing import RunningDashboard, wait_for
-from tests.e2e.servers import StartServer
+from tests.e2e.servers import StartServer, bare_environment
 
 NOWHERE = "http://127.0.0.1:9"
 
@@ -111,7 +113,19 @@ def test_the_dashboard_ends_when_its_server_is_killed(start_server: StartServer,
     [child] = wait_for(lambda: children_of(server.process.pid))
     server.process.kill()
     server.process.wait()
-    wait_for(lambda: not Path(f"/proc/{child}").exists())
+    wait_for(lambda: has_ended(child))
+
+
+def test_a_port_that_is_taken_is_told_before_the_log_is_opened(tmp_path: Path) -> None:
+    ports = [word for door in ("mqtt", "http", "sidecar") for word in (f"--{door}-port", "0")]
+    words = [sys.executable, "-m", "penstock", "serve", "--data-dir", str(tmp_path / "data"), *ports]
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        words += ["--dashboard", "--dashboard-port", str(taken.getsockname()[1])]
+        ended = subprocess.run(
+            words, env=bare_environment(), capture_output=True, text=True, timeout=50, check=False
+        )
+    assert "something else listens there already" in ended.stderr
+    assert not (tmp_path / "data").exists()
 
 
 @pytest.mark.parametrize(
@@ -147,6 +161,15 @@ def answers(address: str) -> str | None:
         return None
     found = re.search(r"<title>(.*)</title>", page)
     return found[1] if found else None
+
+
+def has_ended(process: int) -> bool:
+    """Whether it is gone, or nothing but its number is left for a parent that has not asked yet."""
+    try:
+        told = Path(f"/proc/{process}/stat").read_text(encoding="utf-8")
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return told.rpartition(")")[2].split()[0] == "Z"
 
 
 def children_of(process: int) -> list[int]:

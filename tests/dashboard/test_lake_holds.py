@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from penstock.client import Hold
-from penstock.dashboard.lakes.holds import LogSide, hold_name, look_at_log, rows_of
+from penstock.dashboard.lakes.holds import LogSide, look_at_log, rows_of
 from penstock.dashboard.lakes.showing import behind_tile, hold_cells
 from penstock.pipeline.lake import Manifest
 from penstock.testing import server
@@ -17,7 +17,7 @@ def test_a_lake_is_behind_by_what_the_log_has_got_since(tmp_path: Path) -> None:
         client.publish_many({"topic": "a", "data": n} for n in range(10))
         place = client.position("latest")
         manifest = Manifest(version=1, id="abc", cursor=place.cursor, log_id=place.log_id, filters=("a", "b"))
-        client.hold(hold_name(manifest), place.cursor, 7_200)
+        client.hold(manifest.hold_name, place.cursor, 7_200)
         client.publish_many({"topic": "a", "data": n} for n in range(25))
         log = look_at_log(client, manifest)
         assert log.is_there and log.lag == 25

@@ -7,13 +7,12 @@ from penstock.dashboard.figures import (
     Outboxes,
     Process,
     Rings,
-    SlowSubscriber,
     read_figures,
-    read_slow,
 )
 from penstock.dashboard.links import topic_link
 from penstock.dashboard.pages import backpressure, latency, overview
 from penstock.dashboard.panels import Cell
+from penstock.dashboard.slow import SlowSubscriber, read_slow
 from penstock.dashboard.tables import (
     reason_rows,
     slow_rows,

@@ -67,6 +67,10 @@ def title(shown: Shown) -> str:
     return "".join(shown.texts(".st-key-messages-title"))
 
 
+def wait_for_title(shown: Shown, begin: str) -> None:
+    shown.wait_for(lambda: title(shown).startswith(begin), f"no title {begin}")
+
+
 def wait_for_detail(shown: Shown, *texts: str) -> None:
     """Wait until a message is shown in full, with these texts."""
 
@@ -91,7 +95,7 @@ def test_a_topic_is_found_among_very_many_and_opened(place: Place, shown: Shown)
     shown.wait_for(lambda: found(shown) == [SPINDLE], "no search")
     click_row(shown, "found-topics", 0)
     shown.wait_for(lambda: shown.texts(".st-key-topic-name") == [SPINDLE], "it is not opened")
-    assert shown.browser.current_url == place.topic(SPINDLE)
+    shown.wait_for(lambda: shown.browser.current_url == place.topic(SPINDLE), "it has no address")
     assert shown.errors() == []
 
 
@@ -106,12 +110,15 @@ def test_a_filter_that_is_none_is_told_on_the_page(place: Place, shown: Shown) -
 def test_its_figures_are_those_of_the_server(place: Place, shown: Shown) -> None:
     figures = place.client.metrics(topics=[SPINDLE])["topics"][SPINDLE]
     shown.open(place.topic(SPINDLE))
+    expected = {
+        "published": f"{figures['messages_published']:,}",
+        "subscribers": str(figures["subscriber_count"]),
+        "dropped": str(figures["messages_dropped"]),
+        "depth": str(figures["queue_depth"]),
+    }
     shown.wait_for(
-        lambda: shown.tile("topic-published")[0] == f"{figures['messages_published']:,}", "published"
+        lambda: {key: shown.tile(f"topic-{key}")[0] for key in expected} == expected, str(expected)
     )
-    assert shown.tile("topic-subscribers")[0] == str(figures["subscriber_count"])
-    assert shown.tile("topic-dropped")[0] == str(figures["messages_dropped"])
-    assert shown.tile("topic-depth")[0] == str(figures["queue_depth"])
 
 
 def test_new_messages_appear_by_themselves_until_it_is_paused(place: Place, shown: Shown) -> None:
@@ -134,7 +141,7 @@ def test_scrolling_back_shows_the_very_messages_of_the_log(place: Place, shown: 
     for first in range(MESSAGES - 19, 0, -20):
         told = logged(place.client, first)
         shown.wait_for(partial(shows, shown, told), f"not from {first} on")
-        assert title(shown).startswith(f"Messages {first} to {first + 19} ")
+        wait_for_title(shown, f"Messages {first} to {first + 19} ")
         if first > 1:
             press(shown, "Older")
     assert shown.errors() == []
@@ -164,7 +171,7 @@ def logged(client: HttpClient, first: int) -> list[list[str]]:
 def test_a_message_that_the_address_names_is_shown_in_full(place: Place, shown: Shown) -> None:
     shown.open(place.topic(SPINDLE, sequence=33))
     wait_for_detail(shown, "Message 33", "client line-7", '"rpm": 1033')
-    assert title(shown).startswith("Messages 23 to 42 ")
+    wait_for_title(shown, "Messages 23 to 42 ")
 
 
 def test_a_row_that_is_clicked_on_is_shown_in_full_and_stays(place: Place, shown: Shown) -> None:
@@ -172,7 +179,7 @@ def test_a_row_that_is_clicked_on_is_shown_in_full_and_stays(place: Place, shown
     shown.wait_for(lambda: numbers(shown)[:1] == [MESSAGES], "no messages")
     click_row(shown, "messages", 2)
     wait_for_detail(shown, f"Message {MESSAGES - 2}")
-    assert "paused" in title(shown)
+    shown.wait_for(lambda: "paused" in title(shown), "it is not paused")
 
 
 def test_a_payload_is_never_taken_for_html_or_markdown(place: Place, shown: Shown) -> None:

@@ -50,13 +50,13 @@ def test_a_panel_says_that_the_server_is_away_and_goes_when_it_is_there(
 
     place.server.stop()
     assert "The figures below are the last ones" in panel_of(shown)
-    assert shown.texts(".server .state")[0].startswith("no figures for ")
+    shown.wait_for(lambda: shown.texts(".server .state")[0].startswith("no figures for "), "no age")
     assert shown.tile("published")[1] == "3 in all", "the last figures stay"
 
     place.start()
     shown.wait_for(lambda: shown.tile("published")[1] == "0 in all", "still the old figures")
     shown.wait_for(lambda: shown.texts(".server .state")[0].startswith("started anew "), "no restart")
-    assert shown.texts(PANEL) == []
+    shown.wait_for(lambda: not shown.texts(PANEL), "the panel stays")
     publish(place.server, "after", 1)
     shown.wait_for(lambda: shown.tile("published")[1] == "1 in all", "no new figures")
     shown.wait_for(lambda: shown.tile("published")[0] in ("0", "0.2", "0.3", "0.5", "1.0"), "a wrong rate")

@@ -49,7 +49,8 @@ def test_a_question_that_is_typed_in_can_be_shared(place: tuple[HttpClient, str]
     write(shown, "Sequence", "9")
     text = client.why("dock/out", 9)["text"]
     shown.wait_for(lambda: text in answer(shown), text)
-    assert shown.browser.current_url == f"{page}?topic=dock%2Fout&sequence=9"
+    address = f"{page}?topic=dock%2Fout&sequence=9"
+    shown.wait_for(lambda: shown.browser.current_url == address, "it has no address")
 
 
 def test_a_question_without_a_number_is_sent_back(place: tuple[HttpClient, str], shown: Shown) -> None:
@@ -70,5 +71,5 @@ def test_records_are_totalled_narrowed_down_and_lead_to_the_question(
     shown.wait_for(lambda: [row[1] for row in shown.grid("drops")] == ["dock/out", "dock/in"], "no records")
     click_row(shown, "drops", 1)
     shown.wait_for(lambda: client.why("dock/in", 5, AWAY)["text"] in answer(shown), "it is not asked")
-    assert f"client={AWAY}" in shown.browser.current_url
+    shown.wait_for(lambda: f"client={AWAY}" in shown.browser.current_url, "it has no address")
     assert shown.errors() == []

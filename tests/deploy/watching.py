@@ -24,6 +24,8 @@ LISTENING = re.compile(r'msg="Listening on" address=127\.0\.0\.1:(\d+)')
 LARGE = bytes(64 << 10)
 SCRAPES = 3
 """As many as a rate needs to be of more than one interval."""
+OF_LOAD = {"PenstockSlowSubscribers", "PenstockOutboxElevated", "PenstockDropsHigh"}
+"""The alerts about a subscriber that does not read."""
 CONNECT = b"\x10\x12\x00\x04MQTT\x04\x02\x00\x3c\x00\x06asleep"
 SUBSCRIBE = b"\x82\x0c\x00\x01\x00\x07flood/#\x00"
 """By hand, because a client of ours would read what comes."""
@@ -92,7 +94,7 @@ async def work_until_seen(server: RunningServer, prometheus: Prometheus) -> None
             await doors.mqtt.publish("load/a", b"0", qos=1)  # /ws publishes to topics that are there
             following = [await doors.follow_socket("load/#"), await doors.follow_sidecar("load/#")]
             deadline = time.monotonic() + PATIENCE_S
-            while await asyncio.to_thread(_scrapes, prometheus) < SCRAPES and time.monotonic() < deadline:
+            while not await asyncio.to_thread(_has_seen, prometheus) and time.monotonic() < deadline:
                 await doors.publish_everywhere("load/a")
                 for each in following:
                     await each.take(1)
@@ -109,8 +111,13 @@ async def _leave_a_session(server: RunningServer) -> None:
         await client.subscribe("load/#", qos=1)
 
 
-def _scrapes(prometheus: Prometheus) -> int:
-    """In how many answers of the server something had been dropped already."""
+def _has_seen(prometheus: Prometheus) -> bool:
+    """Whether something had been dropped in enough answers of the server, and alerts were made of that."""
     dropped = 'count_over_time(penstock_messages_dropped_total{job="penstock"}[5m])'
-    found = prometheus.query(dropped)
-    return max((int(each["value"][1]) for each in found), default=0)
+    scrapes = max((int(each["value"][1]) for each in prometheus.query(dropped)), default=0)
+    return scrapes >= SCRAPES and alerts_of(prometheus) >= OF_LOAD
+
+
+def alerts_of(prometheus: Prometheus, at: float | None = None) -> set[str]:
+    """The alerts that are about to be told."""
+    return {each["metric"]["alertname"] for each in prometheus.query("ALERTS", at)}

@@ -14,7 +14,7 @@ import yaml
 
 START_TIMEOUT_S = 60.0
 """A machine that is busy takes its time; one that ends instead of listening is noticed at once."""
-STOP_TIMEOUT_S = 20.0
+STOP_TIMEOUT_S = 30.0
 COMPLAINT = re.compile(r"Traceback|^\S+ (error|critical) ", re.MULTILINE)
 """What a healthy server never writes: a traceback, or an event as severe as that."""
 

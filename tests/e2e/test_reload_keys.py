@@ -28,7 +28,7 @@ ELSEWHERE = {
     *("access.password_file", "access.acl_file", "access.allow_anonymous"),
     *("logging.level", "logging.format"),
 }
-"""What files, clients and the log have to tell: `test_reload.py` and `test_reload_files.py` ask them."""
+"""What files, clients and the log have to tell: `test_reload.py` and `test_reload_effects.py` ask them."""
 LIVE = [key for key in known_keys() if reload_of(key) is not Reload.RESTART and key not in ELSEWHERE]
 
 
@@ -80,7 +80,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 async def settle(server: Server, look: Look, expected: Any) -> Any:
     """What counts as soon as it is what is expected, or after a while: topics follow in turns of the loop."""
-    for _ in range(100):
+    for _ in range(1_000):
         if look(server) == expected:
             break
         await asyncio.sleep(0.01)

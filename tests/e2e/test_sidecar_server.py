@@ -18,6 +18,7 @@ from tests.certificates import Authority
 from tests.doors.sidecar.calling import TIMEOUT_S, Events, Stub, sequences
 from tests.e2e.servers import StartServer, bare_environment
 from tests.faults.durable.homes import Home, MakeHome, homes_below
+from tests.ports import free_port
 
 HOST = "127.0.0.1"
 REPLAY = nexusd.GAP_RECOVERY_REPLAY_BUFFER
@@ -67,9 +68,7 @@ def test_server_with_the_door_loads_what_it_needs_as_the_last_thing() -> None:
 def test_door_that_is_off_is_closed_and_not_in_the_banner(start_server: StartServer) -> None:
     server = start_server({"sidecar": {"port": "off"}})
     assert "grpc" not in server.printed
-    with socket.socket() as free:
-        free.bind((HOST, 0))
-        port = free.getsockname()[1]
+    port = free_port()
     server = start_server({"sidecar": {"port": port}}, "--sidecar-port", "off")
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection((HOST, port), 5)

@@ -5,7 +5,7 @@ from binascii import b2a_base64
 from urllib.parse import unquote
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.wire.grpc import (
@@ -49,7 +49,6 @@ def test_a_message_has_its_length_before_it() -> None:
     assert encode_message(b"") == b"\0\0\0\0\0"
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.binary(max_size=50), st.booleans()), max_size=6), st.data())
 def test_any_cut_of_a_body_gives_the_same_messages(
     drawn: list[tuple[bytes, bool]], data: st.DataObject
@@ -143,7 +142,6 @@ def test_a_body_that_ends_within_a_message_is_an_error() -> None:
         assert fault_of(reader) is Status.INTERNAL
 
 
-@settings(deadline=None)
 @given(st.lists(st.binary(max_size=40), max_size=5))
 def test_no_bytes_make_the_reader_raise(pieces: list[bytes]) -> None:
     reader = MessageReader(20, b"gzip")

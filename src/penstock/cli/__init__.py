@@ -113,10 +113,10 @@ def build(names: Iterable[str]) -> "typer.Typer":
         if isinstance(command, typer.Typer):
             app.add_typer(command, name=name, rich_help_panel=panel)
         else:
-            app.command(name, rich_help_panel=panel, epilog=epilog_of(name))(command)
+            app.command(name, rich_help_panel=panel, epilog=_epilog_of(name))(command)
     return app
 
 
-def epilog_of(name: str) -> str | None:
+def _epilog_of(name: str) -> str | None:
     """The examples of a command; empty lines keep them apart where they are shown."""
     return "\n\n".join(("Examples:", *EXAMPLES[name])) if name in EXAMPLES else None

@@ -1,18 +1,15 @@
 """What a person sees first when a server starts: where it is, and what to try."""
 
 import shlex
-import sys
-from pathlib import Path
-from shutil import which
 from typing import TYPE_CHECKING
 
 from penstock import __version__
+from penstock.cli.places import OWN_PORTS
+from penstock.cli.program import program
 
 if TYPE_CHECKING:
     from penstock.app import Server
 
-MQTT_PORT, HTTP_PORT = 1883, 8080
-"""Where commands look if they are not told."""
 INDENT = " " * 2
 NAMED = 10
 """How wide the column of names is."""
@@ -60,7 +57,7 @@ def _examples(server: "Server") -> list[str]:
     if not commands:
         return []
     words = "Try, in other terminals:" if len(commands) > 1 else "Try:"
-    return [words, *(f"{INDENT}{_program()} {command}" for command in commands)]
+    return [words, *(f"{INDENT}{program()} {command}" for command in commands)]
 
 
 def _messages(server: "Server") -> list[str]:
@@ -68,7 +65,7 @@ def _messages(server: "Server") -> list[str]:
     port = server.mqtt.port
     if port is None:
         return []
-    where = _where(server.settings.host, port, MQTT_PORT) + _who(server)
+    where = _where(server.settings.host, port, OWN_PORTS["mqtt"]) + _who(server)
     return [f"sub{where} 'hello/#' -v", f"pub{where} hello/world 'first light'"]
 
 
@@ -79,7 +76,7 @@ def _looks(server: "Server") -> list[str]:
         return []
     # The admin port, which is the last of them, is the one that tells, if there is one.
     port = ports[0] if server.settings.http.admin_port is None else ports[-1]
-    return [f"top{_where(server.settings.host, port, HTTP_PORT)}{_who(server)}"]
+    return [f"top{_where(server.settings.host, port, OWN_PORTS['http'])}{_who(server)}"]
 
 
 def _where(host: str, port: int, usual: int) -> str:
@@ -90,13 +87,4 @@ def _where(host: str, port: int, usual: int) -> str:
 
 
 def _who(server: "Server") -> str:
-    access = server.settings.access
-    is_asked = access.password_file is not None and not access.allow_anonymous
-    return " --user NAME --password-file FILE" if is_asked else ""
-
-
-def _program() -> str:
-    """How this command was called, so that what the banner shows can be copied as it is."""
-    if which("penstock"):
-        return "penstock"
-    return sys.argv[0] if Path(sys.argv[0]).name == "penstock" else "python -m penstock"
+    return " --user NAME --password-file FILE" if server.settings.access.wants_passwords else ""

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.completing import complete_client
-from penstock.cli.connection import Output, OutputOption
 from penstock.cli.flags import spread
 from penstock.cli.http import HttpServer, Limit, run
+from penstock.cli.output import Output, OutputOption
 from penstock.cli.tables import print_facts, print_rows
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from penstock.cli.connection import first_line
+from penstock.cli.connection import HOST, first_line
 from penstock.errors import InvalidConfig
 
 if TYPE_CHECKING:
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from penstock.config import Settings
 
 STOP_TIMEOUT_S = 5.0
-HOST = "127.0.0.1"
+PORT = 8501
+"""Where a dashboard is, unless something else is said."""
 _ANYWHERE = {"0.0.0.0": HOST, "[::]": "[::1]"}
 
 
@@ -50,7 +51,7 @@ class CompanionFlags(NamedTuple):
             )
         if (self.user is None) != (self.password_file is None):
             raise InvalidConfig("--dashboard-user and --dashboard-password-file: give both or neither")
-        if self.user is None and settings.access.password_file and not settings.access.allow_anonymous:
+        if self.user is None and settings.access.wants_passwords:
             raise InvalidConfig(
                 "--dashboard: this server wants a name and a password; "
                 "give --dashboard-user and --dashboard-password-file"
@@ -72,7 +73,7 @@ class Companion:
 
     async def start(self, server: "Server") -> None:
         """Start it; it shows this server."""
-        address = address_for(server)
+        address = _address_for(server)
         order = {
             "listener": self._listener.fileno(),
             "address": address,
@@ -118,7 +119,7 @@ async def _watch(process: asyncio.subprocess.Process, address: str) -> None:
     )
 
 
-def address_for(server: "Server") -> str:
+def _address_for(server: "Server") -> str:
     """Where the dashboard finds the server: at a port that has the admin's views, on this machine."""
     plain = [each for each in server.http.addresses() if each.startswith("http:")]
     address = plain[-1 if server.settings.http.admin_port is not None else 0]

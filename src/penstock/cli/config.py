@@ -10,9 +10,9 @@ import msgspec
 import typer
 from msgspec import Struct
 
-from penstock.cli import connection
 from penstock.cli.flags import spread
 from penstock.cli.http import HttpServer, run
+from penstock.cli.output import Output, OutputOption
 from penstock.cli.presets import Presets, only_preset
 from penstock.cli.tables import print_facts
 from penstock.config import load
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Check the configuration, or show what is in effect.", no_args_is_help=True)
 
 
-class Output(StrEnum):
+class Format(StrEnum):
     """How settings are written."""
 
     YAML = "yaml"
@@ -49,11 +49,11 @@ class Shown(Struct, frozen=True):
 def check(
     config: ConfigFile = None,
     preset: Presets = None,
-    output: connection.OutputOption = connection.Output.TEXT,
+    output: OutputOption = Output.TEXT,
 ) -> None:
     """Say ok, or what is wrong with file and environment."""
     loaded = load(config, os.environ, preset=only_preset(preset))
-    if output is connection.Output.JSON:
+    if output is Output.JSON:
         changed = [name for name, origin in loaded.origins.items() if not origin.startswith(DEFAULT)]
         print_facts({"status": "ok", "set": sorted(changed)}, output)
     else:
@@ -72,8 +72,8 @@ def show(
     *,
     server: HttpServer,
     output: Annotated[
-        Output, typer.Option("--output", "-o", metavar="FORMAT", help="How to write it: yaml or json.")
-    ] = Output.YAML,
+        Format, typer.Option("--output", "-o", metavar="FORMAT", help="How to write it: yaml or json.")
+    ] = Format.YAML,
 ) -> None:
     """Print the settings in effect: of file and environment, or with --server of a running server."""
     if from_server:
@@ -87,7 +87,7 @@ def show(
     _print(Shown(loaded.settings, loaded.values(), loaded.origins), origin, output)
 
 
-def _show_of(client: "HttpClient", with_origin: bool, output: Output) -> None:
+def _show_of(client: "HttpClient", with_origin: bool, output: Format) -> None:
     """Print what a server goes by, and on standard error what waits for its next start."""
     answer = client.config()
     sections, origins = answer["settings"], answer["origins"]
@@ -105,11 +105,11 @@ def _value_at(sections: Mapping[str, Any], path: list[str]) -> Any:
     return found
 
 
-def _print(shown: Shown, with_origin: bool, output: Output) -> None:
-    print(as_json(shown, with_origin) if output is Output.JSON else as_yaml(shown, with_origin))
+def _print(shown: Shown, with_origin: bool, output: Format) -> None:
+    print(_as_json(shown, with_origin) if output is Format.JSON else _as_yaml(shown, with_origin))
 
 
-def as_json(shown: Shown, with_origin: bool) -> str:
+def _as_json(shown: Shown, with_origin: bool) -> str:
     """The settings as sections, or with origins as one object per dotted key."""
     content: Any = shown.sections
     if with_origin:
@@ -119,7 +119,7 @@ def as_json(shown: Shown, with_origin: bool) -> str:
     return msgspec.json.format(msgspec.json.encode(content), indent=2).decode()
 
 
-def as_yaml(shown: Shown, with_origin: bool) -> str:
+def _as_yaml(shown: Shown, with_origin: bool) -> str:
     """The settings as a file that could be loaded again; origins are comments."""
     lines: list[str] = []
     section = ""

@@ -1,12 +1,7 @@
-"""The flags of every command that talks to a server: where it is, as whom, whom to trust.
+"""The flags of every command that talks to a server: where it is, as whom, whom to trust."""
 
-Also what commands share that write something: the flag for how, and what to do when nobody reads it any more.
-"""
-
-import os
 import ssl
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -15,23 +10,10 @@ import typer
 from penstock.cli.flags import Group
 from penstock.errors import InvalidConfig
 
-INTERRUPTED = 130
-"""How a command ends that Ctrl-C kept from its work; those that go on until Ctrl-C end with 0."""
 PANEL = "Server"
 TLS_PANEL = "TLS"
 HOST = "127.0.0.1"
 
-
-class Output(StrEnum):
-    """How results are written."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
-OutputOption = Annotated[
-    Output, typer.Option("--output", "-o", metavar="FORMAT", help="How to write it: text or json.")
-]
 User = Annotated[
     str | None,
     typer.Option("--user", metavar="NAME", help="Name to connect with.", rich_help_panel=PANEL),
@@ -144,7 +126,7 @@ class ServerFlags(Group, frozen=True, kw_only=True):
             return None
         if self.key_file is not None and self.cert_file is None:
             raise typer.BadParameter("--key-file needs --cert-file")
-        context = _trusting(self.ca_file)
+        context = trusting(self.ca_file)
         if self.cert_file is not None:
             _show(context, self.cert_file, self.key_file)
         return context
@@ -155,7 +137,12 @@ class ServerFlags(Group, frozen=True, kw_only=True):
         return f"user {self.user!r}" if self.user else "a client without --user"
 
 
-def _trusting(file: Path | None) -> ssl.SSLContext:
+def trusting(file: Path | None) -> ssl.SSLContext:
+    """Trust the certificates of a file, or those that the system trusts.
+
+    Raises:
+        InvalidConfig: the file cannot be read, or has no certificates.
+    """
     try:
         return ssl.create_default_context(cafile=None if file is None else str(file))
     except ssl.SSLError:
@@ -189,8 +176,3 @@ def first_line(file: Path) -> str:
         raise InvalidConfig(f"--password-file {file}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise InvalidConfig(f"--password-file {file}: not UTF-8") from None
-
-
-def forget_stdout() -> None:
-    """Whoever read our output has gone: let the last flush at exit go nowhere."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

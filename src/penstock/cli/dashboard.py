@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.connection import PasswordFile, User
+from penstock.cli.companion import PORT
+from penstock.cli.connection import HOST, PasswordFile, User
 from penstock.cli.pipeline.options import HERE, Address, CaFile, Server
 from penstock.errors import InvalidConfig
 
@@ -28,8 +29,8 @@ def dashboard(
     password_file: PasswordFile = None,
     ca_file: CaFile = None,
     lake: Lake = None,
-    host: Host = "127.0.0.1",
-    port: Port = 8501,
+    host: Host = HOST,
+    port: Port = PORT,
 ) -> None:
     """Show a server's figures in a browser, live and read-only."""
     from penstock.dashboard.extra import require_extra  # noqa: PLC0415 - the client takes a while

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.connection import Output, OutputOption
 from penstock.cli.flags import spread
 from penstock.cli.http import HttpServer, run
+from penstock.cli.output import Output, OutputOption
 from penstock.cli.tables import print_facts
 
 if TYPE_CHECKING:

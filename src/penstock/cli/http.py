@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.connection import INTERRUPTED, PANEL, ServerFlags
+from penstock.cli.connection import PANEL, ServerFlags
+from penstock.cli.output import INTERRUPTED
 from penstock.cli.places import OWN_PORTS, Place, find_place
 from penstock.errors import PenstockError
 
@@ -37,7 +38,7 @@ class HttpServer(ServerFlags, frozen=True, kw_only=True):
     @property
     def place(self) -> Place:
         """Where that is."""
-        return find_place(self, self.port, ("http", "https"))
+        return find_place(self, ("http", "https"))
 
     def connect(self, place: Place) -> "HttpClient":
         """A client of this server; whether it is there shows with the first request."""

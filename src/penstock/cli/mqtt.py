@@ -65,8 +65,8 @@ class MqttServer(ServerFlags, frozen=True, kw_only=True):
         """Where that is."""
         plain, sockets = ("mqtt", "mqtts"), ("ws", "wss")
         if self.websocket:
-            return find_place(self, self.port, sockets)
-        return find_place(self, self.port, plain, sockets)
+            return find_place(self, sockets)
+        return find_place(self, plain, sockets)
 
     @property
     def is_5(self) -> bool:

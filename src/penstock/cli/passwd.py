@@ -18,7 +18,7 @@ import msgspec
 import typer
 from msgspec import Struct
 
-from penstock.cli.connection import Output, OutputOption
+from penstock.cli.output import Output, OutputOption
 from penstock.core.identity import is_user_name
 from penstock.core.passwords import SCRAM_PREFIX, check_scram_name, encode_keys, hash_password
 from penstock.core.scram import METHOD, make_keys

@@ -39,9 +39,7 @@ class Place(NamedTuple):
         return self.scheme in SOCKETS
 
 
-def find_place(
-    flags: ServerFlags, port: int | None, schemes: tuple[str, str], others: tuple[str, ...] = ()
-) -> Place:
+def find_place(flags: ServerFlags, schemes: tuple[str, str], others: tuple[str, ...] = ()) -> Place:
     """Where the flags say that the server is.
 
     Args:
@@ -49,12 +47,12 @@ def find_place(
         others: what an address may begin with as well.
     """
     if flags.address is not None:
-        if (flags.host, port, flags.tls) != (None, None, False):
+        if (flags.host, flags.port, flags.tls) != (None, None, False):
             raise typer.BadParameter("--address says it all: leave out --host, --port and --tls")
         return parse_address(flags.address, (*schemes, *others))
     scheme = schemes[flags.tls]
     host = (flags.host or HOST).removeprefix("[").removesuffix("]")
-    return Place(scheme, host, port or OWN_PORTS[scheme], _path(scheme, ""))
+    return Place(scheme, host, flags.port or OWN_PORTS[scheme], _path(scheme, ""))
 
 
 def parse_address(text: str, schemes: tuple[str, ...]) -> Place:

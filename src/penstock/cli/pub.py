@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli.completing import complete_topic
-from penstock.cli.connection import INTERRUPTED, Output, OutputOption
 from penstock.cli.flags import spread
 from penstock.cli.mqtt import Connect, MqttServer, Qos, Timings, run
+from penstock.cli.output import INTERRUPTED, Output, OutputOption
 from penstock.cli.progress import ticking
 from penstock.wire.mqtt.reasons import ReasonCode
 

@@ -45,18 +45,12 @@ def run(read: Read, dashboard: "CompanionFlags | None" = None) -> None:
         if dashboard is not None:
             dashboard.check(loaded.settings)
         _log_as(loaded.settings)  # after the settings are known to be good
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        from penstock.app import best_loop  # noqa: PLC0415 - only for settings that are good
+
+        with asyncio.Runner(loop_factory=best_loop()) as runner:
             runner.run(_serve(loaded, read, dashboard, signals))
     finally:
         signal.signal(signal.SIGHUP, before)
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop  # noqa: PLC0415
-    except ImportError:  # not on every platform
-        return None
-    return uvloop.new_event_loop
 
 
 def _log_as(settings: "Settings") -> None:
@@ -71,6 +65,8 @@ async def _serve(loaded: Loaded, read: Read, dashboard: "CompanionFlags | None",
 
     from penstock.app import Server  # noqa: PLC0415
 
+    # Before the server: what it has opened would have to be closed again.
+    companion = None if dashboard is None else _companion(dashboard)
     server = Server(loaded.settings, origins=loaded.origins)
     if not server.doors:
         raise InvalidConfig(
@@ -79,7 +75,6 @@ async def _serve(loaded: Loaded, read: Read, dashboard: "CompanionFlags | None",
     server.on_settings = _log_as
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, signals.put_nowait, number)
-    companion = None if dashboard is None else _companion(dashboard)
     await server.start()
     notifier = Notifier(os.environ)
     try:

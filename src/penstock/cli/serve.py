@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from msgspec.structs import asdict
 
-from penstock.cli.companion import CompanionFlags
+from penstock.cli.companion import PORT, CompanionFlags
 from penstock.cli.flags import Group, spread
 from penstock.cli.presets import Presets, only_preset
 from penstock.cli.running import run
@@ -16,7 +16,6 @@ from penstock.config import load
 from penstock.config.keys import UNSET_WORDS
 from penstock.errors import InvalidConfig
 
-DASHBOARD_PORT = 8501
 DASHBOARD_PANEL = "Dashboard"
 NEXUSD_PANEL = "NexusD's names"
 
@@ -127,7 +126,7 @@ class DashboardFlags(Group, frozen=True, kw_only=True):
         """
         port, user, password_file = self.dashboard_port, self.dashboard_user, self.dashboard_password_file
         if self.dashboard:
-            return CompanionFlags(DASHBOARD_PORT if port is None else port, user, password_file)
+            return CompanionFlags(PORT if port is None else port, user, password_file)
         if (port, user, password_file) != (None, None, None):
             raise InvalidConfig(
                 "--dashboard-port, --dashboard-user, --dashboard-password-file: need --dashboard"

@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from penstock.cli.connection import Output, OutputOption
 from penstock.cli.flags import spread
 from penstock.cli.http import HttpServer, run
+from penstock.cli.output import Output, OutputOption
 from penstock.cli.tables import print_rows
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ import msgspec
 import typer
 
 from penstock.cli.completing import complete_topic
-from penstock.cli.connection import Output, OutputOption
 from penstock.cli.flags import spread
 from penstock.cli.mqtt import Connect, MqttServer, Qos, Timings, run
+from penstock.cli.output import Output, OutputOption
 from penstock.cli.text import plain, printable
 
 if TYPE_CHECKING:

@@ -12,10 +12,9 @@ from typing import Any
 
 import msgspec
 
-from penstock.cli.connection import Output
+from penstock.cli.output import Output
 from penstock.cli.text import one_line
-
-ABSENT = "-"
+from penstock.cli.units import ABSENT
 
 Row = Mapping[str, Any]
 
@@ -38,12 +37,18 @@ def print_facts(facts: Row, output: Output) -> None:
     """Write what is known of one thing, a line for each fact."""
     if output is Output.JSON:
         print_json([facts])
-    elif sys.stdout.isatty():
+    else:
+        print_pairs(_flat(facts))
+
+
+def print_pairs(facts: Iterable[tuple[str, str]]) -> None:
+    """Write facts that are text already, by their names."""
+    if sys.stdout.isatty():
         from penstock.cli.drawing import draw_facts  # noqa: PLC0415 - it takes a while
 
-        draw_facts(_flat(facts))
+        draw_facts(facts)
     else:
-        for name, value in _flat(facts):
+        for name, value in facts:
             print(f"{name}: {value}")
 
 

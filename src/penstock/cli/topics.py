@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli.completing import complete_topic
-from penstock.cli.connection import Output, OutputOption
 from penstock.cli.flags import spread
 from penstock.cli.http import HttpServer, Limit, run
+from penstock.cli.output import Output, OutputOption
 from penstock.cli.tables import print_facts, print_rows
 from penstock.cli.text import plain
+from penstock.cli.units import moment_text
 
 if TYPE_CHECKING:
     from penstock.client import HttpClient, Message
@@ -88,7 +89,7 @@ def _facts_of(message: "Message") -> dict[str, Any]:
     return {
         "topic": message.topic,
         "sequence": message.sequence,
-        "published_at": message.published_at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "published_at": moment_text(message.published_at, "milliseconds"),
         "qos": message.qos,
         "content_type": message.content_type,
         "payload": plain(message.payload),

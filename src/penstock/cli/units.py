@@ -1,4 +1,6 @@
-"""Numbers as people read them."""
+"""Numbers and moments as people read them."""
+
+from datetime import datetime
 
 ABSENT = "-"
 
@@ -43,3 +45,12 @@ def duration_text(seconds: float | None) -> str:
         if number or parts:
             parts.append(f"{number} {unit}")
     return " ".join(parts[:2]) or "0 s"
+
+
+def moment_text(when: datetime, precision: str = "microseconds") -> str:
+    """When something was, in UTC: `2026-01-31T12:00:00.000000Z`.
+
+    Args:
+        precision: the smallest unit that is shown, as `isoformat` names it.
+    """
+    return when.isoformat(timespec=precision).replace("+00:00", "Z")

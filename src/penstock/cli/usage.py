@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperGroup
 
 from penstock.cli import COMMANDS
-from penstock.cli.connection import INTERRUPTED, forget_stdout
+from penstock.cli.output import INTERRUPTED, forget_stdout
 
 WRONG_CALL: Any = typer.BadParameter.__base__
 """What typer raises for a command line that it does not understand; it exports only the one kind of it."""

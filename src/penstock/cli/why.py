@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.completing import complete_client, complete_topic
-from penstock.cli.connection import Output, OutputOption
 from penstock.cli.flags import spread
 from penstock.cli.http import HttpServer, run
+from penstock.cli.output import Output, OutputOption
 from penstock.cli.tables import print_facts, print_rows
 from penstock.model import Reason
 

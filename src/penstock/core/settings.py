@@ -187,6 +187,11 @@ class AccessSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     allow_anonymous: bool | None = None
     """Whether clients may come without a name; unset allows it on loopback if there is no password file."""
 
+    @property
+    def wants_passwords(self) -> bool:
+        """Whoever comes has to have a line in the password file."""
+        return self.password_file is not None and not self.allow_anonymous
+
 
 class TopicRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings for the topics that match a filter; the first rule that matches and sets a value wins."""

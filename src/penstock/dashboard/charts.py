@@ -17,6 +17,8 @@ from penstock.dashboard.colours import GREY
 from penstock.dashboard.history import Point
 
 HEIGHT = 170
+LEAST_TOP = 1.0
+"""The axis of a chart of lines reaches at least so far, lest noise look like a mountain."""
 LEGEND_CHARACTERS = 60
 """Longer legends have several rows."""
 ERRORS_ONLY = 1
@@ -31,16 +33,15 @@ def show_lines(
     colours: Mapping[Any, str],
     *,
     restarts: Sequence[datetime] = (),
-    least_top: float = 1.0,
-    height: int = HEIGHT,
+    are_counts: bool = False,
 ) -> None:
     """Draw numbers over time, all with the same times; a restart of the server is an upright line.
 
     Args:
-        least_top: the axis reaches at least so far, lest noise look like a mountain.
+        are_counts: they are of things that are there whole or not at all, and so is what the axis names.
     """
     names = tuple(lines)
-    spec = line_spec(names, tuple(colours[name] for name in names), least_top, height)
+    spec = line_spec(names, tuple(colours[name] for name in names), are_counts=are_counts)
     st.vega_lite_chart(line_data(lines, restarts), spec, width="stretch", key=f"chart-{key}")
 
 
@@ -55,56 +56,54 @@ def line_data(lines: Mapping[Name, Sequence[Point]], restarts: Sequence[datetime
 
 
 @lru_cache(maxsize=256)
-def line_spec(names: tuple[str, ...], colours: tuple[str, ...], least_top: float, height: int) -> Spec:
+def line_spec(names: tuple[str, ...], colours: tuple[str, ...], *, are_counts: bool = False) -> Spec:
     """The description of a chart of lines, without its data.
 
     Columns are called c0, c1 and so on: names, which may be those of topics, would be taken for paths.
     """
-    columns: list[Any] = [f"c{index}" for index in range(len(names))]
+    named = {f"c{index}": name for index, name in enumerate(names)}
     time = alt.X("time:T", title=None, axis=alt.Axis(format="%H:%M:%S", tickCount=4, grid=False))
-    colour = alt.Color(
-        "line:N",
-        title=None,
-        scale=alt.Scale(domain=columns, range=list(colours)),
-        legend=alt.Legend(
-            orient="top",
-            columns=3 if sum(map(len, names)) > LEGEND_CHARACTERS else 0,
-            labelExpr=_words(names),
-            labelFontSize=12,
-            labelLimit=190,
-            offset=4,
-            padding=0,
-            symbolType="stroke",
-        ),
-    )
-    value = alt.Y("value:Q", title=None, axis=alt.Axis(tickCount=4), scale=alt.Scale(domainMin=0))
+    steps = alt.Axis(tickCount=4, tickMinStep=1) if are_counts else alt.Axis(tickCount=4)
+    value = alt.Y("value:Q", title=None, axis=steps, scale=alt.Scale(domainMin=0))
     base = alt.Chart(alt.NamedData(name="ours"))
     lines = (
-        base.transform_fold(columns, as_=["line", "value"])
+        base.transform_fold(list(named), as_=["line", "value"])
         .mark_line(strokeWidth=2, interpolate="monotone", clip=True)
-        .encode(x=time, y=value, color=colour)
-    )
-    hover = alt.selection_point(name="hover", on="pointermove", nearest=True, fields=["time"], empty=False)
-    ruler = (
-        base.mark_rule(color=GREY)
-        .encode(
-            x=time,
-            opacity=alt.condition(hover, alt.value(0.6), alt.value(0)),
-            tooltip=[
-                alt.Tooltip("time:T", format="%H:%M:%S", title="at"),
-                *(
-                    alt.Tooltip(f"{c}:Q", format=",.2~f", title=name)
-                    for c, name in zip(columns, names, strict=True)
-                ),
-            ],
-        )
-        .add_params(hover)
+        .encode(x=time, y=value, color=_colour(named, colours))
     )
     restart = base.mark_rule(color=GREY, strokeDash=[4, 3], strokeWidth=1.5).encode(
         x=time, opacity=alt.condition("datum.restart", alt.value(1), alt.value(0))
     )
-    top = base.mark_point(opacity=0, size=0).encode(y=alt.datum(least_top))
-    return _finish(alt.layer(lines, top, restart, ruler), height)
+    top = base.mark_point(opacity=0, size=0).encode(y=alt.datum(LEAST_TOP))
+    return _finish(alt.layer(lines, top, restart, _ruler(base, time, named)), HEIGHT)
+
+
+def _colour(named: Mapping[str, str], colours: Sequence[str]) -> Any:
+    """A colour for each column, and the legend that says whose it is."""
+    legend = alt.Legend(
+        orient="top",
+        columns=3 if sum(map(len, named.values())) > LEGEND_CHARACTERS else 0,
+        labelExpr=_words(list(named.values())),
+        labelFontSize=12,
+        labelLimit=190,
+        offset=4,
+        padding=0,
+        symbolType="stroke",
+    )
+    scale = alt.Scale(domain=list(named), range=list(colours))
+    return alt.Color("line:N", title=None, scale=scale, legend=legend)
+
+
+def _ruler(base: Any, time: Any, named: Mapping[str, str]) -> Any:
+    """An upright line where the mouse is, which tells all numbers of that moment."""
+    hover = alt.selection_point(name="hover", on="pointermove", nearest=True, fields=["time"], empty=False)
+    numbers = (alt.Tooltip(f"{column}:Q", format=",.2~f", title=name) for column, name in named.items())
+    rule = base.mark_rule(color=GREY).encode(
+        x=time,
+        opacity=alt.condition(hover, alt.value(0.6), alt.value(0)),
+        tooltip=[alt.Tooltip("time:T", format="%H:%M:%S", title="at"), *numbers],
+    )
+    return rule.add_params(hover)
 
 
 def show_bars(
@@ -123,12 +122,12 @@ def show_bars(
         "value": [float(values.get(name, 0.0)) for values in rows.values() for name in names],
         "rank": [rank for rank, _ in enumerate(rows) for _ in names],
     }
-    tall = height or bars_height(len(rows), len(names))
+    tall = height or _bars_height(len(rows), len(names))
     spec = bar_spec(names, tuple(colours.values()), unit, tall)
     st.vega_lite_chart(data, spec, width="stretch", key=f"chart-{key}")
 
 
-def bars_height(rows: int, names: int) -> int:
+def _bars_height(rows: int, names: int) -> int:
     """A height at which the bars of so many rows can be told apart."""
     return 50 + max(rows, 1) * (10 * names + 8)
 

@@ -9,7 +9,7 @@ from penstock.dashboard.colours import LEVELS, Level
 from penstock.dashboard.live import REFRESH_S
 from penstock.dashboard.panels import show_trouble
 from penstock.dashboard.poll import SILENCE_S, View, current
-from penstock.dashboard.units import duration
+from penstock.dashboard.times import ago
 
 STALE = "<style>.tiles, .stVegaLiteChart, .stDataFrame, table.plain { opacity: .45; }</style>"
 """Figures that are not fresh are pale."""
@@ -22,13 +22,13 @@ def show_header() -> None:
     """Draw the state of the server, and whatever is in the way of fresh figures."""
     view = current().view()
     with st.container(key="server"):
-        st.html(server_html(view, datetime.now(UTC)))
+        st.html(_server_html(view, datetime.now(UTC)))
     if view.trouble is not None:
         show_trouble(view.trouble, has_figures=len(view.history) > 0)
         st.html(STALE)
 
 
-def server_html(view: View, now: datetime) -> str:
+def _server_html(view: View, now: datetime) -> str:
     """Which server this is, and whether its figures are fresh."""
     level, state = state_of(view, now)
     names = [view.source.address]
@@ -46,17 +46,13 @@ def state_of(view: View, now: datetime) -> tuple[Level, str]:
     if not len(view.history):
         if view.trouble is None:
             return Level.ELEVATED, "asking"
-        return Level.CRITICAL, f"no figures for {_ago(view.trouble.since, now)}"
+        return Level.CRITICAL, f"no figures for {ago(view.trouble.since, now)}"
     newest = view.history.last.time
     if view.trouble is not None:
-        return Level.CRITICAL, f"no figures for {_ago(newest, now)}"
+        return Level.CRITICAL, f"no figures for {ago(newest, now)}"
     if (now - newest).total_seconds() > SILENCE_S:
-        return Level.ELEVATED, f"no figures for {_ago(newest, now)}"
+        return Level.ELEVATED, f"no figures for {ago(newest, now)}"
     restarts = view.history.restarts()
     if restarts and (now - restarts[-1]).total_seconds() < RESTART_SHOWN_S:
-        return Level.ELEVATED, f"started anew {_ago(restarts[-1], now)} ago"
+        return Level.ELEVATED, f"started anew {ago(restarts[-1], now)} ago"
     return Level.GOOD, "live"
-
-
-def _ago(then: datetime, now: datetime) -> str:
-    return duration((now - then).total_seconds())

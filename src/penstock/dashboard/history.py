@@ -68,7 +68,7 @@ class History:
         life = 0
         if self._samples:
             before = self._samples.pop()
-            life = before.life + is_restart(before, at, figures)
+            life = before.life + _is_restart(before, at, figures)
             self._samples.append(before._replace(figures=_without_most_topics(before.figures)))
         self._samples.append(Sample(at, time, figures, life))
 
@@ -91,12 +91,12 @@ class History:
 
     def rate(self, pick: Pick, window_s: float = RATE_WINDOW_S) -> float | None:
         """By how much a counter rises each second, of late; None as long as that cannot be known."""
-        return rate_at(list(self._samples), len(self._samples) - 1, pick, window_s)
+        return _rate_at(list(self._samples), len(self._samples) - 1, pick, window_s)
 
     def rates(self, pick: Pick, window_s: float = RATE_WINDOW_S) -> list[Point]:
         """By how much a counter rose each second, over time."""
         samples = list(self._samples)
-        return [Point(sample.time, rate_at(samples, i, pick, window_s)) for i, sample in enumerate(samples)]
+        return [Point(sample.time, _rate_at(samples, i, pick, window_s)) for i, sample in enumerate(samples)]
 
     def _pairs(self) -> Iterator[tuple[Sample | None, Sample]]:
         before = None
@@ -105,7 +105,7 @@ class History:
             before = sample
 
 
-def is_restart(before: Sample, at: float, figures: Figures) -> bool:
+def _is_restart(before: Sample, at: float, figures: Figures) -> bool:
     """Whether the server was started anew since a sample: by its names, or by how long it has been up."""
     known = before.figures
     if (known.node_id, known.log.epoch) != (figures.node_id, figures.log.epoch):
@@ -119,7 +119,7 @@ def is_gap(before: Sample | None, now: Sample) -> bool:
     return before is not None and (before.life != now.life or now.at - before.at > PAUSE_S)
 
 
-def rate_at(samples: list[Sample], index: int, pick: Pick, window_s: float) -> float | None:
+def _rate_at(samples: list[Sample], index: int, pick: Pick, window_s: float) -> float | None:
     """The rate of a counter over the window that ends with a sample."""
     now = first = samples[index]
     while index > 0 and now.at - first.at < window_s and not is_gap(samples[index - 1], first):

@@ -5,15 +5,15 @@ from importlib import import_module
 
 import streamlit as st
 
-from penstock.dashboard.links import TOPICS
+from penstock.dashboard.links import LAKE, TOPICS, WHY
 
 PAGES = {
     "overview": ("Overview", ":material/monitoring:"),
     TOPICS: ("Topics", ":material/topic:"),
     "latency": ("Latency", ":material/timer:"),
     "backpressure": ("Backpressure", ":material/compress:"),
-    "why": ("Why", ":material/help_center:"),
-    "lake": ("Lake", ":material/database:"),
+    WHY: ("Why", ":material/help_center:"),
+    LAKE: ("Lake", ":material/database:"),
 }
 """Every page: its module in `pages`, its title and its icon. The first is shown first."""
 

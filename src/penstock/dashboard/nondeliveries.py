@@ -3,16 +3,12 @@
 from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any, Protocol, TypeVar
 
-import msgspec
 from msgspec import Struct
 
-from penstock.client import ConnectionRefused
+from penstock.dashboard.answers import Asking, read_answer
 
 SHOWN_RECORDS = 100
-
-T = TypeVar("T")
 
 REASONS = {
     "outbox-full": "its outbox was full",
@@ -31,12 +27,6 @@ REASONS = {
     "not-authorized": "the client may not read the topic",
 }
 """Why somebody did not get a message."""
-
-
-class Asking(Protocol):
-    """A client, as far as it is needed here."""
-
-    def get(self, path: str, **parameters: Any) -> dict[str, Any]: ...
 
 
 class Record(Struct, frozen=True, kw_only=True):
@@ -122,7 +112,7 @@ def ask_why(client: Asking, topic: str, sequence: int, who: str | None = None) -
         PenstockError: the server is away, or refuses the question.
     """
     answer = client.get("/api/v1/why", topic=topic, sequence=sequence, client=who or None)
-    return _read(answer, Verdict)
+    return read_answer(answer, Verdict)
 
 
 def find_records(
@@ -141,7 +131,7 @@ def find_records(
     """
     asked = {"topic": topic.strip(), "client": who.strip(), "reason": reason}
     given = {name: value for name, value in asked.items() if value}
-    return _read(client.get("/api/v1/drops", after=after, limit=limit, **given), Records)
+    return read_answer(client.get("/api/v1/drops", after=after, limit=limit, **given), Records)
 
 
 def sums_by_reason(records: Iterable[Record]) -> list[tuple[str, int]]:
@@ -150,10 +140,3 @@ def sums_by_reason(records: Iterable[Record]) -> list[tuple[str, int]]:
     for record in records:
         sums[record.reason] += record.count
     return sums.most_common()
-
-
-def _read(answer: object, kind: type[T]) -> T:
-    try:
-        return msgspec.convert(answer, kind)
-    except msgspec.ValidationError as error:
-        raise ConnectionRefused(f"this is not what a Penstock server answers: {error}") from None

@@ -10,8 +10,9 @@ from time import monotonic
 from typing import NamedTuple
 
 from penstock.client import HttpClient
-from penstock.dashboard.figures import Figures, SlowSubscriber, read_figures, read_slow
+from penstock.dashboard.figures import Figures, read_figures
 from penstock.dashboard.history import History
+from penstock.dashboard.slow import SlowSubscriber, read_slow
 from penstock.dashboard.source import Source
 from penstock.dashboard.trouble import Kind, Trouble, explain
 

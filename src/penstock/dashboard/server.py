@@ -42,7 +42,7 @@ OPTIONS: dict[str, Any] = {
 
 def serve(source: Source, listener: socket.socket) -> None:
     """Serve the dashboard until SIGINT or SIGTERM, and close the socket."""
-    config.get_config_options(force_reparse=True, options_from_flags=options_for(listener))
+    config.get_config_options(force_reparse=True, options_from_flags=_options_for(listener))
     poller = begin(source)
     app = st.App(SCRIPT, routes=routes(list(PAGES)))
     server = uvicorn.Server(
@@ -62,7 +62,7 @@ def _end(*_: object) -> None:
     sys.exit(0)
 
 
-def options_for(listener: socket.socket) -> dict[str, Any]:
+def _options_for(listener: socket.socket) -> dict[str, Any]:
     """The options of Streamlit for a socket.
 
     Where only this machine can reach it, pages have to come from a name of this machine: another name that

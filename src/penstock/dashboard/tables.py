@@ -4,10 +4,11 @@ from itertools import islice
 from typing import Any
 
 from penstock.dashboard.colours import LATENCY_MS, Level
-from penstock.dashboard.figures import Figures, LogFigures, Rings, SlowSubscriber, TopicFigures
+from penstock.dashboard.figures import Figures, LogFigures, Rings, TopicFigures
 from penstock.dashboard.links import topic_link
 from penstock.dashboard.nondeliveries import REASONS
 from penstock.dashboard.panels import Cell
+from penstock.dashboard.slow import SlowSubscriber
 from penstock.dashboard.units import NOTHING, count, duration, milliseconds, percent, size
 
 LOSSES = ("outbox-full", "owed-full", "block-timeout", "packet-too-large", "failed")

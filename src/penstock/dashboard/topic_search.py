@@ -1,22 +1,13 @@
 """Topics by name, found by the server, a page at a time: there may be very many."""
 
-from typing import Any, Protocol
-
-import msgspec
 from msgspec import Struct
 
-from penstock.client import ConnectionRefused
+from penstock.dashboard.answers import Asking, read_answer
 
 SHOWN_TOPICS = 50
 """How many are shown at once."""
 
 _WILDCARDS = "+#"
-
-
-class Asking(Protocol):
-    """A client, as far as it is needed here."""
-
-    def get(self, path: str, **parameters: Any) -> dict[str, Any]: ...
 
 
 class TopicRow(Struct, frozen=True):
@@ -56,11 +47,7 @@ def find_topics(
     """
     text = text.strip()
     asked = {"filter" if is_filter(text) else "search": text} if text else {}
-    answer = client.get("/api/v1/topics", after=after, limit=limit, **asked)
-    try:
-        return msgspec.convert(answer, FoundTopics)
-    except msgspec.ValidationError as error:
-        raise ConnectionRefused(f"this is not what a Penstock server answers: {error}") from None
+    return read_answer(client.get("/api/v1/topics", after=after, limit=limit, **asked), FoundTopics)
 
 
 def count_in_words(found: FoundTopics, text: str) -> str:

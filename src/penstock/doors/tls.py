@@ -112,6 +112,11 @@ class Certificates:
         return True
 
 
+def names_users(certificates: Certificates | None) -> bool:
+    """Whether the name in a client's certificate is its user name."""
+    return certificates is not None and certificates.settings.name_as_user
+
+
 def common_name(certificate: Mapping[str, Any] | None) -> str | None:
     """The one common name in a verified certificate, given as `getpeercert` has it."""
     subject = (certificate or {}).get("subject", ())

@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.cli.log.info import amount_of
 from penstock.core.records import BEHIND, RETAINED, SESSIONS, BehindRecord, RetainedRecord, SessionRecord
 from penstock.model import Door
 from penstock.storage.disk.header import read_header
@@ -75,21 +74,8 @@ def test_people_get_a_line_for_each_fact(run: Run, data: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("size", "text"),
-    [
-        (0, "0 bytes"),
-        (1023, "1023 bytes"),
-        (1024, "1.0 KiB"),
-        (1_700_000, "1.6 MiB"),
-        (5 << 40, "5,120.0 GiB"),
-    ],
-)
-def test_sizes_are_told_as_people_say_them(size: int, text: str) -> None:
-    assert amount_of(size) == text
-
-
 def test_on_a_terminal_it_is_a_table(run: Run, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "200")
     out = run("info", data).out

@@ -242,5 +242,5 @@ class StreamRules(RuleBasedStateMachine):
             assert {published[sequence - 1] for sequence in lost} == set(naive.dropped)
 
 
-StreamRules.TestCase.settings = settings(max_examples=50, stateful_step_count=30, deadline=None)
+StreamRules.TestCase.settings = settings(max_examples=50, stateful_step_count=30)
 TestStreamRules = StreamRules.TestCase

@@ -9,7 +9,7 @@ from penstock.doors.http.door import URGE_INTERVAL_S
 from penstock.doors.http.patience import GRACE_S, HURRY_S
 from penstock.errors import InvalidConfig
 from penstock.testing import ManualClock
-from tests.doors.http.serving import House, get, post, request
+from tests.doors.http.serving import TIMEOUT_S, House, get, post, request
 
 UPGRADE = (
     "Connection: keep-alive, Upgrade",
@@ -268,7 +268,7 @@ async def test_running_requests_finish_and_are_told_that_it_was_the_last(house: 
         answer = await peer.answer()
         assert (answer.status, answer.headers["connection"]) == (200, "close")
         assert await peer.rest() == b""
-    await asyncio.wait_for(house.door.finish(10), 5)
+    await asyncio.wait_for(house.door.finish(60), TIMEOUT_S)
 
 
 async def test_a_connection_ends_with_its_last_answer_whatever_the_order_of_answers(house: House) -> None:

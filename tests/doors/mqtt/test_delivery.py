@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import time
 from collections import Counter
 
 import pytest
@@ -32,6 +31,8 @@ KIB = 1024
 MIB = 1024 * KIB
 BODY = bytes(KIB)
 QUIET_S = 0.5
+ROUND_S = 10.0
+"""Much longer than a thousand messages take, on whatever machine."""
 
 
 @pytest.fixture(scope="module")
@@ -55,13 +56,18 @@ async def flood(publisher: Peer, topic: str, count: int, body: bytes = BODY) -> 
 
 
 async def read_all(peer: Peer) -> list[Packet]:
-    """Everything until nothing more comes: a pong would overtake what waits in the outbox."""
+    """Everything until nothing more comes: a pong would overtake what waits in the outbox.
+
+    A server that was only too busy for a while has something to say before its second pong.
+    """
     got: list[Packet] = []
     while True:
         try:
             got.append(await peer.take(QUIET_S))
         except TimeoutError:
-            return got
+            if not (late := await peer.fence()):
+                return got
+            got += late
 
 
 def numbers_of(packets: list[Packet]) -> list[int]:
@@ -80,6 +86,7 @@ class Drops:
         drops = cls(await peers.connect(port=port))
         await drops._peer.subscribe("$penstock/drops")
         await asyncio.sleep(0.3)  # the server notices at its next round that someone listens
+        await drops._peer.fence()  # however late that is
         return drops
 
     async def wait_for(self, key: tuple[str, str], count: int) -> None:
@@ -221,16 +228,13 @@ async def test_subscriber_that_stops_reading_costs_bounded_memory_and_nobody_els
     witness, publisher = await peers.connect(port=port), await peers.connect(port=port)
     await stuck.subscribe(f"{name}/#")
     await witness.subscribe(f"{name}/#")
-    before, slowest = ledger_server.memory_bytes, 0.0
+    before = ledger_server.memory_bytes
     count, rounds = 1_000, 40 * scale
     for _ in range(rounds):  # a megabyte each
-        began = time.monotonic()
         flooding = asyncio.create_task(flood(publisher, f"{name}/t", count))
         assert numbers_of([await witness.take() for _ in range(count)]) == list(range(count))
-        await flooding
-        slowest = max(slowest, time.monotonic() - began)
+        await asyncio.wait_for(flooding, ROUND_S)
     assert ledger_server.memory_bytes - before < 30 * MIB
-    assert slowest < 2
     delivered = len(await read_all(stuck))
     assert 6_000 < delivered < rounds * count  # its outbox, and what the socket took
     await drops.wait_for((name, "outbox-full"), rounds * count - delivered)
@@ -275,7 +279,7 @@ async def test_disconnect_ends_the_connection_and_what_follows_is_owed(
 async def test_block_holds_the_publisher_back_until_the_reader_has_room(
     start_server: StartServer, peers: Peers, name: str, qos: int
 ) -> None:
-    port = policed(start_server, "block")
+    port = policed(start_server, "block", block_timeout_ms=60_000)
     peer, publisher = (
         await peers.connect(port=port, is_slow=True),
         await peers.connect("", Version.V311, port=port),
@@ -296,7 +300,7 @@ async def test_block_holds_the_publisher_back_until_the_reader_has_room(
 
     tasks = [asyncio.create_task(publish()), asyncio.create_task(take_acks())]
     got = []
-    for _ in range(count):  # slower than the publisher, but never for as long as the block timeout
+    for _ in range(count):  # slower than the publisher
         got.append(await peer.take())
         if len(got) % 500 == 0:
             await asyncio.sleep(0.01)
@@ -308,7 +312,7 @@ async def test_block_holds_the_publisher_back_until_the_reader_has_room(
 async def test_block_lasts_no_longer_than_its_timeout(
     start_server: StartServer, peers: Peers, name: str
 ) -> None:
-    port = policed(start_server, "block", block_timeout_ms=100)
+    port = policed(start_server, "block", block_timeout_ms=20)
     drops = await Drops.watch(peers, port)
     peer, publisher = await peers.connect(name, port=port, is_slow=True), await peers.connect(port=port)
     await peer.subscribe(name)

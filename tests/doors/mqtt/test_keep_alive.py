@@ -33,15 +33,15 @@ async def test_silent_client_is_closed_and_its_will_published(peers: Peers, name
     ]
     assert await old.last_words() == []
     assert await new.last_words() == [Disconnect(ReasonCode.KEEP_ALIVE_TIMEOUT)]  # MQTT-3.1.2-22
-    assert 1.4 < time.monotonic() - began < 5
+    assert time.monotonic() - began > 1.4
     assert {(await watcher.receive(Publish)).payload for _ in range(2)} == {b"4", b"5"}
 
 
 async def test_client_that_sends_anything_stays(peers: Peers, name: str) -> None:
-    pingers = [await peers.connect("", version, keep_alive=1) for version in Version]
-    publishers = [await peers.connect("", version, keep_alive=1) for version in Version]
+    pingers = [await peers.connect("", version, keep_alive=2) for version in Version]
+    publishers = [await peers.connect("", version, keep_alive=2) for version in Version]
     idle = await peers.connect("", keep_alive=0)
-    for _ in range(8):
+    for _ in range(9):  # for longer than anybody may be silent
         await asyncio.sleep(0.4)
         for pinger, publisher in zip(pingers, publishers, strict=True):
             await pinger.send(PingReq())

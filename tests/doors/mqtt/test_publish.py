@@ -374,7 +374,7 @@ async def test_expiry_is_reduced_by_the_time_a_message_waited(peers: Peers, name
     peer = await peers.connect(name, expiry=100, clean=False)
     message = await peer.receive(Publish)
     assert message.payload == b"100"  # the other has expired, MQTT-3.3.2-5
-    assert message.properties.message_expiry in (98, 99)  # MQTT-3.3.2-6
+    assert 90 < (message.properties.message_expiry or 0) < 100  # MQTT-3.3.2-6
     await publisher.subscribe(f"{name}/kept")
     assert await publisher.fence() == []  # an empty payload is not kept
 
@@ -388,7 +388,7 @@ async def test_retained_message_expires(peers: Peers, name: str) -> None:
     await publisher.subscribe(f"{name}/#")
     message = await publisher.receive(Publish)
     assert message.topic == f"{name}/50"
-    assert message.properties.message_expiry in (48, 49)
+    assert 40 < (message.properties.message_expiry or 0) < 50
     assert await publisher.fence() == []
 
 

@@ -1,6 +1,7 @@
 """What outlives a connection: take-over, coming back, what is sent again, and when it is all forgotten."""
 
 import asyncio
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -87,9 +88,15 @@ async def test_two_hundred_take_overs_leave_one_connection_and_one_session(
     assert last.connack.session_present
     await watcher.publish(name, b"once")
     assert payloads(await last.fence()) == [b"once"]
-    assert server.open_files == before + 1
+    await has_open(server, before + 1)
     await last.leave()
-    assert server.open_files == before
+    await has_open(server, before)
+
+
+async def has_open(server: RunningServer, files: int) -> None:
+    """Wait until it has no more files open: it closes one a little after its client has noticed."""
+    while server.open_files > files:
+        await asyncio.sleep(0.01)
 
 
 async def test_simultaneous_connects_of_one_client_id_leave_one(peers: Peers, name: str) -> None:
@@ -97,14 +104,12 @@ async def test_simultaneous_connects_of_one_client_id_leave_one(peers: Peers, na
     for peer in streams:
         peer.stream.write(Connect(name, Version.V5), Subscribe(1, (Request(name),)))
     publisher = await peers.connect()
-    survivors = 0
-    for ended in asyncio.as_completed([asyncio.wait_for(peer.last_words(), 1) for peer in streams]):
-        try:
-            await ended
-        except TimeoutError:
-            survivors += 1
-    assert survivors == 1
+    ends = [asyncio.create_task(peer.last_words()) for peer in streams]
+    for ended in islice(asyncio.as_completed(ends), len(streams) - 1):
+        await ended
     assert await publisher.publish(name, b"x") == 0
+    [survivor] = [end for end in ends if not end.done()]
+    survivor.cancel()
 
 
 # Coming back

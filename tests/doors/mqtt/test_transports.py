@@ -212,7 +212,8 @@ async def test_plain_bytes_on_the_tls_port_are_a_line_in_the_log(every_port: Run
         writer.write_eof()
         await reader.read()
         writer.close()
-    assert "handshake" in every_port.logged
+    while "handshake" not in every_port.logged:
+        await asyncio.sleep(0.02)
     assert "Traceback" not in every_port.logged
 
 

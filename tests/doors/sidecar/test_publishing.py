@@ -198,10 +198,16 @@ async def test_a_call_that_lost_patience_before_its_turn_publishes_nothing(start
             await until(lambda: server.broker.keeping.holding.held)
             with pytest.raises(grpc.aio.AioRpcError):
                 await client.stub.publish(nexusd.PublishRequest(topic="a", payload=b"3"), timeout=0.2)
-            await asyncio.sleep(0.1)  # the server has to notice, too
+            await until(lambda: calls_given_up(server))  # the server has to notice, too
         await held
         await client.publish("a", b"4")
         assert await slow.payloads(3) == [b"1", b"2", b"4"]
+
+
+def calls_given_up(server: Server) -> int:
+    """How many calls have ended by their deadline, whoever of both was the first to see that it is over."""
+    figures = server.sidecar.figures()
+    return figures["calls_DEADLINE_EXCEEDED"] + figures["calls_CANCELLED"]
 
 
 async def test_messages_are_not_gathered_for_who_goes_by_their_order(start: Start) -> None:

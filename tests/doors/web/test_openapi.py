@@ -111,7 +111,6 @@ def ask(operation: Any, mode: GenerationMode, session: requests.Session, dice: i
     @seed(dice)
     @settings(
         max_examples=examples,
-        deadline=None,
         database=None,
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),

@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 import pyarrow as pa
+import pytest
 
 from penstock.wire.arrow import MEDIA_TYPE as ARROW
 from tests.faults.durable.homes import Home, MakeHome
@@ -122,6 +123,7 @@ async def test_kills_while_batches_are_written_repeat_and_lose_no_row(
     home.was_well()
 
 
+@pytest.mark.timeout(300)  # it begins anew until a kill has come amid a commit
 async def test_a_commit_that_a_kill_has_cut_short_goes_on_by_itself(make_home: MakeHome) -> None:
     """Nobody asks again: the next server knows what was decided."""
     home = make_home({"http": {"port": 0}, "sys_interval_s": 0})

@@ -42,14 +42,17 @@ class JobProcess:
         """All that it said."""
         return self._output.read_text(encoding="utf-8", errors="replace")
 
-    def kill_at(self, moment: Moment) -> None:
-        """Kill it when a moment comes, which has to come before it ends by itself."""
+    def is_killed_at(self, moment: Moment) -> bool:
+        """Kill it when a moment comes; not if it was over, and well, before anybody saw that moment."""
         deadline = time.monotonic() + MOMENT_TIMEOUT_S
         try:
             while not moment():
-                assert self.process.poll() is None, self.printed
+                if self.process.poll() is not None:
+                    assert self.process.returncode == 0, self.printed
+                    return False
                 assert time.monotonic() < deadline, self.printed
                 time.sleep(LOOK_EVERY_S)
+            return True
         finally:
             self.kill()
 

@@ -1,10 +1,10 @@
 """A server that is killed and comes back at the same address."""
 
-import socket
 from pathlib import Path
 
 from tests.e2e.servers import RunningServer, Settings, start
 from tests.pipeline.servers import LogServer
+from tests.ports import free_port
 
 
 class Phoenix:
@@ -41,9 +41,3 @@ class Phoenix:
         """End the last server well."""
         assert self._running is not None
         self._running.stop()
-
-
-def free_port() -> int:
-    """A port that nobody listens on at this moment."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return int(listening.getsockname()[1])

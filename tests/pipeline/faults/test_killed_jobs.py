@@ -56,7 +56,8 @@ def test_whenever_jobs_are_killed_the_lake_is_whole_and_the_next_run_completes_i
     server = {"address": lake_server.address}
     catching_up = partial(archive, ArchiveOptions(lake=str(lake), server=server))
     published = 0
-    for number, job in enumerate(KILLED_IN_SUITE if scale == 1 else KILLED_IN_SOAK):
+    jobs = list(KILLED_IN_SUITE if scale == 1 else KILLED_IN_SOAK)
+    for number, job in enumerate(jobs):
         for _ in range(2 if job == "compact" else 0):  # so that there is something to compact
             published += len(lake_server.publish_numbers([f"{name}/{each}" for each in range(9)], 90))
             run(catching_up, spark)
@@ -64,7 +65,8 @@ def test_whenever_jobs_are_killed_the_lake_is_whole_and_the_next_run_completes_i
         print(f"{job}: to be killed at {told}")
         with Publishing(lake_server, name) as publishing:
             process = JobProcess(tmp_path / f"job-{number}", *words[job], "--lake", str(lake))
-            process.kill_at(moment)
+            if not process.is_killed_at(moment):
+                jobs.append(job)  # some moments are short, and a busy machine may miss one: once more
         published += publishing.published
         assert wrong_with(lake, lake_server) == [], process.printed
 

@@ -635,7 +635,7 @@ def may_leave(case: Case, wall_us: int, count: int) -> bool:
     return all(at in due and not is_spared(at) for at in range(count))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(cases(), st.integers(0, 12))
 def test_as_much_leaves_as_all_rules_allow_and_no_more(case: Case, hours: int) -> None:
     wall_us = NOW_US + hours * HOUR_US
@@ -655,7 +655,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(steps, st.integers(1, 4), st.none() | st.integers(0, 30))
 def test_store_and_index_agree_whatever_happens(
     shelf: Shelf, todo: list[tuple[str, str]], room: int, held: int | None

@@ -184,6 +184,8 @@ def test_subscribers_are_waited_for_at_every_door(ps: RunningServer) -> None:
         assert ps.subscribers("wait/+/x") == ["waiter"]
     client.disconnect()
     client.loop_stop()
+    while ps.subscribers("wait/+/x"):
+        time.sleep(0.01)
     with pytest.raises(TimeoutError, match="0 of 1 subscribers of 'wait/b/x'"):
         ps.wait_for_subscribers("wait/b/x", timeout_s=0.02)
 
@@ -276,9 +278,10 @@ def test_a_client_that_stays_does_not_keep_the_server() -> None:
 
 def test_a_server_that_does_not_stop_tells_what_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.testing.running.thread.GRACE_S", 0.1)
-    release = threading.Event()
+    dawdling, release = threading.Event(), threading.Event()
 
     def dawdle(_: object) -> None:
+        dawdling.set()
         release.wait()
 
     one = server(shutdown_timeout_s=0)
@@ -286,6 +289,7 @@ def test_a_server_that_does_not_stop_tells_what_keeps_it(monkeypatch: pytest.Mon
     running = one._inner.thread
     caller = threading.Thread(target=one.call, args=(dawdle,))
     caller.start()
+    dawdling.wait()
     with pytest.raises(TimeoutError, match=r"the server does not stop; its thread is here:(.|\n)*in dawdle"):
         one.close()
     release.set()
@@ -327,6 +331,7 @@ def test_an_end_by_an_exception_is_an_end() -> None:
 
 
 def test_nothing_is_left_open_by_a_server_that_had_clients() -> None:
+    gc.collect()  # what others have left open is theirs
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         with server() as one, one.connect() as client, one.http() as http:

@@ -131,7 +131,7 @@ def check(call: Call) -> None:
         assert call.seen_reset == ErrorCode.NO_ERROR or (call.has_asked and call.seen_reset is None)
 
 
-@settings(max_examples=300, deadline=None, print_blob=True)
+@settings(max_examples=300, print_blob=True)
 @given(st.sampled_from([NARROW, WIDE]), st.lists(steps, min_size=12, max_size=50))
 def test_everything_arrives_as_it_was_meant(limits: Limits, drawn: list[tuple[object, ...]]) -> None:
     pair = Pair(limits)

@@ -107,7 +107,7 @@ random_frames = st.builds(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.lists(random_frames, max_size=12))
 def test_random_frames_do_no_harm(frames: list[bytes]) -> None:
     serve([GREETING, *frames])

@@ -185,7 +185,6 @@ fields = st.tuples(names, st.sampled_from([b"", b"trailers", b"gzip, deflate"]) 
 field_lists = st.lists(fields, max_size=8)
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(field_lists, st.booleans(), st.none() | st.integers(0, 4_096)), max_size=6))
 def test_what_another_library_encodes_is_decoded(
     drawn: list[tuple[list[Field], bool, int | None]],
@@ -201,7 +200,7 @@ starts = st.sampled_from([0x82, 0xBE, 0xC0, 0xFF, 0x40, 0x41, 0x7F, 0x00, 0x0F, 
 random_blocks = st.lists(starts | st.integers(0, 255), max_size=24).map(bytes)
 
 
-@settings(max_examples=1_000, deadline=None)
+@settings(max_examples=1_000)
 @given(st.lists(random_blocks, min_size=1, max_size=4))
 @example([b"\x3f\xe1\x1f\x20\x3f\xe1\x1f"])
 @example([b"\x40\x00\x00\xbe", b"\x20\x40\x00\x00", b"\xbe"])

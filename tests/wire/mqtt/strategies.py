@@ -33,7 +33,7 @@ from penstock.wire.mqtt import (
 )
 from tests.wire.mqtt.catalogue import PROPERTIES, REASONS
 
-thorough = settings(max_examples=120, print_blob=True, deadline=None)
+thorough = settings(max_examples=120, print_blob=True)
 
 versions = st.sampled_from(Version)
 qos_levels = st.integers(0, 2)

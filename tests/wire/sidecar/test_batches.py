@@ -1,7 +1,7 @@
 """Batches read in our own way are what protobuf reads in them."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.wire.sidecar import batches
@@ -44,7 +44,6 @@ def whole(entry: Entry) -> wire.Messages:
     return made
 
 
-@settings(deadline=None)
 @given(st.integers(0, 2**64 - 1), st.lists(entries, max_size=3))
 def test_entries_are_those_that_protobuf_reads(batch_id: int, given: list[wire.Messages]) -> None:
     data = wire.PublishBatch(batch_id=batch_id, messages=given).SerializeToString()
@@ -54,7 +53,6 @@ def test_entries_are_those_that_protobuf_reads(batch_id: int, given: list[wire.M
     assert [entry.messages for entry in read] == [len(entry.payloads) for entry in given]
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=40), st.integers(0, 2_000), st.binary(max_size=3))
 def test_bytes_of_all_kinds_are_read_as_protobuf_does_or_refused(
     start: bytes, place: int, change: bytes

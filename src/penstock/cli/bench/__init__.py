@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.connection import Output, OutputOption
+from penstock.cli.output import Output, OutputOption
 
 __all__ = ["bench"]
 

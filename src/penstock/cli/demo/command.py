@@ -2,12 +2,10 @@
 
 import asyncio
 import signal
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from shutil import which
 from tempfile import TemporaryDirectory
 from types import FrameType
 from typing import Annotated
@@ -15,9 +13,10 @@ from typing import Annotated
 import typer
 
 from penstock import __version__
-from penstock.cli.connection import INTERRUPTED
 from penstock.cli.demo.screen import Screen
+from penstock.cli.output import INTERRUPTED
 from penstock.cli.pipeline.running import require_extra
+from penstock.cli.program import program
 from penstock.errors import InvalidConfig, PenstockError
 
 TERMINATED = 143
@@ -66,7 +65,7 @@ def _tell(folder: Path, is_kept: bool, seconds: float) -> None:
             screen.chapter("Audit: is everything there?")
             ours.audit()
     screen.chapter("Where to go on")
-    story.show_next_steps(folder if is_kept else None, _program(), screen)
+    story.show_next_steps(folder if is_kept else None, program(), screen)
     screen.say(f"Done in {time.monotonic() - began:.0f} s.")
 
 
@@ -122,10 +121,3 @@ def _as_ours(error: BaseException) -> PenstockError:
     if isinstance(error, PenstockError):
         return error
     return PenstockError(f"the demonstration failed: {type(error).__name__}: {error}")
-
-
-def _program() -> str:
-    """How this command was called, so that what is shown can be copied as it is."""
-    if which("penstock"):
-        return "penstock"
-    return sys.argv[0] if Path(sys.argv[0]).name == "penstock" else f"{sys.executable} -m penstock"

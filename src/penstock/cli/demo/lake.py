@@ -8,7 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli.demo.resume import FILTER, Course
+from penstock.cli.demo.plant import FILTER
+from penstock.cli.demo.resume import Course
 from penstock.cli.demo.screen import Screen
 from penstock.cli.demo.server import DemoServer
 from penstock.cli.demo.slow import Losses

@@ -6,6 +6,8 @@ from random import Random
 
 from msgspec import Struct, json
 
+FILTER = "plant/#"
+"""All that happens in the plant."""
 HOT_C = 240.0
 """An oven above this wants somebody to look at it."""
 

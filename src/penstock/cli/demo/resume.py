@@ -7,12 +7,12 @@ from msgspec import Struct, json
 
 import penstock
 from penstock.cli.demo.page import subscribe
+from penstock.cli.demo.plant import FILTER
 from penstock.cli.demo.screen import Screen
 from penstock.cli.demo.server import DemoServer
 from penstock.cli.demo.tally import Key, Tally
 from penstock.client import Statement
 
-FILTER = "plant/#"
 PART = 300
 """How many messages are read at a door before the reader goes on at the next."""
 

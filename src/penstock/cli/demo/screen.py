@@ -66,7 +66,7 @@ class Screen:
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         """Write rows."""
-        self._print(make_table(columns, rows))
+        self._print(_make_table(columns, rows))
         self._is_below_table = True
 
     def check(self, is_so: bool, text: str) -> None:
@@ -118,7 +118,7 @@ class Moving:
     def update(self, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         """Show the rows as they are now."""
         if self._live is not None:
-            self._live.update(make_table(columns, rows))
+            self._live.update(_make_table(columns, rows))
 
 
 class Working:
@@ -135,7 +135,7 @@ class Working:
     note = show
 
 
-def make_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> RenderableType:
+def _make_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> RenderableType:
     """Rows below their names; numbers stand on the right."""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 3, 0, 0))
     for index, column in enumerate(columns):

@@ -7,6 +7,7 @@ from penstock.cli.demo.screen import Screen
 from penstock.cli.demo.server import DemoServer
 from penstock.cli.demo.tally import DOORS, Tally
 from penstock.cli.demo.traffic import COLUMNS, count_at_doors, door_rows, work
+from penstock.cli.pipeline.options import HERE
 
 
 def open_doors(server: DemoServer, screen: Screen) -> None:
@@ -59,4 +60,4 @@ def show_next_steps(folder: Path | None, program: str, screen: Screen) -> None:
     screen.show(f"{program} top")
     screen.show(f"{program} why plant/oven-1/temperature 1")
     screen.show(f"{program} pipeline archive --lake {lake}")
-    screen.show(f"{program} pipeline audit --lake {lake} --address http://127.0.0.1:8080")
+    screen.show(f"{program} pipeline audit --lake {lake} --address {HERE}")

@@ -6,7 +6,7 @@ from typing import Any
 import penstock
 from penstock.cli.demo.orders import WORKERS, receive_orders, send_orders
 from penstock.cli.demo.page import watch_ovens
-from penstock.cli.demo.plant import MACHINES, Machine
+from penstock.cli.demo.plant import FILTER, MACHINES, Machine
 from penstock.cli.demo.screen import Moving, Screen
 from penstock.cli.demo.server import DemoServer
 from penstock.cli.demo.tally import DOORS, Tally
@@ -108,7 +108,7 @@ async def _keep_history(server: DemoServer, tally: Tally, is_there: asyncio.Even
     """The historian: everything over MQTT at QoS 1, with its place in the log, until it is switched off."""
     marks = PacketProperties(user=(("penstock-meta", "1"),))
     async with MqttClient.connect(port=server.mqtt_port, client_id="historian") as client:
-        await client.subscribe("plant/#", qos=1, properties=marks)
+        await client.subscribe(FILTER, qos=1, properties=marks)
         is_there.set()
         while len(tally.historian) < HISTORIAN_READS:
             message = await client.messages.receive()

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from penstock.cli.connection import Output, OutputOption
 from penstock.cli.log.endings import INCOMPLETE, counted
 from penstock.cli.log.opened import Directory, opened
+from penstock.cli.output import Output, OutputOption
 from penstock.errors import InvalidConfig
 from penstock.storage.disk.layout import HARMLESS
 

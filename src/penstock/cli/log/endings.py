@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import typer
 
-from penstock.cli.connection import Output
+from penstock.cli.output import Output
 from penstock.core.ports import Gap
 from penstock.core.statement import Missing, Statement
 

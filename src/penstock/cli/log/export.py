@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.connection import Output, OutputOption
 from penstock.cli.flags import spread
 from penstock.cli.log.asking import RequestFlags
 from penstock.cli.log.endings import end
 from penstock.cli.log.opened import Directory, opened
+from penstock.cli.output import Output, OutputOption
 from penstock.cli.progress import bar
 from penstock.errors import InvalidConfig
 

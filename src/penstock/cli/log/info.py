@@ -1,17 +1,14 @@
 """`penstock log info`: what there is in a data directory."""
 
 from collections.abc import Iterator
-from datetime import datetime
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
-from penstock.cli.connection import Output, OutputOption
 from penstock.cli.log.endings import counted, offsets_of
 from penstock.cli.log.opened import Directory, opened
+from penstock.cli.output import Output, OutputOption
+from penstock.cli.tables import print_pairs
 from penstock.cli.text import one_line
+from penstock.cli.units import moment_text, size_text
 
 if TYPE_CHECKING:
     from penstock.cli.log.figures import Figures
@@ -28,21 +25,7 @@ def info(directory: Directory, *, output: OutputOption = Output.TEXT) -> None:
         if output is Output.JSON:
             print(as_json(figures))
         else:
-            _print(list(_facts(figures)), Console())
-
-
-def _print(facts: list[tuple[str, str]], console: Console) -> None:
-    """A table on a terminal, `name: value` where someone else reads."""
-    if not console.is_terminal:
-        for name, value in facts:
-            print(f"{name}: {value}")
-        return
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="bold")
-    table.add_column(overflow="fold")
-    for name, value in facts:
-        table.add_row(Text(name), Text(value))
-    console.print(table)
+            print_pairs(_facts(figures))
 
 
 def _facts(figures: "Figures") -> Iterator[tuple[str, str]]:
@@ -66,9 +49,12 @@ def _size(figures: "Figures") -> Iterator[tuple[str, str]]:
     offsets = f"{figures.first_offset} to {figures.last_offset} (the server's own publishes take offsets too)"
     yield "offsets", "none" if is_empty else offsets
     if figures.first_published_at and figures.last_published_at:
-        yield "published", f"{_time(figures.first_published_at)} to {_time(figures.last_published_at)}"
+        yield (
+            "published",
+            f"{moment_text(figures.first_published_at)} to {moment_text(figures.last_published_at)}",
+        )
     yield "messages", f"{figures.messages:,}"
-    stored, on_disk = amount_of(figures.bytes), amount_of(figures.disk_bytes)
+    stored, on_disk = size_text(figures.bytes), size_text(figures.disk_bytes)
     yield "size", f"{stored} stored (counts for log.retention_bytes), {on_disk} on disk"
     yield "sealed batches", f"{figures.sealed_batches:,}"
     frames = counted(figures.unsealed_frames, "frame")
@@ -84,16 +70,7 @@ def _readers(figures: "Figures") -> Iterator[tuple[str, str]]:
     yield "retained values", f"{figures.retained:,}"
     for hold in figures.holds:
         name, owner = one_line(hold.name.encode()), one_line(hold.owner.encode())
-        yield f"hold {name}", f"after offset {hold.offset}, of {owner}, lapses at {_time(hold.lapses_at)}"
-
-
-def amount_of(size: int) -> str:
-    """A size as people say it."""
-    for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
-        if size >= 1 << power:
-            return f"{size / (1 << power):,.1f} {unit}"
-    return f"{size} bytes"
-
-
-def _time(when: datetime) -> str:
-    return when.isoformat(timespec="microseconds").replace("+00:00", "Z")
+        yield (
+            f"hold {name}",
+            f"after offset {hold.offset}, of {owner}, lapses at {moment_text(hold.lapses_at)}",
+        )

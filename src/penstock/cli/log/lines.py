@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.cli.connection import Output
+from penstock.cli.output import Output
 from penstock.cli.text import one_line, plain
+from penstock.cli.units import moment_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,6 +32,6 @@ def as_text(batch: "pa.RecordBatch") -> Iterator[bytes]:
     """Offset, time, topic, sequence and payload of each message; whatever they hold, it is one line."""
     columns = batch.select(["offset", "published_at", "topic", "sequence", "payload"]).to_pylist()
     for row in columns:
-        when = row["published_at"].isoformat(timespec="microseconds").replace("+00:00", "Z")
+        when = moment_text(row["published_at"])
         topic, payload = one_line(row["topic"].encode()), one_line(row["payload"])
         yield f"{row['offset']} {when} {topic} {row['sequence']} {payload}\n".encode()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.connection import INTERRUPTED, forget_stdout
+from penstock.cli.output import INTERRUPTED, forget_stdout
 from penstock.errors import InvalidConfig, StorageUnavailable
 from penstock.storage.extra import require_extra
 

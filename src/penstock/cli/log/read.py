@@ -2,11 +2,11 @@
 
 import sys
 
-from penstock.cli.connection import Output, OutputOption
 from penstock.cli.flags import spread
 from penstock.cli.log.asking import RequestFlags
 from penstock.cli.log.endings import end
 from penstock.cli.log.opened import Directory, opened
+from penstock.cli.output import Output, OutputOption
 
 
 @spread

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from penstock.cli.connection import Output, OutputOption
 from penstock.cli.log.endings import counted, offsets_of
 from penstock.cli.log.opened import Directory, spoken
+from penstock.cli.output import Output, OutputOption
 
 if TYPE_CHECKING:
     from penstock.cli.log.mending import Mended

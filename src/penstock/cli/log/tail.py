@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.connection import Output, OutputOption
 from penstock.cli.log.asking import Request
 from penstock.cli.log.endings import end
 from penstock.cli.log.lines import Lines, lines_for
 from penstock.cli.log.opened import Directory, opened
+from penstock.cli.output import Output, OutputOption
 
 if TYPE_CHECKING:
     from penstock.cli.log.serving import Serving

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 import msgspec
 import typer
 
-from penstock.cli.connection import Output, OutputOption
 from penstock.cli.log.endings import counted
 from penstock.cli.log.findings import Finding, Remedy, tidy
 from penstock.cli.log.opened import Directory, opened
+from penstock.cli.output import Output, OutputOption
 from penstock.cli.progress import bar
 
 if TYPE_CHECKING:

@@ -28,17 +28,17 @@ and the job itself, in `penstock.pipeline.jobs.archive`:
     ) -> Report: ...
 """
 
-import ssl
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from penstock.cli.connection import Output, OutputOption, PasswordFile, User, first_line
+from penstock.cli.connection import HOST, PasswordFile, User, first_line, trusting
 from penstock.cli.flags import Group, spread
+from penstock.cli.output import Output, OutputOption
 from penstock.cli.pipeline.running import run_job
-from penstock.errors import InvalidConfig
+from penstock.cli.places import OWN_PORTS
 
 __all__ = [
     "BATCH_BYTES",
@@ -62,7 +62,7 @@ __all__ = [
     "spread",
 ]
 
-HERE = "http://127.0.0.1:8080"
+HERE = f"http://{HOST}:{OWN_PORTS['http']}"
 BATCH_ROWS = 2_000_000
 BATCH_BYTES = 256 << 20
 INTERVAL_S = 10.0
@@ -137,12 +137,7 @@ class Server(Group, frozen=True, kw_only=True):
         """The file of certificates with its whole path, as workers may run elsewhere on this machine."""
         if self.ca_file is None:
             return None
-        try:
-            ssl.create_default_context(cafile=str(self.ca_file))
-        except ssl.SSLError:
-            raise InvalidConfig(f"--ca-file {self.ca_file}: there are no certificates in it") from None
-        except OSError as error:
-            raise InvalidConfig(f"--ca-file {self.ca_file}: {error.strerror}") from None
+        trusting(self.ca_file)  # or else only the workers would notice what is wrong with it
         return str(self.ca_file.resolve())
 
 

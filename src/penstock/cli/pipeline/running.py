@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 import typer
 
-from penstock.cli.connection import Output, forget_stdout
+from penstock.cli.output import Output, forget_stdout
 from penstock.cli.pipeline.showing import Live, print_report, progress_for
 from penstock.errors import InvalidConfig, PenstockError
 

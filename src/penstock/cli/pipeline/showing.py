@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
-from penstock.cli.connection import Output
+from penstock.cli.output import Output
 from penstock.cli.tables import print_facts, print_rows, text_of
 
 if TYPE_CHECKING:

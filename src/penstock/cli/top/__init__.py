@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.connection import Output, OutputOption
 from penstock.cli.flags import spread
 from penstock.cli.http import HttpServer, run
+from penstock.cli.output import Output, OutputOption
 from penstock.cli.top.order import Order
 from penstock.errors import PenstockError
 

@@ -8,7 +8,7 @@ import msgspec
 import typer
 from msgspec import Struct
 
-from penstock.cli.connection import Output
+from penstock.cli.output import Output
 from penstock.cli.tables import print_facts, print_json, print_rows
 from penstock.cli.top.order import Order
 from penstock.cli.top.view import View

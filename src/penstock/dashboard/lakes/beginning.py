@@ -5,6 +5,7 @@ from pathlib import Path
 
 import streamlit as st
 
+from penstock.dashboard.lakes.audits import REPORT
 from penstock.dashboard.source import Source
 
 FOLDER = Path("lake")
@@ -30,7 +31,7 @@ def commands_for(source: Source) -> str:
 def audit_command(lake: Path, address: str) -> str:
     """What to type to audit a lake and keep the report where the dashboard finds it."""
     folder = shlex.quote(str(lake))
-    report = shlex.quote(str(lake / "audit.json"))
+    report = shlex.quote(str(lake / REPORT))
     return f"penstock pipeline audit --lake {folder} --address {shlex.quote(address)} -o json > {report}"
 
 

@@ -15,8 +15,6 @@ from penstock.pipeline.lake import Commit, DataFile, InvalidLake, Manifest, Tabl
 
 SHOWN_COMMITS = 8
 
-_DELTA = "_delta_log"
-
 
 class Share(Struct, frozen=True):
     """What one day or one bucket has of a table."""
@@ -76,7 +74,7 @@ def look_at(lake: Path) -> LakeView:
         OSError: it cannot be read.
     """
     table = table_of(lake)
-    if (table.path / _DELTA).exists():
+    if table.is_delta:
         raise InvalidLake(f"{table.path} is a Delta table, whose log only Delta reads")
     manifest = table.manifest()
     if not manifest.version:

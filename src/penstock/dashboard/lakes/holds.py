@@ -65,7 +65,7 @@ def look_at_log(client: Asking, manifest: Manifest | None) -> LogSide:
 
 def rows_of(holds: list[Hold], last_offset: int, manifest: Manifest | None, now: datetime) -> list[HoldRow]:
     """Holds as they are now, those with most behind them first."""
-    name = None if manifest is None else hold_name(manifest)
+    name = None if manifest is None else manifest.hold_name
     rows = [
         HoldRow(
             name=hold.name,
@@ -77,11 +77,6 @@ def rows_of(holds: list[Hold], last_offset: int, manifest: Manifest | None, now:
         for hold in holds
     ]
     return sorted(rows, key=lambda row: (-row.lag, row.name))
-
-
-def hold_name(manifest: Manifest) -> str:
-    """The name of the hold that the archive of a lake has."""
-    return f"lake-{manifest.id}"
 
 
 def _lag(client: Asking, manifest: Manifest | None, log_id: str) -> int | None:

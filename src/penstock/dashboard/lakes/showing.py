@@ -16,6 +16,7 @@ from penstock.dashboard.lakes.contents import LakeView, Share
 from penstock.dashboard.lakes.holds import HoldRow, LogSide
 from penstock.dashboard.lakes.insights import Insight
 from penstock.dashboard.panels import Cell, Tile, show_heading, show_table, show_tiles
+from penstock.dashboard.times import ago, to_second
 from penstock.dashboard.units import NOTHING, count, duration, percent, size
 
 SHOWN_DAYS = 8
@@ -52,10 +53,10 @@ def show_contents(view: LakeView, log: LogSide | None) -> None:
             ),
         ]
     )
-    st.html(place_html(view))
+    st.html(_place_html(view))
 
 
-def place_html(view: LakeView) -> str:
+def _place_html(view: LakeView) -> str:
     """Which lake this is, and which topics it takes; the whole path is what a mouse over it shows."""
     path, filters = view.path.parent, ", ".join(view.manifest.filters) or "#"
     return (
@@ -80,7 +81,7 @@ def behind_tile(log: LogSide | None) -> Tile:
 def show_days(view: LakeView) -> None:
     """Draw what each day has."""
     show_heading("Days", f"the last {SHOWN_DAYS}" if len(view.days) > SHOWN_DAYS else "UTC")
-    rows = share_rows(view.days[:SHOWN_DAYS])
+    rows = _share_rows(view.days[:SHOWN_DAYS])
     show_table("lake-days", ("day", "files", "size", "messages"), rows, numbers=3, empty="No messages yet.")
 
 
@@ -92,7 +93,7 @@ def show_buckets(view: LakeView) -> None:
     show_bars("lake-buckets", bars, {"messages": ACCENT}, unit="messages", height=height)
 
 
-def share_rows(shares: Sequence[Share]) -> list[Cells]:
+def _share_rows(shares: Sequence[Share]) -> list[Cells]:
     """Days or buckets as rows of a table."""
     return [[each.name, count(each.files), size(each.bytes), count(each.rows)] for each in shares]
 
@@ -103,7 +104,7 @@ def show_commits(view: LakeView) -> None:
     rows: list[Cells] = [
         [
             count(each.version),
-            f"{each.at:%Y-%m-%d %H:%M:%S} UTC",
+            f"{to_second(each.at)} UTC",
             each.by,
             f"+{count(each.files_added)} −{count(each.files_removed)}",  # noqa: RUF001
             size(each.bytes),
@@ -138,7 +139,7 @@ def show_insight(insight: Insight) -> None:
     """Draw the newest window of one table of the insights."""
     shown = len(insight.rows)
     of_all = f", {shown} of {count(insight.rows_in_all)}" if insight.rows_in_all > shown else ""
-    show_heading(insight.table, f"window of {insight.window_start:%Y-%m-%d %H:%M:%S} UTC{of_all}")
+    show_heading(insight.table, f"window of {to_second(insight.window_start)} UTC{of_all}")
     columns = list(insight.rows[0])
     rows = [[cell_text(name, row[name]) for name in columns] for row in insight.rows]
     texts = sum(isinstance(value, str) for value in insight.rows[0].values())
@@ -188,4 +189,4 @@ def _each(total: int, rows: int) -> str:
 
 
 def _ago(time: datetime) -> str:
-    return duration(max((datetime.now(UTC) - time).total_seconds(), 0.0))
+    return ago(time, datetime.now(UTC))

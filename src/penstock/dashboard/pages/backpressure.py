@@ -46,7 +46,8 @@ def _charts(view: View) -> None:
             "all outboxes": history.values(lambda figures: figures.outboxes.messages),
             "fullest outbox": history.values(lambda figures: figures.outboxes.largest_messages),
         }
-        show_lines("waiting", lines, dict(zip(lines, SERIES, strict=False)), restarts=restarts)
+        colours = dict(zip(lines, SERIES, strict=False))
+        show_lines("waiting", lines, colours, restarts=restarts, are_counts=True)
     with held:
         show_heading("Subscribers behind, publishers held", "now")
         lines = {
@@ -55,7 +56,7 @@ def _charts(view: View) -> None:
             "publishers held": history.values(lambda figures: figures.outboxes.publishers_held),
         }
         colours = {"behind": SERIES[0], "slow": LEVELS[Level.CRITICAL], "publishers held": SERIES[3]}
-        show_lines("held", lines, colours, restarts=restarts)
+        show_lines("held", lines, colours, restarts=restarts, are_counts=True)
 
 
 @live

@@ -55,7 +55,7 @@ def _tiles(view: View) -> None:
 def _topic_lines(view: View) -> None:
     chosen = str(st.session_state.get(CHOICE, "p95"))
     slowest = slowest_of_late(view.history, LINES)
-    lines = {topic: view.history.values(latency_pick(topic, chosen)) for topic in slowest}
+    lines = {topic: view.history.values(_latency_pick(topic, chosen)) for topic in slowest}
     colours = dict(zip(slowest, SERIES, strict=False))
     show_lines("latency-topics", lines, colours, restarts=view.history.restarts())
 
@@ -63,7 +63,7 @@ def _topic_lines(view: View) -> None:
 @live
 def _all_lines(view: View) -> None:
     show_heading("All topics", "ms, of the last ten seconds")
-    lines = {name: view.history.values(total_pick(name)) for name in NAMES}
+    lines = {name: view.history.values(_total_pick(name)) for name in NAMES}
     show_lines("latency-all", lines, PERCENTILES, restarts=view.history.restarts())
 
 
@@ -86,7 +86,7 @@ def _topics(view: View) -> None:
     rows: list[list[Cell | str]] = [
         [
             topic_cell(topic),
-            level_word(topics[topic]),
+            _level_word(topics[topic]),
             count(topics[topic].messages_delivered),
             *latency_cells(topics[topic]),
         ]
@@ -143,7 +143,7 @@ def topic_level(topic: TopicFigures) -> Level:
     return max(levels, key=list(Level).index)
 
 
-def level_word(topic: TopicFigures) -> Cell:
+def _level_word(topic: TopicFigures) -> Cell:
     """How a topic is, as a field of a table."""
     level = topic_level(topic)
     return Cell(str(level), level)
@@ -175,12 +175,12 @@ def slowest_of_late(history: History, limit: int) -> list[str]:
     return sorted(ranked[:limit])
 
 
-def latency_pick(topic: str, name: str) -> Pick:
+def _latency_pick(topic: str, name: str) -> Pick:
     """One of the times of a topic."""
     nothing = TopicFigures()
     return lambda figures: float(getattr(figures.topics.get(topic, nothing).latency_ms, name))
 
 
-def total_pick(name: str) -> Pick:
+def _total_pick(name: str) -> Pick:
     """One of the times of all topics."""
     return lambda figures: float(getattr(figures.latency_ms, name))

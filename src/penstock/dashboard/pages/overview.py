@@ -57,11 +57,11 @@ def _charts(view: View) -> None:
     colours = {door: DOORS.get(door, OTHER_DOORS) for door in doors}
     with incoming:
         show_heading("Published by door", "messages per second")
-        rates_in = {door: history.rates(door_pick(door, "published")) for door in doors}
+        rates_in = {door: history.rates(_door_pick(door, "published")) for door in doors}
         show_lines("doors-in", rates_in, colours, restarts=restarts)
     with outgoing:
         show_heading("Delivered by door", "messages per second")
-        rates_out = {door: history.rates(door_pick(door, "delivered")) for door in doors}
+        rates_out = {door: history.rates(_door_pick(door, "delivered")) for door in doors}
         show_lines("doors-out", rates_out, colours, restarts=restarts)
     with people:
         show_heading("Subscribers", "now")
@@ -69,7 +69,8 @@ def _charts(view: View) -> None:
             "subscribers": history.values(lambda figures: figures.total.active_subscribers),
             "clients": history.values(lambda figures: figures.total.connected_clients),
         }
-        show_lines("subscribers", now, {"subscribers": ACCENT, "clients": SERIES[1]}, restarts=restarts)
+        both = {"subscribers": ACCENT, "clients": SERIES[1]}
+        show_lines("subscribers", now, both, restarts=restarts, are_counts=True)
 
 
 @live
@@ -105,9 +106,11 @@ def _details(view: View) -> None:
 
 def tiles(history: History) -> list[Tile]:
     """The numbers that come first."""
-    figures, total = history.last.figures, history.last.figures.total
-    rates = {outcome: history.rate(pick) for outcome, pick in COUNTERS.items()}
-    dropped = drop_rate(rates[Outcome.DELIVERED], rates[Outcome.DROPPED])
+    return [*_people_tiles(history.last.figures), *_message_tiles(history), *_process_tiles(history)]
+
+
+def _people_tiles(figures: Figures) -> list[Tile]:
+    total = figures.total
     return [
         Tile(
             "topics",
@@ -121,7 +124,15 @@ def tiles(history: History) -> list[Tile]:
             count(total.active_subscribers),
             note=f"{count(total.slow_subscribers)} slow",
         ),
-        Tile("clients", "Clients", count(total.connected_clients), note=connections_text(figures)),
+        Tile("clients", "Clients", count(total.connected_clients), note=_connections_text(figures)),
+    ]
+
+
+def _message_tiles(history: History) -> list[Tile]:
+    total = history.last.figures.total
+    rates = {outcome: history.rate(pick) for outcome, pick in COUNTERS.items()}
+    dropped = drop_rate(rates[Outcome.DELIVERED], rates[Outcome.DROPPED])
+    return [
         Tile(
             "published",
             "Published",
@@ -144,8 +155,14 @@ def tiles(history: History) -> list[Tile]:
             level=Level.GOOD if dropped is None else DROP_RATE.level(dropped),
             hint=f"Of what should be delivered in {RATE_WINDOW_S:.0f} seconds, the part that was dropped.",
         ),
+    ]
+
+
+def _process_tiles(history: History) -> list[Tile]:
+    figures = history.last.figures
+    return [
         Tile("uptime", "Uptime", duration(figures.uptime_seconds), note=f"epoch {figures.log.epoch}"),
-        Tile("memory", "Memory", memory_text(figures), note=files_text(figures)),
+        Tile("memory", "Memory", _memory_text(figures), note=_files_text(figures)),
         Tile("cpu", "CPU", percent(cpu_share(history), 0), note="of one core"),
     ]
 
@@ -158,7 +175,7 @@ def topics_note(figures: Figures) -> str:
     return "the busiest first"
 
 
-def door_pick(door: str, field: str) -> Pick:
+def _door_pick(door: str, field: str) -> Pick:
     """A counter of one door."""
     return lambda figures: float(getattr(figures.doors.get(door, DoorFigures()), field))
 
@@ -177,19 +194,19 @@ def cpu_share(history: History) -> float | None:
     return history.rate(lambda figures: figures.process.cpu_seconds or 0.0)
 
 
-def connections_text(figures: Figures) -> str:
+def _connections_text(figures: Figures) -> str:
     """How many connections there are."""
     number = sum(figures.connections.values())
     return f"{count(number)} connection{'' if number == 1 else 's'}"
 
 
-def memory_text(figures: Figures) -> str:
+def _memory_text(figures: Figures) -> str:
     """How much memory the server uses."""
     used = figures.process.memory_bytes
     return NOTHING if used is None else size(used)
 
 
-def files_text(figures: Figures) -> str:
+def _files_text(figures: Figures) -> str:
     """How many files and sockets the server has open."""
     number = figures.process.open_files
     return "" if number is None else f"{count(number)} files open"

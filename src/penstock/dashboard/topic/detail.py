@@ -21,7 +21,7 @@ SCROLLING_PX = 400
 def show_message(message: Message) -> None:
     """Draw a message."""
     with st.container(border=True, key="message-detail"):
-        st.html(head_html(message))
+        st.html(_head_html(message))
         show_payload(message.payload)
 
 
@@ -43,7 +43,7 @@ def about(shown: Preview) -> str:
     return f"{shown.kind} · {size(shown.size_bytes)} ({count(shown.size_bytes)} bytes){cut}"
 
 
-def head_html(message: Message) -> str:
+def _head_html(message: Message) -> str:
     """Everything but the payload, as HTML; it comes from elsewhere and is escaped."""
     facts = " · ".join(f"{escape(name)} <b>{escape(value)}</b>" for name, value in facts_of(message))
     link = escape(why_link(message.topic, message.sequence), quote=True)

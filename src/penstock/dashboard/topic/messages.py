@@ -14,6 +14,7 @@ from penstock.dashboard.payloads import one_line
 from penstock.dashboard.plain import plain
 from penstock.dashboard.poll import current
 from penstock.dashboard.scrolling import PAGE_SIZES, Page, absences, title_of
+from penstock.dashboard.times import to_millisecond
 from penstock.dashboard.topic.detail import show_message
 from penstock.dashboard.topic.reader import Reader
 from penstock.dashboard.units import size
@@ -87,7 +88,7 @@ def columns_of(messages: tuple[Message, ...]) -> Columns:
     """Messages as a table."""
     payloads = [each.payload for each in messages]
     return {
-        "Time (UTC)": [time_text(each.published_at) for each in messages],
+        "Time (UTC)": [to_millisecond(each.published_at) for each in messages],
         "Sequence": [each.sequence for each in messages],
         "Door": [each.door for each in messages],
         "Client": [each.client_id for each in messages],
@@ -96,11 +97,6 @@ def columns_of(messages: tuple[Message, ...]) -> Columns:
         "Size": [size(len(each)) for each in payloads],
         "Payload": [one_line(each) for each in payloads],
     }
-
-
-def time_text(time: datetime) -> str:
-    """A time to the millisecond, in UTC."""
-    return f"{time.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}"[:-3]
 
 
 # Moving about

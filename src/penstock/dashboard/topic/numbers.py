@@ -42,11 +42,11 @@ def show_numbers(topic: str) -> None:
 
 
 def _show(topic: str) -> None:
-    history = history_of(topic)
+    history = _history_of(topic)
     with current().source.connect() as client:
         figures = read_figures(client.metrics(topics=(topic,)))
     history.add(monotonic(), datetime.now(UTC), figures)
-    show_tiles(tiles_of(topic, history))
+    show_tiles(_tiles_of(topic, history))
     _show_charts(topic, history)
 
 
@@ -55,19 +55,21 @@ def _show_charts(topic: str, history: History) -> None:
     restarts = history.restarts()
     with depth:
         show_heading("Fullest outbox", "messages")
-        waiting = history.values(number_of(topic, lambda now: now.queue_depth))
-        show_lines("topic-depth", {"waiting": waiting}, {"waiting": ACCENT}, restarts=restarts)
+        waiting = history.values(_number_of(topic, lambda now: now.queue_depth))
+        show_lines(
+            "topic-depth", {"waiting": waiting}, {"waiting": ACCENT}, restarts=restarts, are_counts=True
+        )
     with latency:
         show_heading("Latency", "ms")
-        times = {name: history.values(number_of(topic, pick)) for name, pick in LATENCIES.items()}
+        times = {name: history.values(_number_of(topic, pick)) for name, pick in LATENCIES.items()}
         show_lines("topic-latency", times, PERCENTILES, restarts=restarts)
     with rates:
         show_heading("Messages", "per second")
-        counted = {name: history.rates(number_of(topic, pick)) for name, pick in COUNTERS.items()}
+        counted = {name: history.rates(_number_of(topic, pick)) for name, pick in COUNTERS.items()}
         show_lines("topic-rates", counted, OUTCOMES, restarts=restarts)
 
 
-def history_of(topic: str) -> History:
+def _history_of(topic: str) -> History:
     """What this browser has seen of a topic; another topic begins anew."""
     known = st.session_state.get(_HISTORY)
     if known is None or known[0] != topic:
@@ -76,7 +78,7 @@ def history_of(topic: str) -> History:
     return history
 
 
-def number_of(topic: str, pick: PickOfTopic) -> Pick:
+def _number_of(topic: str, pick: PickOfTopic) -> Pick:
     """Takes a number of one topic out of the figures; nothing is known of a topic without messages."""
 
     def found(figures: Figures) -> float:
@@ -85,12 +87,12 @@ def number_of(topic: str, pick: PickOfTopic) -> Pick:
     return found
 
 
-def tiles_of(topic: str, history: History) -> list[Tile]:
+def _tiles_of(topic: str, history: History) -> list[Tile]:
     """What is known of a topic now."""
     now = history.last.figures.topics.get(topic, TopicFigures())
 
     def rate(outcome: Outcome) -> str:
-        return f"{per_second(history.rate(number_of(topic, COUNTERS[outcome])))} per second"
+        return f"{per_second(history.rate(_number_of(topic, COUNTERS[outcome])))} per second"
 
     latency = now.latency_ms
     return [

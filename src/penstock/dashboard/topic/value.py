@@ -6,8 +6,8 @@ from penstock.client import Message
 from penstock.dashboard.asking import ask
 from penstock.dashboard.payloads import preview
 from penstock.dashboard.poll import current
+from penstock.dashboard.times import to_millisecond
 from penstock.dashboard.topic.detail import about, show_payload
-from penstock.dashboard.topic.messages import time_text
 
 REFRESH_S = 5.0
 
@@ -19,17 +19,17 @@ def show_value(topic: str) -> None:
 
 
 def _show(topic: str) -> None:
-    message = find_value(topic)
+    message = _find_value(topic)
     with st.container(key="retained-value"):
         if message is None:
             st.caption("No retained value.")
             return
-        when = f"{time_text(message.published_at)} UTC, sequence {message.sequence:,}"
+        when = f"{to_millisecond(message.published_at)} UTC, sequence {message.sequence:,}"
         with st.expander(f"Retained value · {about(preview(message.payload))} · {when}"):
             show_payload(message.payload)
 
 
-def find_value(topic: str) -> Message | None:
+def _find_value(topic: str) -> Message | None:
     """The retained value of a topic, if it has one."""
     with current().source.connect() as client:
         return next(iter(client.retained(filter=topic)), None)

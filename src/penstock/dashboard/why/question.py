@@ -11,14 +11,9 @@ from penstock.dashboard.links import topic_link
 from penstock.dashboard.nondeliveries import Published, Verdict, ask_why
 from penstock.dashboard.panels import show_heading, show_table
 from penstock.dashboard.poll import current
+from penstock.dashboard.times import to_second
 from penstock.dashboard.units import count
-from penstock.dashboard.why.tables import (
-    RECORD_COLUMNS,
-    WAITING_COLUMNS,
-    record_cells,
-    time_text,
-    waiting_cells,
-)
+from penstock.dashboard.why.tables import RECORD_COLUMNS, WAITING_COLUMNS, record_cells, waiting_cells
 
 TOPIC, SEQUENCE, CLIENT = "topic", "sequence", "client"
 SHOWN = 50
@@ -86,7 +81,7 @@ def _ask(topic: str, sequence: int, client: str) -> None:
     with current().source.connect() as asking:
         verdict = ask_why(asking, topic, sequence, client)
     with st.container(border=True, key="why-answer"):
-        st.html(verdict_html(verdict))
+        st.html(_verdict_html(verdict))
     if verdict.rows:
         show_heading("Who did not get it")
         rows = [record_cells(row) for row in verdict.rows[:SHOWN]]
@@ -95,13 +90,13 @@ def _ask(topic: str, sequence: int, client: str) -> None:
         show_heading("For whom it waits")
         waiting = [waiting_cells(each) for each in verdict.waiting[:SHOWN]]
         show_table("why-waiting", WAITING_COLUMNS, waiting, numbers=1, empty="")
-    for note in notes_of(verdict):
+    for note in _notes_of(verdict):
         st.caption(note)
 
 
-def verdict_html(verdict: Verdict) -> str:
+def _verdict_html(verdict: Verdict) -> str:
     """The answer as HTML; it holds names that clients chose, and is escaped."""
-    colour = LEVELS[level_of(verdict.code)]
+    colour = LEVELS[_level_of(verdict.code)]
     link = escape(topic_link(verdict.topic, verdict.sequence), quote=True)
     filters = ", ".join(verdict.filters[:SHOWN])
     subscribed = f"<div>Its subscriptions that match: <b>{escape(filters)}</b></div>" if filters else ""
@@ -118,7 +113,7 @@ def verdict_html(verdict: Verdict) -> str:
 def _message_html(message: Published | None) -> str:
     if message is None or message.published_at is None:
         return ""
-    facts = [f"published {time_text(message.published_at)} UTC"]
+    facts = [f"published {to_second(message.published_at)} UTC"]
     facts += [f"by {message.client_id}"] if message.client_id else []
     facts += [f"at the door {message.door}"] if message.door else []
     facts += [f"QoS {message.qos}"] if message.qos is not None else []
@@ -126,14 +121,14 @@ def _message_html(message: Published | None) -> str:
     return f"<div>{escape(', '.join(facts))}</div>"
 
 
-def level_of(code: str) -> Level:
+def _level_of(code: str) -> Level:
     """How much an answer wants to be looked at."""
     if code in BAD_CODES:
         return Level.CRITICAL
     return Level.ELEVATED if code in PENDING_CODES else Level.GOOD
 
 
-def notes_of(verdict: Verdict) -> list[str]:
+def _notes_of(verdict: Verdict) -> list[str]:
     """What is to be known beside the answer."""
     notes = []
     if verdict.truncated or len(verdict.rows) > SHOWN or len(verdict.waiting) > SHOWN:

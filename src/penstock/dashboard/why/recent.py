@@ -8,9 +8,9 @@ from penstock.dashboard.live import live
 from penstock.dashboard.nondeliveries import REASONS, Record, Records, find_records, sums_by_reason
 from penstock.dashboard.panels import Tile, show_tiles
 from penstock.dashboard.poll import View, current
+from penstock.dashboard.times import to_second
 from penstock.dashboard.units import count
 from penstock.dashboard.why.question import ask_about
-from penstock.dashboard.why.tables import time_text
 
 VISIBLE_ROWS = 10
 REFRESH_S = 5.0
@@ -127,7 +127,7 @@ def columns_of(found: Records) -> Columns:
     """Records as a table."""
     drops = found.drops
     return {
-        "Last time (UTC)": [time_text(each.last_at) for each in drops],
+        "Last time (UTC)": [to_second(each.last_at) for each in drops],
         "Topic": [each.topic for each in drops],
         "Client": [each.client_id for each in drops],
         "Reason": [each.reason for each in drops],

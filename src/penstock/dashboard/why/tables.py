@@ -1,8 +1,7 @@
 """Records of what was not delivered, and of what waits, as rows of tables."""
 
-from datetime import UTC, datetime
-
 from penstock.dashboard.nondeliveries import Record, Waiting
+from penstock.dashboard.times import to_second
 from penstock.dashboard.units import count
 
 RECORD_COLUMNS = (
@@ -26,7 +25,7 @@ def record_cells(record: Record) -> list[str]:
         record.words,
         record.policy or "",
         record.setting,
-        time_text(record.last_at),
+        to_second(record.last_at),
         record.sequences,
         count(record.count),
     ]
@@ -40,8 +39,3 @@ def waiting_cells(waiting: Waiting) -> list[str]:
         "yes" if waiting.connected else "no",
         count(waiting.ahead),
     ]
-
-
-def time_text(time: datetime) -> str:
-    """A time to the second, in UTC."""
-    return f"{time.astimezone(UTC):%Y-%m-%d %H:%M:%S}"

@@ -25,7 +25,7 @@ from penstock.doors.notes import Notes, shortened
 from penstock.doors.origins import Origins
 from penstock.doors.presence import Presence
 from penstock.doors.room import Room
-from penstock.doors.tls import Certificates
+from penstock.doors.tls import Certificates, names_users
 from penstock.errors import InvalidConfig
 
 log = structlog.get_logger("penstock.http")
@@ -74,8 +74,9 @@ class HttpDoor:
         self.bodies = Bodies(settings.max_bodies_bytes)
         self.application = Application(load_app, self.loop)
         guard = guard or Guard(GuardSettings(), clock)
-        is_named = certificates is not None and certificates.settings.name_as_user
-        self.credentials = Credentials(broker.access, self.loop, guard, is_named_by_certificate=is_named)
+        self.credentials = Credentials(
+            broker.access, self.loop, guard, is_named_by_certificate=names_users(certificates)
+        )
         self.requests = 0
         self._responses = [0] * 6  # by the first digit of the status
         self._opened = self._handed_over = 0
@@ -101,10 +102,7 @@ class HttpDoor:
         self.settings = settings
         self.bodies.limit_bytes = settings.max_bodies_bytes
         self._presence.limit(settings.max_connections)
-        certificates = self._certificates
-        self.credentials.is_named_by_certificate = (
-            certificates is not None and certificates.settings.name_as_user
-        )
+        self.credentials.is_named_by_certificate = names_users(self._certificates)
         for heads in self._heads:
             heads.max_body_bytes = settings.max_body_bytes
         for _, listener in self._listeners:

@@ -24,7 +24,7 @@ from penstock.doors.notes import Notes, shortened
 from penstock.doors.origins import Origins
 from penstock.doors.presence import Presence
 from penstock.doors.room import Room
-from penstock.doors.tls import Certificates
+from penstock.doors.tls import Certificates, names_users
 from penstock.doors.websocket import WebSocketSettings
 from penstock.errors import InvalidConfig, NotAuthorized, PenstockError
 from penstock.model import Run
@@ -271,7 +271,7 @@ class MqttDoor:
     @property
     def is_named_by_certificate(self) -> bool:
         """The name in a client's certificate is its user name."""
-        return self._certificates is not None and self._certificates.settings.name_as_user
+        return names_users(self._certificates)
 
     # Connections
 

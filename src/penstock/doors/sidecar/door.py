@@ -21,7 +21,7 @@ from penstock.doors.sidecar.http2_call import Deadline
 from penstock.doors.sidecar.link import Link
 from penstock.doors.sidecar.requests import Request
 from penstock.doors.sidecar.settings import SidecarSettings
-from penstock.doors.tls import Certificates
+from penstock.doors.tls import Certificates, names_users
 from penstock.errors import InvalidConfig
 from penstock.wire.grpc import Status
 from penstock.wire.http2 import Limits
@@ -79,7 +79,7 @@ class SidecarDoor:
             self.loop,
             guard,
             broker.counters,
-            is_named_by_certificate=certificates is not None and certificates.settings.name_as_user,
+            is_named_by_certificate=names_users(certificates),
         )
         self._unfinished_bytes = 0
         self._dirty: list[Link] = []
@@ -107,10 +107,7 @@ class SidecarDoor:
         """Go by other settings: for new calls, or where a connection has its limits, with new ones."""
         self.settings = settings
         self._limit(settings)
-        certificates = self._certificates
-        self.admission.is_named_by_certificate = (
-            certificates is not None and certificates.settings.name_as_user
-        )
+        self.admission.is_named_by_certificate = names_users(self._certificates)
         for _, listener in self._listeners:
             listener.timeout_s = settings.connect_timeout_s
         if self._offer is not None:
@@ -183,9 +180,8 @@ class SidecarDoor:
                 connection.leave()
         await self._presence.wait_until_gone(timeout - min(timeout, PARTING_S))
         self._presence.cut_all()
-        await self._presence.wait_until_gone(
-            PARTING_S
-        )  # so that their calls have ended when the last commit is made
+        # So that their calls have ended when the last commit is made:
+        await self._presence.wait_until_gone(PARTING_S)
         self.admission.close()
 
     def addresses(self) -> list[str]:

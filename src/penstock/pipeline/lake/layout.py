@@ -26,7 +26,6 @@ INSIGHTS = "insights"
 MANIFEST = "_manifest"
 
 DATE, BUCKET = "date", "bucket"
-MESSAGE_PARTITIONS = (DATE, BUCKET)
 MAX_BUCKETS = 256
 
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"

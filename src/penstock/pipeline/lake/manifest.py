@@ -96,6 +96,11 @@ class Manifest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     intent: Intent | None = None
 
     @property
+    def hold_name(self) -> str:
+        """The name of the hold by which the archive keeps what it has not read."""
+        return f"lake-{self.id}"
+
+    @property
     def rows(self) -> int:
         """How many rows are live."""
         return sum(file.rows for file in self.files.values())

@@ -30,6 +30,7 @@ FORMAT = 1
 """Rises when an older Penstock could not read what a newer one writes."""
 WHOLE_EVERY = 50
 
+_DELTA = "_delta_log"
 _SUFFIX = ".json"
 _DRAFT_S = 3600.0
 """How old a draft has to be that nobody is going to link any more."""
@@ -75,6 +76,11 @@ class Table:
 
     def __reduce__(self) -> tuple[type["Table"], tuple[Path]]:
         return Table, (self.path,)  # what is known of it is read again where it arrives
+
+    @property
+    def is_delta(self) -> bool:
+        """Whether the folder belongs to Delta, which keeps account of it in a way of its own."""
+        return (self.path / _DELTA).exists()
 
     def exists(self) -> bool:
         """Whether anything was ever committed."""
@@ -273,7 +279,7 @@ def lake_table(lake: str | Path, name: str = MESSAGES) -> Table:
     table = Table(path / name)
     if not table.path.is_relative_to(path) or ".." in Path(name).parts:
         raise InvalidLake(f"{name!r} is no name of a table: it lies outside of the lake")
-    if (table.path / "_delta_log").exists():
+    if table.is_delta:
         raise InvalidLake(
             f"{table.path} is a Delta table: use what Delta has for it (OPTIMIZE, DELETE, VACUUM)"
         )

@@ -36,20 +36,20 @@ class ServerThread:
         self._stopping = asyncio.Event()
         self._released: threading.Event | None = None
         self._loop: asyncio.AbstractEventLoop
-        self._thread = threading.Thread(target=self._run, name="penstock-server", daemon=True)
+        self._thread: threading.Thread
 
     # In its own thread
 
-    def _run(self) -> None:
+    def _run(self, make_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
         SIDE_EFFECTS.begin(self._listener)
         try:
-            with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            with asyncio.Runner(loop_factory=make_loop) as runner:
                 runner.run(self._serve())
         finally:
             SIDE_EFFECTS.end()
 
     async def _serve(self) -> None:
-        from penstock.app import Server  # noqa: PLC0415 - a third of a second, and only for who starts one
+        from penstock.app import Server  # noqa: PLC0415 - as in `start`
 
         self._loop = asyncio.get_running_loop()
         try:
@@ -70,6 +70,11 @@ class ServerThread:
         Raises:
             InvalidConfig: it cannot be started with these settings.
         """
+        from penstock.app import best_loop  # noqa: PLC0415 - a third of a second, and only for who starts one
+
+        self._thread = threading.Thread(
+            target=self._run, args=(best_loop(),), name="penstock-server", daemon=True
+        )
         self._thread.start()
         try:
             return self._started.result(START_TIMEOUT_S)
@@ -154,11 +159,3 @@ class ServerThread:
         if frame is None:
             return "its thread has ended"
         return "its thread is here:\n" + "".join(traceback.format_stack(frame))
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
-    try:
-        import uvloop  # noqa: PLC0415
-    except ImportError:  # not on every platform
-        return asyncio.new_event_loop
-    return uvloop.new_event_loop

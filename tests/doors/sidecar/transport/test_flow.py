@@ -84,8 +84,10 @@ async def test_a_full_socket_pauses_handlers_even_if_windows_are_open(serving: S
     client = await small_client(serving)
     client.send(count(1, 20_000, KIB))
     handler = await counting(serving)
-    await asyncio.sleep(0.2)
     (connection,) = serving.door.connections
+    while not connection.is_full:
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.2)
     assert connection.is_full
     assert not connection._transport.is_reading()
     assert connection._transport.get_write_buffer_size() < 4 * HIGH_WATER_BYTES

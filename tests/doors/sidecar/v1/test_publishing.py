@@ -5,6 +5,7 @@ import pytest
 
 from penstock.core.cursor import Cursor
 from penstock.wire.sidecar import penstock as wire
+from tests.doors.sidecar.calling import until
 from tests.doors.sidecar.v1.conftest import Build
 from tests.doors.sidecar.v1.people import Caller, House, entry
 
@@ -165,6 +166,7 @@ async def test_publisher_waits_for_a_slow_subscriber_under_block(house: House, c
     assert await slow.messages(1) == [("a", b"1", 1)]
     await publisher.write(*(entry("a", b"%d" % number) for number in range(2, 6)))
     await publisher.write(entry("a", b"6"))
+    await until(lambda: house.broker.topics["a"].sequence == 5)
     with pytest.raises(TimeoutError):
         await publisher.read(timeout=0.3)
     assert house.broker.topics["a"].sequence == 5  # the second batch is not even published

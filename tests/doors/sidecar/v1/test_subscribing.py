@@ -255,7 +255,7 @@ async def test_client_that_goes_away_leaves_nothing_behind(house: House, caller:
 
 
 async def test_deadline_ends_a_stream(house: House, caller: Caller) -> None:
-    listener = caller.subscribe(timeout=0.5)
+    listener = caller.subscribe(timeout=1.0)
     await listener.add("a")
     await listener.hear("opened")
     await listener.hear("added")

@@ -5,7 +5,7 @@ import tracemalloc
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import errors
@@ -44,7 +44,6 @@ def outcome(message: str | bytes) -> type | str:
         return bad.code
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(st.dictionaries(names, values | types))
 def test_any_object_is_a_request_or_an_error(said: dict[str, Any]) -> None:
     found = outcome(json.dumps(said))

@@ -121,7 +121,7 @@ class _Archive:
         self._losses.declare(manifest)  # whoever committed it may have died before
         if options.hold:
             self._hold = StreamHold(
-                f"lake-{manifest.id}", options.hold_lapse_s, self._connection, manifest.filters
+                manifest.hold_name, options.hold_lapse_s, self._connection, manifest.filters
             )
             self._hold.keep(_cursor_of(manifest))
         if not options.follow:

@@ -83,7 +83,7 @@ def refuse_delta(table: Table) -> None:
     Raises:
         InvalidLake: it does.
     """
-    if (table.path / "_delta_log").exists():
+    if table.is_delta:
         raise InvalidLake(f"{table.path} is a Delta table: archive to it with --format delta")
 
 

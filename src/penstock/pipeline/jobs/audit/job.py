@@ -114,7 +114,7 @@ def look_first(options: AuditOptions) -> None:
 
 def _table_of(options: AuditOptions) -> Table:
     table = lake_messages(options.lake)
-    if (table.path / "_delta_log").exists():
+    if table.is_delta:
         raise InvalidLake(f"{table.path} is a Delta table: audit proves lakes of Parquet files")
     return lake_table(options.lake)
 

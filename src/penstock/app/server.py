@@ -1,4 +1,4 @@
-"""The one file that knows every room and wires them: settings in, a running server out."""
+"""The whole server: makes every room, opens and closes the doors, and hands out other settings."""
 
 import asyncio
 import gc
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import structlog
-from msgspec.structs import asdict
 
 from penstock import __version__
+from penstock.app.housekeeping import Housekeeping
 from penstock.config import Loaded, Reloading, Settings, compare, core_settings
 from penstock.config.access import access_sources
 from penstock.core.access import FileAccess
@@ -51,10 +51,6 @@ log = structlog.get_logger("penstock")
 
 GARBAGE_THRESHOLD = 50_000
 """Runs are not tracked by the garbage collector; what is left rarely forms cycles."""
-LOSSES_INTERVAL_S = 10.0
-"""How often the log says what subscribers lost; who wants to know each listens to `$penstock/drops`."""
-RETENTION_INTERVAL_S = 10.0
-"""How often the log is asked whether something has to leave."""
 DRAIN_INTERVAL_S = 0.05
 """How often a server that stops looks whether everything has left."""
 GOODBYE_S = 2.0
@@ -79,8 +75,6 @@ class Server:
         """Called when a reload brings other settings, before it is logged."""
         self._clock = clock or SystemClock()
         self._loop = asyncio.get_running_loop()
-        self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._intervals: dict[str, float] = {}
         core = core_settings(settings)
         self._access = FileAccess(access_sources(settings))
         self._certificates = Certificates.load(settings.tls)
@@ -93,6 +87,7 @@ class Server:
             self._disk.holds.on_change = self.broker.commit_soon
         self._reporting = Reporting(self.broker, self._clock, __version__)
         self._guard = Guard(settings.connections, self._clock)
+        self._housekeeping = self._make_housekeeping()
         self._room = Room()
         names = settings.websocket
         self._origins = Origins(settings.host, names.hosts, names.origins, settings.http.cors_origins)
@@ -107,6 +102,16 @@ class Server:
         self.doors += [self.http, self.socket] if self.http.is_wanted else []
         self.doors += [self.sidecar] if self.sidecar.is_wanted else []  # last: it takes a moment to load
         self._figures.doors = (self.mqtt, self.http, self.socket, self.sidecar)
+
+    def _make_housekeeping(self) -> Housekeeping:
+        return Housekeeping(
+            self.broker,
+            self._guard,
+            self._reporting,
+            self._loop,
+            disk=self._disk,
+            certificates=self._certificates,
+        )
 
     def _make_figures(self) -> Figures:
         disk = self._disk
@@ -243,10 +248,7 @@ class Server:
                 self._close_disk()
                 raise
         self._lag.start(self._loop)
-        self._repeat("losses", LOSSES_INTERVAL_S, self._tell_losses)
-        if self._disk is not None:
-            self._repeat("retention", RETENTION_INTERVAL_S, self._trim)
-        self._set_timers()
+        self._housekeeping.start(self.settings)
         for door in filter(lambda door: door.addresses(), self.doors):
             log.info("listening", door=door.name, addresses=" ".join(door.addresses()))
 
@@ -256,8 +258,7 @@ class Server:
         deadline = time.monotonic() + timeout_s - min(SEALING_S, timeout_s / 10)
         goodbye_at = deadline - min(GOODBYE_S, timeout_s / 4)
         self._lag.stop()
-        for timer in self._timers.values():
-            timer.cancel()
+        self._housekeeping.stop()
         self.broker.streams.drain()  # whoever waits is answered while there is still someone to do it
         for door in self.doors:
             await door.close()
@@ -265,7 +266,7 @@ class Server:
         while not self._is_drained and time.monotonic() < goodbye_at:
             await asyncio.sleep(DRAIN_INTERVAL_S)
         self.broker.close()
-        self._tell_losses()
+        self._housekeeping.tell_losses()
         left_s = max(deadline - time.monotonic(), 0.0)
         await asyncio.gather(*(door.finish(left_s) for door in self.doors))
         self.broker.tick.flush()  # what the last of them left goes into the last commit
@@ -279,10 +280,6 @@ class Server:
     def _close_disk(self) -> None:
         if self._disk is not None:
             self._disk.close()
-
-    def _trim(self) -> None:
-        assert self._disk is not None
-        self._disk.trim(self.broker.owed_from)
 
     # Settings
 
@@ -360,7 +357,7 @@ class Server:
         self.http.configure(settings.http)
         self._routes.bodies(STAGE_PATH, settings.stage.max_part_bytes)
         self.sidecar.configure(settings.sidecar)
-        self._set_timers()
+        self._housekeeping.configure(settings)
 
     def tell_settings(self) -> dict[str, object]:
         """The settings in effect, where each came from, and which keys wait for the next start."""
@@ -369,54 +366,3 @@ class Server:
             "origins": self._settings_from,
             "needs_restart": self._needs_restart,
         }
-
-    def _set_timers(self) -> None:
-        """Repeat what is done at intervals that the settings say."""
-        settings = self.settings
-        self._repeat("report", settings.sys_interval_s, self._reporting.publish)
-        self._repeat("reap", settings.reaper_interval_ms / 1000, self._reap)
-        if self._certificates is not None:
-            self._repeat("certificates", settings.tls.check_interval_s, self._renew_certificates)
-
-    def _renew_certificates(self) -> None:
-        """Take certificates from now on that were put in place of the present ones."""
-        assert self._certificates is not None
-        try:
-            if not self._certificates.reload_if_changed():
-                return
-        except InvalidConfig as error:
-            log.error("certificates not reloaded", reason=str(error))
-            return
-        log.info("certificates reloaded")
-
-    # Timers
-
-    def _repeat(self, name: str, interval_s: float, action: Callable[[], None]) -> None:
-        """Do something at intervals until the server stops; 0 is never. What is done so already goes on."""
-        if self._intervals.get(name) == interval_s:
-            return
-        self._intervals[name] = interval_s
-        if name in self._timers:
-            self._timers.pop(name).cancel()
-        if interval_s:
-            self._begin_timer(name, interval_s, action)
-
-    def _begin_timer(self, name: str, interval_s: float, action: Callable[[], None]) -> None:
-        def again() -> None:
-            self._begin_timer(name, interval_s, action)
-            action()
-
-        self._timers[name] = self._loop.call_later(interval_s, again)
-
-    def _tell_losses(self) -> None:
-        losses = self.broker.ledger.take_losses()
-        if losses is not None:
-            log.warning("messages not delivered", **asdict(losses))
-
-    def _reap(self) -> None:
-        self.broker.reap()
-        if self._disk is not None:
-            self._disk.reap()
-        refusals = self._guard.reap() if self._guard.is_needed else None
-        if refusals is not None:
-            log.warning("connections refused by address", **asdict(refusals))
