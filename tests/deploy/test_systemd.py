@@ -59,12 +59,14 @@ def test_the_unit_leaves_little_to_whoever_gets_in() -> None:
     assert done.returncode == 0, done.stdout  # the exposure is above 2.0 of 10
 
 
-def test_the_nightly_backup_is_made_and_old_ones_go(tmp_path: Path) -> None:
+def test_the_nightly_backup_is_made_and_old_ones_of_its_own_go(tmp_path: Path) -> None:
     text = read(UNIT.with_name("penstock-backup.service"))
     backups = tmp_path / "backups"
-    (backups / "old").mkdir(parents=True)
-    (backups / "recent").mkdir()
-    age(backups / "old", days=16)
+    old, recent, by_hand = backups / "2026-01-31-030000", backups / "2026-02-15-030000", backups / "monday"
+    for path in (old, recent, by_hand):
+        path.mkdir(parents=True)
+    for path in (old, by_hand):
+        age(path, days=16)
     with server(data_dir=tmp_path / "data") as running:
         with running.http() as client:
             client.publish("a", "1")
@@ -73,10 +75,10 @@ def test_the_nightly_backup_is_made_and_old_ones_go(tmp_path: Path) -> None:
             here = here.replace("/var/lib/penstock", str(tmp_path / "data")).replace("%%", "%")
             environment = {**bare_environment(), "TARGET": str(backups)}
             subprocess.run(["sh", "-ec", here], env=environment, timeout=60, check=True)
-    left = {path.name for path in backups.iterdir()}
-    assert "old" not in left and "recent" in left
-    [made] = left - {"recent"}
-    assert (backups / made / "penstock.json").is_file()
+    left = set(backups.iterdir())
+    assert old not in left and {recent, by_hand} < left
+    [made] = left - {recent, by_hand}
+    assert (made / "penstock.json").is_file()
 
 
 def age(path: Path, days: int) -> None:
