@@ -26,6 +26,7 @@ from penstock.cli.pipeline.options import Output, OutputOption, Server, SparkFla
 from penstock.cli.pipeline.showing import LINE_EVERY_S, SHOWN_ROWS, Lines, Live
 from penstock.client import HttpClient
 from penstock.errors import InvalidConfig
+from penstock.extras import how_to_get
 from penstock.pipeline.jobs import Progress, Report
 from penstock.pipeline.jobs.failures import SparkFailed
 from penstock.pipeline.lake import Change, Table
@@ -72,7 +73,7 @@ def test_without_spark_a_job_says_how_to_get_it(job: str, tmp_path: Path) -> Non
     assert told.returncode == (2 if job == "audit" else 1)
     assert (told.stdout, told.stderr) == (
         "",
-        f"error: the pipeline needs Spark: {sys.executable} -m pip install 'penstock[spark]'\n",
+        f"error: penstock pipeline: needs the extra `spark`: {how_to_get('spark')}\n",
     )
 
 

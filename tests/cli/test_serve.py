@@ -8,6 +8,7 @@ import pytest
 from penstock.cli import main
 from penstock.cli.serve import SETTINGS, NexusdFlags, SettingFlags, choose_data_dir
 from penstock.config import load
+from penstock.extras import how_to_get
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
 
@@ -75,7 +76,7 @@ def test_a_data_directory_needs_the_extra(
 ) -> None:
     monkeypatch.setitem(sys.modules, "rocksdict", None)  # as if it could not be found
     says = complaint(capsys, "--data-dir", str(tmp_path / "data"))
-    assert says == "data_dir: needs the extra `log`: pip install 'penstock[log]', or '.[log]' in a checkout"
+    assert says == f"data_dir: needs the extra `log`: {how_to_get('log')}"
     assert not (tmp_path / "data").exists()
 
 

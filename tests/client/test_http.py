@@ -15,6 +15,7 @@ import pytest
 
 from penstock.client import ConnectionLost, ConnectionRefused, HttpClient, HttpRefused, NewMessage
 from penstock.client.address import Address
+from penstock.extras import how_to_get
 from tests.client.http_scripts import Caller, Script, scripted
 from tests.ports import free_port
 
@@ -574,4 +575,4 @@ def test_the_client_needs_neither_pyarrow_nor_a_web_framework() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.stdout == "set()\n"
-    assert "ModuleNotFoundError: record batches need pyarrow: pip install 'penstock[log]'" in done.stderr
+    assert f"ModuleNotFoundError: record batches need pyarrow: {how_to_get('log')}" in done.stderr

@@ -14,8 +14,8 @@ import pytest
 from penstock.cli import main
 from penstock.cli.companion import CompanionFlags
 from penstock.config import load
-from penstock.dashboard import extra
 from penstock.errors import InvalidConfig
+from penstock.extras import how_to_get
 from tests.dashboard.conftest import StartDashboard
 from tests.dashboard.showing import RunningDashboard, wait_for
 from tests.e2e.servers import StartServer, bare_environment
@@ -33,7 +33,7 @@ def complaint(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 def test_a_port_that_is_taken_is_told_with_what_to_try(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         said = complaint(capsys, "dashboard", "--port", str(taken.getsockname()[1]))
-    assert "something else listens there already; choose another port" in said
+    assert "something else listens there already; --port chooses another port" in said
 
 
 @pytest.mark.parametrize(
@@ -67,8 +67,8 @@ def test_what_cannot_work_is_told_in_a_line(
 def test_a_missing_extra_is_told_with_the_command_that_installs_it(
     words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(extra, "PACKAGES", ("no_such_package",))
-    assert "pip install 'penstock[dashboard]'" in complaint(capsys, *words)
+    monkeypatch.setitem(sys.modules, "streamlit", None)
+    assert how_to_get("dashboard") in complaint(capsys, *words)
 
 
 def test_ctrl_c_ends_it_and_nothing_is_left_in_the_home(tmp_path: Path) -> None:
@@ -106,6 +106,17 @@ def test_the_dashboard_beside_a_server_shows_it_and_ends_with_it(start_server: S
         httpx.get(found[1], trust_env=False, timeout=20)
 
 
+def test_a_dashboard_that_is_ended_leaves_its_server_alone(start_server: StartServer) -> None:
+    server = start_server({"http": {"port": 0}}, "--dashboard", "--dashboard-port", "0")
+    found = re.search(r"^ +dashboard +(http://\S+)$", server.printed, re.MULTILINE)
+    assert found is not None, server.printed
+    wait_for(lambda: answers(found[1]))
+    [child] = children_of(server.process.pid)
+    os.kill(child, signal.SIGTERM)
+    wait_for(lambda: "dashboard ended" in server.logged)
+    assert re.search("dashboard ended +code=0 ", server.logged), server.logged
+
+
 def test_the_dashboard_ends_when_its_server_is_killed(start_server: StartServer, tmp_path: Path) -> None:
     from tests.e2e.servers import start  # noqa: PLC0415 - not by the fixture, which checks that it ends well
 
@@ -124,7 +135,7 @@ def test_a_port_that_is_taken_is_told_before_the_log_is_opened(tmp_path: Path) -
         ended = subprocess.run(
             words, env=bare_environment(), capture_output=True, text=True, timeout=50, check=False
         )
-    assert "something else listens there already" in ended.stderr
+    assert "something else listens there already; --dashboard-port chooses another port" in ended.stderr
     assert not (tmp_path / "data").exists()
 
 

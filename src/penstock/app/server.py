@@ -38,7 +38,7 @@ from penstock.doors.web.offer import STAGE_PATH, load, offer
 from penstock.doors.web.socket.door import PATH as SOCKET_PATH
 from penstock.doors.web.socket.door import SocketDoor
 from penstock.errors import InvalidConfig
-from penstock.storage.extra import require_extra
+from penstock.extras import require_extra
 from penstock.storage.memory import MemoryLog, MemoryStateStore
 from penstock.storage.staged import read_rows
 from penstock.telemetry.figures import Figures
@@ -216,7 +216,7 @@ class Server:
         """
         if self.settings.data_dir is None:
             return None
-        require_extra()
+        require_extra("log", "data_dir")
         from penstock.storage.disk.log import DiskLog  # noqa: PLC0415 - heavy, and not needed without one
 
         return DiskLog(

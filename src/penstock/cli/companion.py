@@ -15,6 +15,7 @@ import msgspec
 
 from penstock.cli.connection import HOST, first_line
 from penstock.errors import InvalidConfig
+from penstock.extras import require_extra
 
 if TYPE_CHECKING:
     from penstock.app import Server
@@ -39,9 +40,7 @@ class CompanionFlags(NamedTuple):
         Raises:
             InvalidConfig: saying what is missing.
         """
-        from penstock.dashboard.extra import require_extra  # noqa: PLC0415 - few servers have a dashboard
-
-        require_extra("--dashboard")
+        require_extra("dashboard", "--dashboard")
         http = settings.http
         is_plain = bool(http.port) if http.admin_port is None else not http.admin_tls
         if not is_plain:
@@ -66,7 +65,7 @@ class Companion:
 
         self._flags = flags
         self._password = None if flags.password_file is None else first_line(flags.password_file)
-        self._listener: socket = listen(HOST, flags.port)
+        self._listener: socket = listen(HOST, flags.port, "--dashboard-port")
         self.address = address_of(self._listener)
         self._process: asyncio.subprocess.Process | None = None
         self._watching: asyncio.Task[None] | None = None

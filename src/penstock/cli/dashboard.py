@@ -10,6 +10,7 @@ from penstock.cli.companion import PORT
 from penstock.cli.connection import HOST, PasswordFile, User
 from penstock.cli.pipeline.options import HERE, Address, CaFile, Server
 from penstock.errors import InvalidConfig
+from penstock.extras import require_extra
 
 if TYPE_CHECKING:
     from penstock.dashboard.source import Source
@@ -33,15 +34,18 @@ def dashboard(
     port: Port = PORT,
 ) -> None:
     """Show a server's figures in a browser, live and read-only."""
-    from penstock.dashboard.extra import require_extra  # noqa: PLC0415 - the client takes a while
-    from penstock.dashboard.listening import address_of, is_loopback, listen  # noqa: PLC0415
+    from penstock.dashboard.listening import (  # noqa: PLC0415 - the client takes a while
+        address_of,
+        is_loopback,
+        listen,
+    )
     from penstock.dashboard.source import Source  # noqa: PLC0415
 
-    require_extra("penstock dashboard")
+    require_extra("dashboard", "penstock dashboard")
     asked = Server(address=address, user=user, password_file=password_file, ca_file=ca_file).options()
     source = Source(asked["address"], user, asked.get("password"), ca_file, _folder(lake))
     _check(source)
-    listener = listen(host, port)
+    listener = listen(host, port, "--port")
     print(
         f"The dashboard is at {address_of(listener)} and shows {source.address}. Ctrl-C stops it.", flush=True
     )

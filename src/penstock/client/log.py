@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.client.answers import Statement, read
 from penstock.client.errors import ConnectionLost
+from penstock.extras import how_to_get
 from penstock.wire.arrow import END
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ def import_pyarrow() -> Any:
         import pyarrow.ipc  # noqa: PLC0415 - heavy, and only needed for batches
     except ModuleNotFoundError:
         raise ModuleNotFoundError(
-            "record batches need pyarrow: pip install 'penstock[log]'", name="pyarrow"
+            f"record batches need pyarrow: {how_to_get('log')}", name="pyarrow"
         ) from None
     return pyarrow
 

@@ -9,7 +9,6 @@ import signal
 import socket
 import sys
 from threading import Thread
-from typing import BinaryIO
 
 import msgspec
 
@@ -31,13 +30,14 @@ def main() -> None:
     from penstock.dashboard.server import serve  # noqa: PLC0415 - takes a while
 
     order = msgspec.json.decode(sys.stdin.buffer.readline(), type=Order)
-    Thread(target=_watch, args=(sys.stdin.buffer,), daemon=True).start()
+    Thread(target=_watch, args=(sys.stdin.fileno(),), daemon=True).start()
     source = Source(order.address, order.user, order.password)
     serve(source, socket.socket(fileno=order.listener))
 
 
-def _watch(parent: BinaryIO) -> None:
-    parent.read()
+def _watch(parent: int) -> None:
+    while os.read(parent, 1):  # not through the buffered reader: a thread that waits there spoils the exit
+        pass
     os.kill(os.getpid(), signal.SIGTERM)
 
 

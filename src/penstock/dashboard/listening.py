@@ -7,14 +7,17 @@ from penstock.errors import InvalidConfig
 
 BACKLOG = 128
 _ADVICE = {
-    errno.EADDRINUSE: "something else listens there already; choose another port, 0 takes a free one",
-    errno.EACCES: "ports below 1024 are for root; choose another port",
+    errno.EADDRINUSE: "something else listens there already; {flag} chooses another port, 0 takes a free one",
+    errno.EACCES: "ports below 1024 are for root; {flag} chooses another one",
     errno.EADDRNOTAVAIL: "this machine has no such address",
 }
 
 
-def listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int, flag: str) -> socket.socket:
     """A socket that listens; port 0 takes a free one.
+
+    Args:
+        flag: how to ask for another port, for the complaint.
 
     Raises:
         InvalidConfig: it cannot, saying why and what to try.
@@ -26,7 +29,7 @@ def listen(host: str, port: int) -> socket.socket:
     except socket.gaierror:
         raise InvalidConfig(f"the dashboard cannot listen on {host}: there is no host of that name") from None
     except OSError as error:
-        why = _ADVICE.get(error.errno or 0, error.strerror)
+        why = _ADVICE.get(error.errno or 0, str(error.strerror)).format(flag=flag)
         raise InvalidConfig(f"the dashboard cannot listen on {host}:{port}: {why}") from None
 
 

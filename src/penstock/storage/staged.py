@@ -38,10 +38,7 @@ BYTES = frozenset({"payload", "correlation_id"})
 """Columns of bytes; text in them is taken as its UTF-8."""
 _SHAPES = {(qos, retain): bare_shape(Door.WEB, qos, retain) for qos in range(3) for retain in (False, True)}
 _VIEW_BYTES = 16
-_HINT = (
-    "Arrow streams need the extra `log`: pip install 'penstock[log]'; "
-    "JSON lines (application/x-ndjson) need nothing"
-)
+_HINT = "the server lacks the extra `log`, which Arrow streams need; JSON lines (application/x-ndjson) do not"
 
 
 def read_rows(stream: bytes, limit_bytes: int, limit_rows: int) -> Iterator[Run]:

@@ -10,12 +10,12 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from penstock.cli.bench import bench, command
+from penstock.cli.bench import bench
 from penstock.cli.bench.machine import describe_machine
 from penstock.cli.bench.meter import Meter
 from penstock.cli.bench.report import Result
 from penstock.cli.bench.targets import accepts, free_port
-from penstock.errors import InvalidConfig
+from penstock.extras import how_to_get
 
 
 def invoke(*arguments: str) -> tuple[int, str, str]:
@@ -46,15 +46,12 @@ def test_scenarios_about_the_log_need_penstock() -> None:
 
 
 def test_scenarios_with_a_data_directory_say_what_has_to_be_installed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def miss(wanted_by: str) -> None:
-        raise InvalidConfig(f"{wanted_by}: needs more")
-
-    monkeypatch.setattr(command, "require_extra", miss)
+    monkeypatch.setitem(sys.modules, "rocksdict", None)  # as if it could not be found
     status, _, said = invoke("--scenario", "durable", "--out", str(tmp_path / "raw.json"))
     assert status == 1
-    assert "scenarios with a data directory: needs more" in said
+    assert f"scenarios with a data directory: needs the extra `log`: {how_to_get('log')}" in said
     assert not list(tmp_path.iterdir())
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.extras import how_to_get
 from tests.cli.demo.places import Place
 from tests.cli.test_pipeline import WITHOUT_SPARK
 
@@ -146,7 +147,5 @@ def test_without_spark_it_says_so_before_anything_starts(tmp_path: Path) -> None
     words = [sys.executable, "-c", WITHOUT_SPARK, "demo", "--keep", str(tmp_path / "kept")]
     said = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
     assert (said.returncode, said.stdout) == (1, "")
-    assert said.stderr == (
-        f"error: the pipeline needs Spark: {sys.executable} -m pip install 'penstock[spark]'\n"
-    )
+    assert said.stderr == f"error: penstock demo: needs the extra `spark`: {how_to_get('spark')}\n"
     assert not (tmp_path / "kept").exists()

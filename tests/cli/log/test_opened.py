@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.log.findings import tidy
+from penstock.extras import how_to_get
 from penstock.storage.disk.header import Header, write_header
 from penstock.storage.disk.layout import DATABASE_FOLDER, MARK_FILE
 from tests.cli.log.conftest import Run
@@ -92,7 +93,7 @@ def test_a_missing_extra_is_told_in_one_line(
     run: Run, data: Path, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "rocksdict", None)
-    says = "needs the extra `log`: pip install 'penstock[log]', or '.[log]' in a checkout"
+    says = f"needs the extra `log`: {how_to_get('log')}"
     assert run(*words_of(command, data)) == (1, "", f"error: penstock log: {says}\n")
 
 

@@ -28,7 +28,7 @@ from penstock.cli.bench.tables import number_text, print_result, render_markdown
 from penstock.cli.bench.targets import parse_target
 from penstock.cli.bench.trials.site import Site
 from penstock.errors import InvalidConfig
-from penstock.storage.extra import require_extra
+from penstock.extras import require_extra
 
 MEMORY_ONLY = ("tmpfs", "ramfs")
 
@@ -81,7 +81,7 @@ def _possible(scenarios: list[Scenario], plan: Plan) -> list[Scenario]:
 
 def _require_extra() -> None:
     try:
-        require_extra("scenarios with a data directory")
+        require_extra("log", "scenarios with a data directory")
     except InvalidConfig as error:
         raise BenchError(str(error)) from error
 

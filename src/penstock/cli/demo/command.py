@@ -15,9 +15,9 @@ import typer
 from penstock import __version__
 from penstock.cli.demo.screen import Screen
 from penstock.cli.output import INTERRUPTED
-from penstock.cli.pipeline.running import require_extra
 from penstock.cli.program import program
 from penstock.errors import InvalidConfig, PenstockError
+from penstock.extras import require_extra
 
 TERMINATED = 143
 
@@ -33,7 +33,7 @@ def demo(
 
     It starts a server of its own on free ports and stops it again. Nothing is left behind without --keep.
     """
-    require_extra()
+    require_extra("spark", "penstock demo")
     try:
         with _ended_by_signal(), _folder(keep) as folder:
             _tell(folder, keep is not None, seconds)

@@ -11,7 +11,7 @@ import typer
 
 from penstock.cli.output import INTERRUPTED, forget_stdout
 from penstock.errors import InvalidConfig, StorageUnavailable
-from penstock.storage.extra import require_extra
+from penstock.extras import require_extra
 
 if TYPE_CHECKING:
     from penstock.cli.log.snapshot import Snapshot
@@ -42,7 +42,7 @@ def opened(directory: Path) -> Iterator["Snapshot"]:
 @contextmanager
 def spoken(directory: Path) -> Iterator[None]:
     """Check what can be checked before anything is opened, and give every failure its line."""
-    require_extra("penstock log")
+    require_extra("log", "penstock log")
     if not directory.is_dir():
         what = "this is not a directory" if directory.exists() else "no such directory"
         raise InvalidConfig(f"{directory}: {what}")

@@ -1,12 +1,10 @@
 """Runs a job for a command: Spark is started and stopped, a failure becomes one line."""
 
 import logging
-import shlex
 import sys
 import threading
 import time
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -14,7 +12,8 @@ import typer
 
 from penstock.cli.output import Output, forget_stdout
 from penstock.cli.pipeline.showing import Live, print_report, progress_for
-from penstock.errors import InvalidConfig, PenstockError
+from penstock.errors import PenstockError
+from penstock.extras import require_extra
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from penstock.cli.pipeline.options import SparkFlags
     from penstock.pipeline.jobs import Job, Report
 
-PACKAGES = ("pyspark", "pyarrow", "pandas")
 """What the extra `spark` brings, apart from a JVM."""
 AT_ONCE = 130
 """How a command ends that was told twice to stop."""
@@ -70,19 +68,6 @@ def run_job(
         raise typer.Exit(1)
 
 
-def require_extra() -> None:
-    """Check that the extra `spark` is installed.
-
-    Raises:
-        InvalidConfig: it is not.
-    """
-    if any(find_spec(package) is None for package in PACKAGES):
-        # With this very Python: another pip, first on the PATH, would install it where nobody looks.
-        raise InvalidConfig(
-            f"the pipeline needs Spark: {shlex.quote(sys.executable)} -m pip install 'penstock[spark]'"
-        )
-
-
 def _report_of(
     name: str,
     load: "Callable[[], Job]",
@@ -90,7 +75,7 @@ def _report_of(
     output: Output,
     needs_spark: Callable[[], bool],
 ) -> "Report":
-    require_extra()
+    require_extra("spark", "penstock pipeline")
     settings = flags.settings()
     job = load()
     from penstock.pipeline.jobs.running import run, stopped_by_signals  # noqa: PLC0415 - needs the extra

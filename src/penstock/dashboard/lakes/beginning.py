@@ -20,7 +20,7 @@ def commands_for(source: Source) -> str:
         server += f" --user {shlex.quote(source.user)} --password-file FILE"
     return "\n".join(
         (
-            "pip install 'penstock[spark]'",
+            "pip install '.[spark]'  # in a checkout of Penstock",
             f"penstock pipeline archive --lake {lake} {server} --follow",
             f"penstock pipeline insights --lake {lake} {server} --follow",
             f"penstock dashboard --lake {lake} {server}",
