@@ -390,5 +390,5 @@ def test_damage_is_refused_or_does_no_harm(scale: int) -> None:
 def test_without_pyarrow_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = stream_of({"topic": ["a"], "payload": [b"x"]})
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(UnsupportedMedia, match=r"penstock\[log\]"):
+    with pytest.raises(UnsupportedMedia, match="lacks the extra `log`"):
         list(read_rows(stream, ROOM, ROWS))

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from penstock.pipeline.sink.staging import name_of
 from tests.pipeline.servers import LogServer
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def test_a_frame_is_published_as_a_whole_in_order_and_once_for_its_key(
     write(2)  # cut into other parts, it is the same work
     assert published(log_server, f"{name}/#") == rows
     with log_server.client() as client:
-        assert not list(client.stages())
+        assert not list(client.stages(name_of(f"night {name}")))
 
 
 def test_every_column_of_a_message_arrives(spark: "SparkSession", log_server: LogServer, name: str) -> None:
@@ -57,13 +58,13 @@ def test_every_column_of_a_message_arrives(spark: "SparkSession", log_server: Lo
 
 
 def test_a_task_that_fails_leaves_nothing_of_the_whole_frame(
-    spark: "SparkSession", log_server: LogServer, name: str
+    spark: "SparkSession", lake_server: LogServer, name: str
 ) -> None:
     frame = numbers(spark, name, 90, 3).selectExpr("if(payload = '77', 'no/#', topic) as topic", "payload")
     with pytest.raises(Exception, match="a row of the topic no/# is refused: a topic holds no"):
-        frame.write.format("penstock").mode("append").option("address", log_server.address).save()
-    assert not published(log_server, f"{name}/#")
-    with log_server.client() as client:
+        frame.write.format("penstock").mode("append").option("address", lake_server.address).save()
+    assert not published(lake_server, f"{name}/#")
+    with lake_server.client() as client:
         assert not list(client.stages())
 
 

@@ -1,5 +1,6 @@
 """Streaming queries that write to topics: each batch once, whatever is killed and begun again."""
 
+import json
 import os
 import random
 import signal
@@ -13,6 +14,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from penstock.pipeline.sink import stream_writer
+from penstock.pipeline.sink.staging import names_under
 from penstock.pipeline.sink.stream import BATCH, QUERY
 from tests.pipeline.servers import LogServer
 
@@ -61,6 +63,13 @@ class Story:
             file.unlink()
 
     @property
+    def stages(self) -> dict[str, int]:
+        """How many rows each stage of the query has; other tests use the same server."""
+        query = json.loads((self.folder / "checkpoint" / "metadata").read_text(encoding="utf-8"))["id"]
+        with self._server.client() as client:
+            return {id: client.staged(id)["rows"] for id in client.stages(names_under(query))}
+
+    @property
     def published(self) -> list[int]:
         """What is in the log, by number."""
         return sorted(published(self._server, self.topic))
@@ -71,7 +80,7 @@ def story(spark: "SparkSession", log_server: LogServer, tmp_path: Path, name: st
     return Story(spark, tmp_path, log_server, name)
 
 
-def test_a_batch_that_spark_does_again_is_published_once(story: Story, log_server: LogServer) -> None:
+def test_a_batch_that_spark_does_again_is_published_once(story: Story) -> None:
     story.add(1, 2, 3, 4)
     story.add(5, 6, 7)
     story.run()
@@ -80,8 +89,7 @@ def test_a_batch_that_spark_does_again_is_published_once(story: Story, log_serve
     story.add(8)
     story.run(partitions=3)
     assert story.published == [1, 2, 3, 4, 5, 6, 7, 8]
-    with log_server.client() as client:
-        assert not list(client.stages())
+    assert not story.stages
 
 
 @pytest.mark.parametrize("known", [{}, {QUERY: "q"}, {BATCH: "7"}, {QUERY: "", BATCH: "7"}])
@@ -179,8 +187,7 @@ def test_a_query_that_is_killed_between_stage_and_commit_loses_and_repeats_nothi
     story.add(1, 2, 3, 4)
     story.add(5, 6, 7, 8)
     kill_query(story, log_server, is_held=True)
-    with log_server.client() as client:
-        assert sum(client.staged(id)["rows"] for id in client.stages()) == 4
+    assert sum(story.stages.values()) == 4
     assert story.published == []
     for number in range(scale - 1):
         story.add(100 + number, 200 + number)
@@ -189,5 +196,4 @@ def test_a_query_that_is_killed_between_stage_and_commit_loses_and_repeats_nothi
     story.run()
     later = [base + number for base in (100, 200, 300) for number in range(scale - 1)]
     assert story.published == [1, 2, 3, 4, 5, 6, 7, 8, *later]
-    with log_server.client() as client:
-        assert not list(client.stages()), "what the killed one has left was cleared away"
+    assert not story.stages, "what the killed one has left was cleared away"
