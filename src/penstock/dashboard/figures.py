@@ -7,7 +7,6 @@ class Latency(Struct, frozen=True):
     """How long the last messages took, in milliseconds."""
 
     avg: float = 0.0
-    p50: float = 0.0
     p95: float = 0.0
     p99: float = 0.0
     entries: int | None = None
@@ -47,7 +46,6 @@ class Totals(Struct, frozen=True, kw_only=True):
     connected_clients: int = 0
     slow_subscribers: int = 0
     retained_messages: int = 0
-    filters: int = 0
 
 
 class DoorFigures(Struct, frozen=True):
@@ -89,7 +87,6 @@ class Process(Struct, frozen=True, kw_only=True):
     cpu_seconds: float | None = None
     memory_bytes: int | None = None
     open_files: int | None = None
-    max_files: int | None = None
 
 
 class Rings(Struct, frozen=True, kw_only=True):
@@ -114,24 +111,8 @@ class LogFigures(Struct, frozen=True, kw_only=True):
     hold_lag_messages: int = 0
 
 
-class StreamFigures(Struct, frozen=True, kw_only=True):
-    """The streams of the streams door."""
-
-    known: int = 0
-    messages: int = 0
-    waiting_sends: int = 0
-    waiting_receives: int = 0
-
-
-class Transferred(Struct, frozen=True):
-    """Bytes that came and went."""
-
-    received: int = 0
-    sent: int = 0
-
-
 class Figures(Struct, frozen=True, kw_only=True):
-    """Everything that a server tells of itself at one moment."""
+    """What a server tells of itself at one moment, as far as it is shown."""
 
     uptime_seconds: float
     total: Totals = field(name="global")
@@ -146,8 +127,6 @@ class Figures(Struct, frozen=True, kw_only=True):
     process: Process = Process()
     rings: Rings = Rings()
     log: LogFigures = LogFigures()
-    streams: StreamFigures = StreamFigures()
-    bytes: Transferred = Transferred()
     version: str = ""
     node_id: str = ""
 
