@@ -1,8 +1,7 @@
-"""Takes the pictures of the dashboard that the docs show; `make screenshots` runs it.
+"""Screenshots of the dashboard for the docs; `make screenshots` runs it.
 
-A plant is on the air for a minute: machines report at every door, somebody is too slow, Spark archives what
-is said and tells of it. Then a browser without a screen opens each page. Takes about three minutes, and needs
-chromium with its driver.
+Load runs at every door for a minute, with one slow subscriber, and Spark archives it. Then a headless browser
+opens each page. Takes about three minutes, and needs chromium with its driver.
 """
 
 import random
@@ -29,23 +28,23 @@ from selenium.webdriver import Chrome, ChromeOptions, ChromeService  # noqa: E40
 
 from penstock.client import HttpClient  # noqa: E402
 from tests.browser.conftest import FLAGS  # noqa: E402
-from tests.dashboard.passing import let_pass_by  # noqa: E402
 from tests.dashboard.traffic import SLOW_CLIENT, SLOW_TOPIC, Traffic  # noqa: E402
-from tests.e2e.servers import start  # noqa: E402
+from tests.dashboard.undelivered import publish_undelivered  # noqa: E402
+from tests.support.servers import start  # noqa: E402
 
 IMAGES = Path(__file__).parent / "images"
 WIDTH, HEIGHT = 1366, 768
 COLOURS = 128
-"""So many are enough for tables and lines, and make the pictures small."""
+"""Enough for tables and lines, and keeps the images small."""
 LIMIT_BYTES = 150_000
 
 QUIET_TOPICS = 2_000
 SPINDLE = "plant/line-1/spindle"
 ON_AIR_S = 75.0
 SETTLED_S = 4.0
-"""How long a page has to draw itself."""
+"""Time for a page to draw."""
 CHARTS_S = 30.0
-"""How long the page of a topic is watched, which has no history before it is opened."""
+"""Time for the page of a topic, whose charts start empty."""
 
 SETTINGS = {
     "http": {"port": 0},
@@ -55,7 +54,7 @@ SETTINGS = {
 
 
 def main() -> None:
-    """Take all pictures."""
+    """Take all screenshots."""
     with TemporaryDirectory() as name, ExitStack() as running:
         folder = Path(name)
         server = start(folder, {**SETTINGS, "data_dir": str(folder / "data")}, (), {})
@@ -63,7 +62,7 @@ def main() -> None:
         address = f"http://127.0.0.1:{server.port_of('http')}"
         client = running.enter_context(HttpClient(address, client_id="line-1"))
         _prepare(client)
-        let_pass_by(server.port, client)
+        publish_undelivered(server.port, client)
         running.enter_context(Traffic(server))
         running.enter_context(_spindle(address, server.port))
         began = time.monotonic()
@@ -79,7 +78,7 @@ def main() -> None:
 
 
 def _pages(client: HttpClient) -> dict[str, str]:
-    """The pages with the names of their pictures."""
+    """Addresses of the pages by image name."""
     drop = next(client.drops(topic=SLOW_TOPIC))
     asked = {"topic": SLOW_TOPIC, "sequence": drop["last"], "client": SLOW_CLIENT}
     newest = client.messages(SPINDLE, last=1).messages[0].sequence
@@ -94,18 +93,18 @@ def _pages(client: HttpClient) -> dict[str, str]:
     }
 
 
-# The plant
+# Load
 
 
 def _prepare(client: HttpClient) -> None:
-    """Let there be many topics, most of them quiet."""
+    """Create many topics, most of them quiet."""
     quiet = (f"plant/line-{n // 500 + 1}/motor-{n // 10 % 50:02}/{n % 10}" for n in range(QUIET_TOPICS))
     client.publish_many({"topic": topic, "data": {"ok": True}, "retain": True} for topic in quiet)
 
 
 @contextmanager
 def _spindle(address: str, mqtt_port: int) -> Iterator[None]:
-    """A machine that says how it is, some times a second, and somebody who listens."""
+    """Publisher of a few messages a second, and a subscriber."""
     stopping = Event()
     chance = random.Random(7)
 
@@ -129,7 +128,7 @@ def _spindle(address: str, mqtt_port: int) -> Iterator[None]:
 
 
 def _archive(lake: Path, address: str) -> None:
-    """Archive what there is, tell of it, and prove that it is complete."""
+    """Archive the log, compute insights and audit the lake."""
     _pipeline("archive", "--lake", str(lake), "--address", address)
     _pipeline("insights", "--lake", str(lake), "--address", address)
     _pipeline("archive", "--lake", str(lake), "--address", address)
@@ -142,12 +141,12 @@ def _pipeline(*words: str) -> str:
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
-# The pictures
+# Screenshots
 
 
 @contextmanager
 def _dashboard(folder: Path, address: str, lake: Path) -> Iterator[str]:
-    """A dashboard, and where it is."""
+    """Running dashboard; yields its address."""
     command = [sys.executable, "-m", "penstock", "dashboard", "--port", "0", "--address", address]
     process = subprocess.Popen([*command, "--lake", str(lake)], cwd=folder, stdout=subprocess.PIPE, text=True)
     try:
@@ -163,7 +162,7 @@ def _dashboard(folder: Path, address: str, lake: Path) -> Iterator[str]:
 
 @contextmanager
 def _browser(folder: Path) -> Iterator[Chrome]:
-    """Chromium without a screen."""
+    """Headless Chromium."""
     options = ChromeOptions()
     options.binary_location = which("chromium") or "chromium"
     size = f"--window-size={WIDTH},{HEIGHT}"
@@ -179,7 +178,7 @@ def _browser(folder: Path) -> Iterator[Chrome]:
 
 
 def _take(browser: Chrome, address: str, path: Path, settled_s: float) -> None:
-    """Take a picture of a page when it has drawn itself."""
+    """Take a screenshot of a page once it is drawn."""
     browser.get(address)
     deadline = time.monotonic() + 30
     while not browser.execute_script("return Boolean(document.querySelector('.server .state'))"):

@@ -1,18 +1,19 @@
-"""What every test may ask for."""
+"""Fixtures of all tests, and how tests are spread over workers and tiers."""
 
+import gc
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.e2e.servers import RunningServer, Settings, StartServer, is_setting, start
+from tests.support.servers import RunningServer, Settings, StartServer, is_setting, start
+from tests.support.tiers import SYSTEM, ForeignPrograms, group_of, is_system, rank
 
 TESTS = Path(__file__).parent
-TOGETHER = {"browser", "dashboard", "pipeline"}
-"""Folders whose tests share a browser or a Spark."""
+FOREIGN = ForeignPrograms()
 
 # How long an example takes says more about the machine than about us. The examples are the same each time, so
 # that a change is judged by what it changes; `make soak` looks for new ones.
@@ -22,21 +23,72 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
     derandomize="PENSTOCK_SOAK" not in os.environ,
 )
+settings.register_profile("coverage", settings.get_profile("any machine"), max_examples=10)
 settings.load_profile("any machine")
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even import the system tier when only fast tests are wanted."""
+    if config.option.markexpr != "not system" or collection_path == TESTS:
+        return None
+    is_below = collection_path.is_relative_to(TESTS)
+    return True if is_below and collection_path.relative_to(TESTS).parts[0] in SYSTEM else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep the thousands of objects of the collection out of the way of the garbage collector."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # or duckdb reports at the end what it believes to be leaks
+
+
+@pytest.hookimpl(tryfirst=True)  # before tests are selected by marker
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let one worker have all tests of a file, which may share a server, and of a folder that shares more."""
+    """Give each test its tier and its group, and put long groups first."""
+    files: dict[Path, str] = {}
+    groups: dict[pytest.Item, str] = {}
     for item in items:
-        path = item.path.relative_to(TESTS)
-        group = path.parts[0] if path.parts[0] in TOGETHER else str(path)
-        item.add_marker(pytest.mark.xdist_group(group))
+        file = files.get(item.path)
+        if file is None:
+            file = files[item.path] = item.path.relative_to(TESTS).as_posix()
+        fixtures = getattr(item, "fixturenames", ())
+        groups[item] = group_of(file, fixtures)
+        item.add_marker(pytest.mark.xdist_group(groups[item]))
+        is_marked = item.get_closest_marker("system") is not None
+        if is_system(file.split("/", 1)[0], fixtures, is_marked=is_marked):
+            item.add_marker("system")
+    items.sort(key=lambda item: rank(groups[item]))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Watch what fast tests start."""
+    FOREIGN.test = None if item.get_closest_marker("system") else item.nodeid
+    try:
+        return (yield)
+    finally:
+        FOREIGN.test = None
 
 
 @pytest.fixture(scope="session")
 def scale() -> int:
     """How many times the usual amount a test should use: 1, or 10 when `make soak` runs it."""
     return 10 if os.environ.get("PENSTOCK_SOAK") else 1
+
+
+@pytest.fixture(scope="session")
+def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Temporary folder that all workers of a run share."""
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
 
 
 @pytest.fixture

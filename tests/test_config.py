@@ -1,4 +1,4 @@
-"""Settings: which source wins, what words mean, and what a complaint says."""
+"""Settings: precedence of sources, values in words, and error texts."""
 
 import json
 from pathlib import Path
@@ -39,7 +39,7 @@ def test_without_any_source_everything_is_the_default() -> None:
     assert loaded.origins.keys() == known_keys().keys()
 
 
-def test_each_source_wins_over_the_ones_before_it(file: Path) -> None:
+def test_each_source_overrides_the_ones_before_it(file: Path) -> None:
     file.write_text("ring: {messages: 20, total_bytes: 7, partitions: 8}\nhost: file.example\n")
     environ = {"PENSTOCK_RING__TOTAL_BYTES": "8", "PENSTOCK_RING__PARTITIONS": "9"}
     loaded = load(file, environ, {"ring.partitions": 10}, "medium")
@@ -52,7 +52,7 @@ def test_each_source_wins_over_the_ones_before_it(file: Path) -> None:
     assert loaded.origins["mqtt.port"] == "default"
 
 
-def test_a_preset_wins_over_defaults_only() -> None:
+def test_a_preset_overrides_defaults_only() -> None:
     loaded = load(preset="large", flags={"ring.messages": None})
     assert loaded.settings.ring.total_bytes == 2 * 1024**3
     assert loaded.origins["ring.messages"] == "preset large"
@@ -113,7 +113,7 @@ def test_an_unknown_variable_is_named_with_the_nearest_known_one(variable: str) 
     assert text.startswith(f"{variable}: unknown environment variable; did you mean PENSTOCK_")
 
 
-def test_core_is_told_its_part(file: Path) -> None:
+def test_core_gets_its_part(file: Path) -> None:
     file.write_text("ring: {messages: 7}\ndefault_ttl_ms: 9\nhost: example\n")
     core = core_settings(load(file).settings)
     assert type(core) is CoreSettings
@@ -123,7 +123,7 @@ def test_core_is_told_its_part(file: Path) -> None:
 # The data directory
 
 
-def test_without_a_data_directory_nothing_is_kept() -> None:
+def test_without_a_data_directory_nothing_is_captured() -> None:
     settings = load().settings
     assert (settings.data_dir, settings.durability, settings.log.capture) == (None, "fsync", ())
 
@@ -143,7 +143,7 @@ def test_with_a_data_directory_the_log_keeps_everything(source: dict[str, Any]) 
 
 
 @pytest.mark.parametrize(("text", "capture"), [("[a/#]", ("a/#",)), ("[]", ())])
-def test_what_the_log_keeps_can_be_said(file: Path, text: str, capture: tuple[str, ...]) -> None:
+def test_the_captured_topics_can_be_set(file: Path, text: str, capture: tuple[str, ...]) -> None:
     file.write_text(f"data_dir: data\nlog:\n  capture: {text}\n")
     loaded = load(file)
     assert loaded.settings.log.capture == capture
@@ -293,11 +293,11 @@ def test_anchors_and_merges_keep_working(file: Path) -> None:
         ("host: \x07\n", "penstock.yaml: not valid YAML:"),
     ],
 )
-def test_a_complaint_names_key_limit_and_line(file: Path, text: str, says: str) -> None:
+def test_an_error_names_key_limit_and_line(file: Path, text: str, says: str) -> None:
     assert says in complaint_about(file, text)
 
 
-def test_a_complaint_names_the_variable_or_the_flag() -> None:
+def test_an_error_names_the_variable_or_the_flag() -> None:
     text = complaint(environ={"PENSTOCK_MQTT__PORT": "mqtt"})
     assert text.startswith("mqtt.port: expected a whole number from 0 to 65535, or off, got 'mqtt'")
     assert text.endswith("(environment PENSTOCK_MQTT__PORT)")
@@ -312,7 +312,7 @@ def test_a_file_that_cannot_be_read_is_named(file: Path) -> None:
     assert f"{file}: cannot be read" in complaint(file)
 
 
-def test_every_key_can_say_what_it_expects() -> None:
+def test_every_key_describes_its_values() -> None:
     assert all(describe(key) for key in known_keys().values())
 
 
@@ -358,5 +358,5 @@ def test_a_flag_may_name_several_ports(text: str, ports: tuple[int, ...]) -> Non
 
 
 @pytest.mark.parametrize("text", ["65536", "8080,", "http", "8080,8000.5", "[[8080]]"])
-def test_what_is_no_port_is_refused_in_a_list_as_well(text: str) -> None:
+def test_an_invalid_port_is_refused_in_a_list_too(text: str) -> None:
     assert complaint(flags={"http.port": text}).startswith("http.port: expected a whole number")

@@ -20,15 +20,15 @@ from penstock.client import Client, HttpClient, MqttClient, SyncClient
 from penstock.config import PRESETS, Settings
 from penstock.config.keys import known_keys
 from penstock.core.settings import TopicRule
-from penstock.doors.sidecar.answers import STATUSES
+from penstock.doors.sidecar.transport.status import STATUSES
 from penstock.errors import InvalidRequest, PenstockError
-from penstock.wire.sidecar import nexusd
-from penstock.wire.sidecar import penstock as own
+from penstock.wire.sidecar.messages import nexusd
+from penstock.wire.sidecar.messages import penstock as own
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 REFERENCE = DOCS / "reference"
-LISTENER = ROOT / "src" / "penstock" / "doors" / "http"
+LISTENER = ROOT / "src" / "penstock" / "net" / "http"
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("bench/*.md"), *DOCS.rglob("*.md")])
 LINK = re.compile(r"\[[^]]*\]\(([^)\s]+)\)")
 CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)

@@ -17,8 +17,8 @@ from textwrap import dedent
 import pytest
 
 from penstock.config import load
-from tests.blocks import ROOT, Block, blocks_of, run
-from tests.e2e.servers import RunningServer, StartServer, bare_environment
+from tests.support.blocks import ROOT, Block, blocks_of, run
+from tests.support.servers import RunningServer, StartServer, bare_environment
 
 STORIES = ROOT / "docs" / "tutorial"
 PAGES = [

@@ -1,4 +1,4 @@
-"""The tutorial comes true, block by block; the chapter about Spark is told in tests/pipeline."""
+"""The tutorial comes true, block by block; the chapter about Spark is in tests/spark."""
 
 import re
 import sys
@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.blocks import ROOT, blocks_of
-from tests.e2e.servers import StartServer
-from tests.stories import Story
+from tests.support.blocks import ROOT, blocks_of
+from tests.support.servers import StartServer
+from tests.support.stories import Story
 
 pytestmark = pytest.mark.timeout(180)  # a chapter is many processes, one after the other
 

@@ -10,7 +10,7 @@ import typer.main
 
 from docs.generating.tables import code, sentence, table
 from penstock.cli import COMMANDS, build
-from penstock.cli.serve import SETTINGS
+from penstock.cli.commands.serve import SETTINGS
 
 FLAG = re.compile(r"(?<![\w`-])--[a-z][a-z-]+(?!`)")
 PLACEHOLDERS = {"path": "FILE", "str": "TEXT", "int": "NUMBER", "float": "NUMBER"}

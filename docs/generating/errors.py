@@ -8,14 +8,18 @@ from pkgutil import walk_packages
 import penstock
 from docs.generating.tables import code, sentence, table
 from penstock import errors
-from penstock.doors.http.problems import STATUSES as HTTP_STATUSES
-from penstock.doors.mqtt.answers import REASONS, refusal_of
-from penstock.doors.sidecar.answers import STATUSES as GRPC_STATUSES
+from penstock.doors.mqtt.reason_codes import REASONS, refusal_of
+from penstock.doors.sidecar.transport.status import STATUSES as GRPC_STATUSES
 from penstock.errors import PenstockError
+from penstock.net.http.errors import STATUSES as HTTP_STATUSES
 from penstock.wire.mqtt.reasons import MqttWireError, ReasonCode
 
 TITLES = ("code", "meaning", "MQTT 5", "gRPC", "HTTP", "try again")
-ROOMS = {"cli": "penstock.cli", "client": "penstock.client", "pipeline": "penstock.pipeline"}
+ROOMS = {
+    "cli": ("penstock.cli.",),
+    "client": ("penstock.client.",),
+    "spark": ("penstock.spark.", "penstock.lake."),
+}
 """Rooms with errors of their own, beside the catalogue of the server."""
 WITHOUT_A_CODE = "something went wrong that has no code of its own"
 """What the base of all errors means by itself."""
@@ -28,7 +32,7 @@ def errors_table() -> str:
 
 def errors_of(room: str) -> str:
     """What happens before or behind a server: the errors of a room that is none of its doors."""
-    found = [error for error in all_errors() if error.__module__.startswith(ROOMS[room] + ".")]
+    found = [error for error in all_errors() if error.__module__.startswith(ROOMS[room])]
     rows = [(code(error.code), meaning_of(error), _again(error)) for error in one_for_each_code(found)]
     return table(("code", "meaning", "try again"), rows)
 

@@ -12,8 +12,8 @@ from structlog.testing import capture_logs
 from penstock.app import Server
 from penstock.client import HttpClient
 from penstock.config import load
+from penstock.telemetry.families import take_snapshot
 from penstock.telemetry.prometheus import families
-from penstock.telemetry.reading import read
 
 FREE_PORTS = {"mqtt.port": "0", "http.port": "0", "sidecar.port": "0"}
 
@@ -37,7 +37,7 @@ async def _ask(folder: str) -> Offer:
     await server.start()
     try:
         [address] = server.http.addresses()
-        metrics = list(families(await read(server._figures)))
+        metrics = list(families(await take_snapshot(server._metrics)))
         return Offer(metrics, await asyncio.to_thread(_description, address))
     finally:
         await server.stop()

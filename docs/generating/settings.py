@@ -14,7 +14,7 @@ from docs.generating.tables import table
 from penstock.config import PRESETS, Settings
 from penstock.config.keys import Key, describe, keys_of, known_keys
 from penstock.config.load import CAPTURED_ON_DISK
-from penstock.config.reloading import reload_of
+from penstock.config.reload import reload_of
 from penstock.config.sources import variable_of
 from penstock.core.settings import TopicRule
 

@@ -27,7 +27,7 @@ class InvalidFilter(PenstockError):
 
 
 class BadCredentials(PenstockError):
-    """Nobody of that name with that password, a proof that fails, or anonymous where a name is needed."""
+    """Unknown user, wrong password, failed proof, or anonymous where a user is required."""
 
     code = "bad-credentials"
 
@@ -88,7 +88,7 @@ class UnsupportedMedia(PenstockError):
 
 
 class NotAcceptable(PenstockError):
-    """The answer cannot be given in any of the kinds that the caller reads."""
+    """No media type that the caller accepts is available."""
 
     code = "not-acceptable"
 
@@ -112,7 +112,7 @@ class UnknownStage(PenstockError):
 
 
 class Conflict(PenstockError):
-    """What is asked for contradicts what was done before."""
+    """The request contradicts an earlier one."""
 
     code = "conflict"
 

@@ -1,4 +1,4 @@
-"""What only parts of Penstock need: the packages of an extra, and how to get them. Asking loads none."""
+"""Extras: optional packages of some parts, and how to install them. A check loads none."""
 
 import shlex
 import sys
@@ -28,6 +28,6 @@ def require_extra(extra: str, wanted_by: str) -> None:
 
 
 def how_to_get(extra: str) -> str:
-    """What to type; for this very Python, as another pip would install it where nobody looks."""
+    """Return the install command for this very Python; another pip might install elsewhere."""
     python = shlex.quote(sys.executable)
     return f"{python} -m pip install 'penstock[{extra}]', or '.[{extra}]' in a checkout"

@@ -15,12 +15,12 @@ NEVER = 0.0
 
 
 def is_public(topic: str) -> bool:
-    """Whether a topic is among all topics, as `#` is; those that begin with `$` have to be named."""
+    """Return whether `#` matches a topic; topics that begin with `$` have to be named."""
     return not topic.startswith("$")
 
 
 class Door(StrEnum):
-    """Where a message came in."""
+    """Door that a message came in by."""
 
     MQTT = "mqtt"
     SIDECAR = "sidecar"
@@ -30,7 +30,7 @@ class Door(StrEnum):
 
 
 class Policy(StrEnum):
-    """What happens when a subscriber's outbox is full."""
+    """Policy of a full outbox."""
 
     DROP_OLDEST = "drop-oldest"
     DROP_NEWEST = "drop-newest"
@@ -61,7 +61,7 @@ class Reason(StrEnum):
 
 
 class Properties(Struct, frozen=True, gc=False, omit_defaults=True):
-    """What travels with a payload from any door to any door."""
+    """Properties of a message that every door forwards."""
 
     content_type: str | None = None
     correlation_id: bytes | None = None
@@ -72,11 +72,12 @@ class Properties(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Shape(Struct, frozen=True, gc=False, array_like=True):
-    """What the bytes of a run look like and how they were sent. Shapes are few and compared by identity.
+    """Layout and flags of the bytes of a run. Shapes are few and compared by identity.
 
-    `layout` names the framing of the slab ("" for bare payloads). Runs of one shape may be joined
-    and passed on as they are to whoever wants exactly that layout. A plain one carries no wishes: it
-    is not retained and has neither lifetime nor properties.
+    `layout` names the framing of the slab ("" for bare payloads). Runs of one shape may be joined and
+    forwarded
+    as they are to subscribers with exactly that layout. A plain shape is not retained and has neither
+    lifetime nor properties.
     """
 
     layout: str
@@ -126,6 +127,20 @@ class Run(Struct, gc=False, array_like=True):
         """The payload of one message of the run."""
         start = index * self.stride
         return self.slab[start + self.head : start + self.stride]
+
+    @property
+    def last_offset(self) -> int:
+        """Offset of the last message."""
+        return self.offset + self.count - 1
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence of the last message."""
+        return self.sequence + self.count - 1
+
+    def is_expired(self, now: float) -> bool:
+        """Return whether the lifetime is over at a time of the monotonic clock."""
+        return NEVER < self.expires_at <= now
 
     def part(self, first: int, count: int) -> "Run":
         """A run of `count` messages of this one, from index `first` on, with the same stamps."""

@@ -1,5 +1,5 @@
-"""Where Spark looks for the format `penstock`: it imports every module whose name begins with `pyspark_`."""
+"""Entry point of the Spark format `penstock`; Spark imports modules whose names begin with `pyspark_`."""
 
-from penstock.pipeline.source import PenstockSource as DefaultSource
+from penstock.spark.datasource import PenstockDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -7,12 +7,12 @@ from itertools import count
 from typing import Any
 
 from penstock.wire.grpc import Status
-from penstock.wire.sidecar import nexusd
-from penstock.wire.sidecar import penstock as own
+from penstock.wire.sidecar.messages import nexusd
+from penstock.wire.sidecar.messages import penstock as own
 from tests.access.channels import Channel, Conversation, Metadata
 from tests.access.entrances import NULL, Ability, Credentials, Heard
 from tests.access.streams import careless
-from tests.e2e.servers import RunningServer
+from tests.support.servers import RunningServer
 
 SIDECAR = "/nexusd.sidecar.SidecarService/"
 OWN = "/penstock.v1.Penstock/"

@@ -114,7 +114,10 @@ class Channel(asyncio.Protocol):
     """One connection, on which calls are made."""
 
     def __init__(self, authority: str) -> None:
-        sent_as_they_are = {"validate_outbound_headers": False, "normalize_outbound_headers": False}
+        sent_as_they_are: dict[str, Any] = {
+            "validate_outbound_headers": False,
+            "normalize_outbound_headers": False,
+        }
         self._http2 = H2Connection(H2Configuration(header_encoding=None, **sent_as_they_are))
         self._authority = authority.encode()
         self._conversations: dict[int, Conversation] = {}

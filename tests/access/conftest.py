@@ -9,8 +9,8 @@ import pytest
 
 from tests.access.calls import CallEntrance, SidecarVisitor
 from tests.access.scene import RIGHTS, Files, Guarded, Scene
-from tests.certificates import Authority
-from tests.e2e.servers import StartServer
+from tests.support.certificates import Authority
+from tests.support.servers import StartServer
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from penstock.client import ConnectionLost
-from penstock.core.scram import METHOD, ScramClient
+from penstock.common.scram import METHOD, ScramClient
 from penstock.wire.mqtt import (
     NO_PROPERTIES,
     Auth,
@@ -34,7 +34,7 @@ from penstock.wire.mqtt import (
 )
 from tests.access.streams import open_stream
 from tests.doors.mqtt.peers import FOR_EVER, Peer
-from tests.e2e.servers import RunningServer
+from tests.support.servers import RunningServer
 
 Heard = tuple[str, bytes]
 """A message that arrived: its topic and its payload."""

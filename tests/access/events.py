@@ -7,10 +7,10 @@ from urllib.parse import quote
 import httpx
 from msgspec import Raw, Struct, json
 
-from penstock.wire.jsonvalue import payload_of
+from penstock.wire.json_values import payload_of
 from tests.access.entrances import NULL, Ability, Credentials, Heard
 from tests.access.web import HttpEntrance, HttpVisitor
-from tests.e2e.servers import RunningServer
+from tests.support.servers import RunningServer
 
 PATH = "/api/v1/events"
 END_OF_HEAD = b"\r\n\r\n"

@@ -12,7 +12,7 @@ from uuid import uuid4
 import httpx
 from msgspec import Raw, json
 
-from penstock.wire.jsonvalue import payload_of
+from penstock.wire.json_values import payload_of
 from tests.access.entrances import NULL, Ability, Heard
 from tests.access.web import PLACES_AT_ONCE, HttpEntrance, HttpVisitor
 

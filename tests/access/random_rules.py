@@ -2,8 +2,7 @@
 
 from random import Random
 
-from penstock.core.settings import TopicLimits
-from penstock.core.topics import check_filter, check_topic
+from penstock.common.topics import TopicLimits, check_filter, check_topic
 from tests.access.naive import Rights
 
 LEVELS = ("", "a", "a", "b", "$x", "..", "é", "e\u0301", "\uff41")

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from argon2 import PasswordHasher
 
-from penstock.core.passwords import encode_keys
-from penstock.core.scram import FEWEST_ITERATIONS, make_keys
+from penstock.common.scram import FEWEST_ITERATIONS, make_keys
+from penstock.core.access.passwords import encode_keys
 from penstock.wire.mqtt import Version
 from tests.access.entrances import (
     Credentials,
@@ -25,7 +25,8 @@ from tests.access.entrances import (
     Visitor,
 )
 from tests.access.naive import Rights
-from tests.e2e.servers import RunningServer, Settings
+from tests.support.servers import RunningServer, Settings
+from tests.support.waiting import TIMEOUT_S, until
 
 QUICK = PasswordHasher(time_cost=1, memory_cost=64, parallelism=1)
 OWNERS_ID = "a client id that nobody guesses"
@@ -150,8 +151,7 @@ class Guarded:
         self.files.write(self.rights, locked_out)
         times = self.server.logged.count(RELOADED)
         self.server.process.send_signal(signal.SIGHUP)
-        while self.server.logged.count(RELOADED) == times:
-            await asyncio.sleep(0.005)
+        await until(lambda: self.server.logged.count(RELOADED) != times, "no reload was logged")
 
     def rights_of(self, user: str | None) -> Rights:
         """What somebody may do now, by the rules for everyone and by his own."""
@@ -207,13 +207,14 @@ class Scene:
 
     async def is_published(self, topic: str) -> bool:
         """Wait until the owner hears a message to this topic, or that the server did not publish one."""
-        while True:
-            for where, payload in await self.owner.heard():
-                if where == topic:
-                    return True
-                if where == DROPS and any(row["topic"] == topic for row in json.loads(payload)):
-                    return False
-            await asyncio.sleep(NEWS_EVERY_MS / 1000)
+        async with asyncio.timeout(TIMEOUT_S):
+            while True:
+                for where, payload in await self.owner.heard():
+                    if where == topic:
+                        return True
+                    if where == DROPS and any(row["topic"] == topic for row in json.loads(payload)):
+                        return False
+                await asyncio.sleep(NEWS_EVERY_MS / 1000)
 
     async def tell_everything(self) -> None:
         """The owner publishes to every topic; whoever may read one of them hears it."""

@@ -8,9 +8,9 @@ from msgspec import Raw, json
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
-from penstock.wire.jsonvalue import payload_of
+from penstock.wire.json_values import payload_of
 from tests.access.entrances import NULL, Ability, Credentials, Heard
-from tests.e2e.servers import RunningServer
+from tests.support.servers import RunningServer
 
 LAST = 1_000
 """How much of the past a visitor asks for with everything it subscribes to."""

@@ -8,9 +8,9 @@ from typing import cast
 from websockets.frames import Frame, Opcode
 
 from penstock.client import PacketStream
-from penstock.client.stream import LARGEST_PACKET_BYTES
+from penstock.client.mqtt.stream import LARGEST_PACKET_BYTES
 from penstock.wire.mqtt import Version
-from tests.doors.websocket.peers import request_bytes
+from tests.net.websocket.peers import request_bytes
 
 END_OF_HEAD = b"\r\n\r\n"
 SECURE = ("mqtts", "wss")

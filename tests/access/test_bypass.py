@@ -18,8 +18,8 @@ from tests.access.sockets import SocketEntrance
 from tests.access.stories import STORIES
 from tests.access.topics import TOPIC_ATTEMPTS
 from tests.access.web import HttpEntrance
-from tests.certificates import Authority
-from tests.e2e.servers import StartServer
+from tests.support.certificates import Authority
+from tests.support.servers import StartServer
 
 THOROUGH = ("mqtt-3.1.1-tcp", "mqtt-5.0-tcp")
 """Where every attempt is made every time."""

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from penstock.wire.grpc import Status
-from penstock.wire.sidecar import nexusd
-from penstock.wire.sidecar import penstock as own
+from penstock.wire.sidecar.messages import nexusd
+from penstock.wire.sidecar.messages import penstock as own
 from tests.access.callers import CAROL, MALLORY, OWNER, ask_for_peers, enter, enter_own, open_channel
 from tests.access.calls import OWN, SIDECAR, OwnVisitor, SidecarVisitor, authorization_of, words_of
 from tests.access.channels import Channel
@@ -21,7 +21,7 @@ from tests.access.entrances import Credentials
 from tests.access.naive import Rights
 from tests.access.scene import RIGHTS, Scene
 from tests.access.stories import NO_SECRETS
-from tests.certificates import Authority
+from tests.support.certificates import Authority
 
 MODES = nexusd.GapRecoveryMode.values()
 NOT_AUTHORIZED = "not-authorized"

@@ -10,9 +10,9 @@ from tests.access.entrances import Credentials
 from tests.access.naive import Rights, naive_matches
 from tests.access.random_rules import make_filter, make_rights, make_topic
 from tests.access.scene import Files, Guarded, Scene, credentials_of
-from tests.certificates import Authority
-from tests.e2e.servers import StartServer
 from tests.fuzz.seeds import new_dice
+from tests.support.certificates import Authority
+from tests.support.servers import StartServer
 
 ROUNDS = 60
 FILTERS_A_ROUND = 8

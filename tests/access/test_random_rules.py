@@ -5,13 +5,14 @@ from random import Random
 
 import pytest
 
-from penstock.core.access import FileAccess, Identity
-from penstock.core.topics import covers, matches
+from penstock.common.topics import covers, matches
+from penstock.core.access.file_access import FileAccess
+from penstock.core.access.identity import Identity
 from penstock.errors import NotAuthorized
-from penstock.testing import Stage
 from tests.access.naive import Rights, naive_covers, naive_matches
 from tests.access.random_rules import make_filter, make_rights, make_topic
 from tests.fuzz.seeds import new_dice
+from tests.support.broker import Stage
 
 STORED = "$argon2id$v=19$m=64,t=1,p=1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
 USERS = ("alice", "a", "b", "$x", "%c", "é")

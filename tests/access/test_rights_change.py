@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.access import FileAccess
-from penstock.testing import Client, Stage
+from penstock.core.access.file_access import FileAccess
+from tests.support.broker import Client, Stage
 
 STORED = "$argon2id$v=19$m=64,t=1,p=1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
 USERS = ("owner", "friend", "alice")
@@ -44,7 +44,7 @@ class Theatre:
         users = [user for user in USERS if user != without]
         self._users.write_text("".join(f"{user}:{STORED}\n" for user in users))
         self._access.reload()
-        self.stage.broker.forget_rights()
+        self.stage.broker.recheck_rights()
         self.stage.settle()
 
 
@@ -81,7 +81,7 @@ def in_the_outbox_of_a_passing_guest(theatre: Theatre) -> Callable[[], Client]:
     return go_on
 
 
-def owed(theatre: Theatre) -> Callable[[], Client]:
+def offline_queue(theatre: Theatre) -> Callable[[], Client]:
     alice = theatre.alice()
     alice.subscribe("secret/#", 1)
     alice.subscribe("open/#", 1)
@@ -144,7 +144,7 @@ def kept_and_not_sent_yet(theatre: Theatre) -> Callable[[], Client]:
     [
         in_the_outbox,
         in_the_outbox_of_a_passing_guest,
-        owed,
+        offline_queue,
         on_its_way,
         on_its_way_before_the_connection_broke,
         in_the_tick,
@@ -163,7 +163,7 @@ def test_what_waits_is_not_sent_once_it_may_not_be_read(
     assert alice.take_payloads() == [b"open"]
 
 
-@pytest.mark.parametrize("place", [in_the_outbox, owed])
+@pytest.mark.parametrize("place", [in_the_outbox, offline_queue])
 def test_what_is_not_sent_for_want_of_rights_is_recorded(
     theatre: Theatre, place: Callable[[Theatre], Callable[[], Client]]
 ) -> None:

@@ -14,9 +14,9 @@ import httpx
 import pyarrow as pa
 from msgspec import Raw, json
 
-from penstock.wire.jsonvalue import payload_of
+from penstock.wire.json_values import payload_of
 from tests.access.entrances import NULL, Ability, Credentials, Heard
-from tests.e2e.servers import RunningServer
+from tests.support.servers import RunningServer
 
 STATEMENT = b"penstock.statement"
 PLACES_AT_ONCE = 4

@@ -9,7 +9,7 @@ from selenium.webdriver import Chrome, ChromeOptions, ChromeService
 
 from tests.browser.pages import Page
 from tests.browser.places import Place
-from tests.e2e.servers import RunningServer, Settings, StartServer
+from tests.support.servers import RunningServer, Settings, StartServer
 
 SCRIPT_TIMEOUT_S = 40
 FLAGS = (

@@ -9,7 +9,7 @@ from typing import Any
 from selenium.common import TimeoutException
 from selenium.webdriver import Chrome
 
-from tests.e2e.servers import RunningServer
+from tests.support.servers import RunningServer
 
 HELPERS = """
   window.Box = class {

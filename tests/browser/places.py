@@ -5,8 +5,8 @@ from typing import Any
 
 import httpx
 
-from tests.e2e.servers import RunningServer, Settings, start
-from tests.ports import free_port
+from tests.support.ports import free_port
+from tests.support.servers import RunningServer, Settings, start
 
 
 class Place:

@@ -6,11 +6,11 @@ from signal import SIGHUP
 import httpx
 import pytest
 
-from penstock.core.passwords import hash_password
+from penstock.core.access.passwords import hash_password
 from tests.browser.clients import CONNECT
 from tests.browser.pages import Page, PageError
 from tests.browser.places import address_of, publish
-from tests.e2e.servers import RunningServer, StartServer
+from tests.support.servers import RunningServer, StartServer
 
 
 @pytest.fixture(scope="module")

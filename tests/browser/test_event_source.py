@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from tests.browser.pages import Page
 from tests.browser.places import Place, publish
-from tests.e2e.servers import RunningServer
+from tests.support.servers import RunningServer
 
 LISTEN = """
   window.box = new Box();

@@ -17,7 +17,7 @@ from selenium.webdriver.support.wait import WebDriverWait
 
 from tests.browser.pages import Page
 from tests.browser.places import publish
-from tests.e2e.servers import StartServer
+from tests.support.servers import StartServer
 
 HOW_TO = Path(__file__).parents[2] / "docs" / "how-to" / "use-from-a-browser.md"
 
@@ -42,7 +42,7 @@ def folder(tmp_path: Path) -> Iterator[tuple[Path, str]]:
 
 def block(language: str, word: str = "") -> str:
     """The first example in a language that has a word in it."""
-    found = re.findall(rf"```{language}\n(.*?)```", HOW_TO.read_text(encoding="utf-8"), re.DOTALL)
+    found: list[str] = re.findall(rf"```{language}\n(.*?)```", HOW_TO.read_text(encoding="utf-8"), re.DOTALL)
     return next(each for each in found if word in each)
 
 

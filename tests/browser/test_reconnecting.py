@@ -1,7 +1,7 @@
 """penstock.js across breaks: servers that crash, begin anew, or say nothing any more."""
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,7 @@ FREE = {"web": {"explicit_topics": False}}
 
 
 @pytest.fixture
-def place(place_of: Callable[..., Place], tmp_path: Path) -> Iterator[Place]:
+def place(place_of: Callable[..., Place], tmp_path: Path) -> Place:
     """Servers with a data directory."""
     return place_of({**FREE, "data_dir": str(tmp_path / "data")})
 

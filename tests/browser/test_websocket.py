@@ -2,7 +2,7 @@
 
 from tests.browser.pages import Page
 from tests.browser.places import publish
-from tests.e2e.servers import RunningServer, StartServer
+from tests.support.servers import RunningServer, StartServer
 
 CONNECT = """
   window.box = new Box();

@@ -1,23 +1,13 @@
 """What the tests of all commands share."""
 
-import logging
 from collections.abc import Iterator
 
 import pytest
-import structlog
 
-from tests.e2e.servers import RunningServer, start
+from tests.support.logging import logging_put_back
+from tests.support.servers import RunningServer, start
 
-
-@pytest.fixture(autouse=True)
-def logs_put_back() -> Iterator[None]:
-    """A command that sets the program's log up does so for its own test alone."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    structlog.reset_defaults()
+__all__ = ["http_server", "logging_put_back"]
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ import msgspec
 from typer.testing import CliRunner, Result
 
 from penstock.cli import build
-from tests.client.http_scripts import Caller, scripted
+from tests.client.http.scripts import Caller, scripted
 
 
 def run(port: int, command: str, *words: str) -> Result:

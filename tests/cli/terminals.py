@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from tests.e2e.servers import bare_environment
+from tests.support.servers import bare_environment
 
 PATIENCE_S = 30.0
 

@@ -8,7 +8,7 @@ import pytest
 import typer.main
 
 from penstock.cli import COMMANDS, build, main
-from tests.e2e.servers import bare_environment
+from tests.support.servers import bare_environment
 
 
 def told(capsys: pytest.CaptureFixture[str], *words: str) -> str:

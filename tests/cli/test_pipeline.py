@@ -21,16 +21,18 @@ from rich.status import Status
 from typer.testing import CliRunner, Result
 
 from penstock.cli import COMMANDS, build
+from penstock.cli.flags import spread
+from penstock.cli.output import Output, OutputOption
 from penstock.cli.pipeline import app as pipeline
-from penstock.cli.pipeline.options import Output, OutputOption, Server, SparkFlags, run_job, spread
-from penstock.cli.pipeline.showing import LINE_EVERY_S, SHOWN_ROWS, Lines, Live
+from penstock.cli.pipeline.flags import ServerOptions, SparkFlags
+from penstock.cli.pipeline.run import LINE_EVERY_S, SHOWN_ROWS, Lines, Live, run_job
 from penstock.client import HttpClient
 from penstock.errors import InvalidConfig
 from penstock.extras import how_to_get
-from penstock.pipeline.jobs import Progress, Report
-from penstock.pipeline.jobs.failures import SparkFailed
-from penstock.pipeline.lake import Change, Table
-from tests.e2e.servers import StartServer
+from penstock.lake import Change, Table
+from penstock.spark.errors import SparkFailed
+from penstock.spark.jobs import Progress, Report
+from tests.support.servers import StartServer
 
 JOBS = ["archive", "audit", "compact", "expire", "insights", "replay"]
 WITHOUT_SPARK = """
@@ -101,7 +103,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
         calls.append((*words, log))
         yield object()
 
-    monkeypatch.setattr("penstock.pipeline.session.session", session)
+    monkeypatch.setattr("penstock.spark.session.session", session)
     return calls
 
 
@@ -276,14 +278,14 @@ def test_sizes_of_files_are_one_line_for_people_and_figures_in_json(asked: list[
 
 def test_a_user_whose_password_nobody_can_be_asked_for_is_refused() -> None:
     with pytest.raises(typer.BadParameter, match="--user needs --password-file"):
-        Server(address="http://host", user="ann").options()
+        ServerOptions(address="http://host", user="ann").options()
 
 
 def test_a_server_is_told_as_options_of_the_source(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("pass word\nsecond line\n")
-    assert Server(address="http://host:8080").options() == {"address": "http://host:8080"}
-    assert Server(address="host:8080", user="ann", password_file=secret).options() == {
+    assert ServerOptions(address="http://host:8080").options() == {"address": "http://host:8080"}
+    assert ServerOptions(address="host:8080", user="ann", password_file=secret).options() == {
         "address": "host:8080",
         "user": "ann",
         "password": "pass word",
@@ -293,12 +295,12 @@ def test_a_server_is_told_as_options_of_the_source(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("server", "words"),
     [
-        (Server(address="ftp://host"), "is no address"),
-        (Server(address="http://host", password_file=Path("secret")), "--password-file needs --user"),
-        (Server(address="http://host", ca_file=Path("ca.pem")), "needs an --address with https"),
+        (ServerOptions(address="ftp://host"), "is not a valid address"),
+        (ServerOptions(address="http://host", password_file=Path("secret")), "--password-file needs --user"),
+        (ServerOptions(address="http://host", ca_file=Path("ca.pem")), "needs an --address with https"),
     ],
 )
-def test_flags_of_a_server_that_do_not_go_together_are_refused(server: Server, words: str) -> None:
+def test_flags_of_a_server_that_do_not_go_together_are_refused(server: ServerOptions, words: str) -> None:
     with pytest.raises(typer.BadParameter, match=words):
         server.options()
 
@@ -307,14 +309,14 @@ def test_flags_of_a_server_that_do_not_go_together_are_refused(server: Server, w
     ("server", "words"),
     [
         (
-            Server(address="http://host", user="ann", password_file=Path("absent")),
+            ServerOptions(address="http://host", user="ann", password_file=Path("absent")),
             "--password-file absent: No such file",
         ),
-        (Server(address="https://host", ca_file=Path("absent")), "--ca-file absent: No such file"),
-        (Server(address="https://host", ca_file=Path(__file__)), "no certificates in it"),
+        (ServerOptions(address="https://host", ca_file=Path("absent")), "--ca-file absent: No such file"),
+        (ServerOptions(address="https://host", ca_file=Path(__file__)), "no certificates in it"),
     ],
 )
-def test_files_that_will_not_do_are_named(server: Server, words: str) -> None:
+def test_files_that_will_not_do_are_named(server: ServerOptions, words: str) -> None:
     with pytest.raises(InvalidConfig, match=words):
         server.options()
 
@@ -332,6 +334,7 @@ def java_of(process: "subprocess.Popen[str]") -> list[int]:
     return [int(row[0]) for row in rows if row[1:] == [str(process.pid), "java"]]
 
 
+@pytest.mark.system
 @pytest.mark.timeout(300)
 def test_ctrl_c_ends_a_job_with_its_report_and_nothing_of_spark_is_seen_or_left(
     start_server: StartServer, tmp_path: Path

@@ -11,7 +11,7 @@ from tests.conformance.outcomes import Outcomes
 from tests.conformance.statements import MARKER
 from tests.doors.mqtt.conftest import name, peers
 from tests.doors.mqtt.peers import Peer, Peers
-from tests.e2e.servers import RunningServer
+from tests.support.servers import RunningServer
 
 __all__ = ["name", "peers"]
 

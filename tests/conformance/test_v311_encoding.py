@@ -6,7 +6,7 @@ from penstock.wire.mqtt import Packet, PubAck, PubComp, Publish, PubRec, PubRel,
 from tests.conformance.statements import v311
 from tests.conformance.v311_bytes import connect, converse, ending, frame, refusal, text
 from tests.doors.mqtt.peers import Peers, every_qos, payloads
-from tests.e2e.servers import RunningServer
+from tests.support.servers import RunningServer
 
 CLEAN, WILL, USER = 0x02, 0x04, 0x80
 ID = b"\x00\x01"

@@ -7,7 +7,8 @@ import pytest
 from penstock.wire.mqtt import Packet, PubAck, PubComp, Publish, PubRec, PubRel
 from tests.conformance.statements import v311
 from tests.doors.mqtt.peers import Peer, Peers, payloads
-from tests.e2e.servers import RunningServer, StartServer
+from tests.support.servers import RunningServer, StartServer
+from tests.support.waiting import TIMEOUT_S
 
 
 @pytest.fixture(scope="module")
@@ -162,13 +163,14 @@ async def test_v311_mqtt_4_1_0_2_session_lasts_as_long_as_its_connection(
     for peer in (clean, back):
         await peer.subscribe(name, qos=1)
     is_remembered = True
-    while is_remembered:  # until an absent session, younger than these, has been forgotten
-        absent = await peers_311.connect(f"{name}-absent", clean=False, port=port)
-        await absent.leave()
-        await asyncio.sleep(0.2)
-        absent = await peers_311.connect(f"{name}-absent", clean=False, port=port)
-        is_remembered = absent.connack.session_present
-        await absent.leave()
+    async with asyncio.timeout(TIMEOUT_S):
+        while is_remembered:  # until an absent session, younger than these, has been forgotten
+            absent = await peers_311.connect(f"{name}-absent", clean=False, port=port)
+            await absent.leave()
+            await asyncio.sleep(0.2)
+            absent = await peers_311.connect(f"{name}-absent", clean=False, port=port)
+            is_remembered = absent.connack.session_present
+            await absent.leave()
     await (await peers_311.connect(port=port)).publish(name, b"x")
     for peer in (clean, back):
         assert payloads(await peer.fence()) == [b"x"]

@@ -18,7 +18,7 @@ from penstock.wire.mqtt import (
 from tests.conformance.statements import v311
 from tests.conformance.v311_bytes import ending, frame, text
 from tests.doors.mqtt.peers import Peers, every_qos, payloads
-from tests.e2e.servers import StartServer
+from tests.support.servers import StartServer
 
 ID = b"\x00\x01"
 

@@ -6,7 +6,7 @@ from penstock.wire.mqtt import Packet, Publish, Request, SubAck, Subscribe
 from tests.conformance.statements import v311
 from tests.conformance.v311_bytes import ending, frame, text
 from tests.doors.mqtt.peers import Peers
-from tests.e2e.servers import RunningServer, StartServer
+from tests.support.servers import RunningServer, StartServer
 
 LONGEST_BYTES = 65_535
 

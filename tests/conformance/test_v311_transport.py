@@ -20,7 +20,7 @@ from penstock.wire.mqtt import (
 from tests.conformance.statements import v311
 from tests.conformance.v311_bytes import connect, converse, ending, frame, text
 from tests.doors.mqtt.peers import Peers, payloads
-from tests.e2e.servers import RunningServer, StartServer
+from tests.support.servers import RunningServer, StartServer
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from penstock.wire.mqtt import Connect, Publish, Version, Will, encode_packet
 from tests.conformance.statements import v311
 from tests.conformance.v311_bytes import frame, text
 from tests.doors.mqtt.peers import TIMEOUT_S, Peers
-from tests.e2e.servers import RunningServer, StartServer
+from tests.support.servers import RunningServer, StartServer
 
 MQTT = Subprotocol("mqtt")
 CONNACK = b"\x20\x02\x00\x00"

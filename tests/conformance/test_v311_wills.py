@@ -8,7 +8,7 @@ from penstock.wire.mqtt import Disconnect, Packet, Publish, Will
 from tests.conformance.statements import v311
 from tests.conformance.v311_bytes import connect, refusal, text
 from tests.doors.mqtt.peers import Peer, Peers, every_qos, payloads
-from tests.e2e.servers import StartServer
+from tests.support.servers import StartServer
 
 CLEAN, WILL, WILL_RETAIN = 0x02, 0x04, 0x20
 ID = text("c")

@@ -16,7 +16,7 @@ from penstock.wire.mqtt import (
 from tests.conformance.endings import ending_after, raw
 from tests.conformance.statements import v5
 from tests.doors.mqtt.peers import Peer, Peers
-from tests.e2e.servers import RunningServer, StartServer
+from tests.support.servers import RunningServer, StartServer
 
 PUBLISH_TABLE = {0x00, 0x10, 0x80, 0x83, 0x87, 0x90, 0x91, 0x97, 0x99}
 """The codes of PUBACK and PUBREC."""

@@ -7,7 +7,7 @@ from tests.conformance.endings import ending_after, ending_of, size_of
 from tests.conformance.statements import v5
 from tests.conformance.v5_bytes import publish
 from tests.doors.mqtt.peers import FOR_EVER, Peers, every_qos
-from tests.e2e.servers import RunningServer, StartServer
+from tests.support.servers import RunningServer, StartServer
 
 OFFERED = 10
 """The server's Topic Alias Maximum."""

@@ -24,7 +24,7 @@ from tests.conformance.endings import ending_of, size_of
 from tests.conformance.statements import v5
 from tests.conformance.v5_bytes import RawPeer, connect, refusal, text
 from tests.doors.mqtt.peers import FOR_EVER, Peer, Peers
-from tests.e2e.servers import RunningServer, StartServer
+from tests.support.servers import RunningServer, StartServer
 
 TABLE = {
     *(0x00, 0x80, 0x81, 0x82, 0x83, 0x84, 0x85, 0x86, 0x87, 0x88, 0x89, 0x8A, 0x8C, 0x90, 0x95, 0x97, 0x99),

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from argon2 import PasswordHasher
 
-from penstock.core.passwords import encode_keys
-from penstock.core.scram import FEWEST_ITERATIONS, METHOD, ScramClient, make_keys
+from penstock.common.scram import FEWEST_ITERATIONS, METHOD, ScramClient, make_keys
+from penstock.core.access.passwords import encode_keys
 from penstock.wire.mqtt import (
     Auth,
     ConnAck,
@@ -38,7 +38,7 @@ from tests.conformance.v5_bytes import (
     text,
 )
 from tests.doors.mqtt.peers import Peers
-from tests.e2e.servers import RunningServer, StartServer
+from tests.support.servers import RunningServer, StartServer
 
 MALFORMED = ReasonCode.MALFORMED_PACKET
 BAD_TEXTS = [b"\xff", b"a\xed\xa0\x80", b"a\x00"]
@@ -100,7 +100,7 @@ async def test_v5_mqtt_3_1_2_1_other_protocol_is_closed_with_no_other_word_than_
     peer = await peers.open()
     await peer.send_bytes(connect(text("c"), name=name))
     reasons = [packet.reason for packet in await peer.last_words() if isinstance(packet, ConnAck)]
-    assert reasons in ([], [ReasonCode.UNSUPPORTED_PROTOCOL_VERSION])
+    assert reasons == [ReasonCode.UNSUPPORTED_PROTOCOL_VERSION]  # it may be left out
 
 
 @v5("3.1.2-2")
@@ -273,7 +273,7 @@ async def test_v5_mqtt_3_1_3_3_connect_without_a_client_id_is_malformed(peers: P
 @v5("3.1.3-4", "3.1.3-8")
 @every_bad_text
 async def test_v5_mqtt_3_1_3_4_client_id_that_is_no_string_is_refused(peers: Peers, bad: bytes) -> None:
-    assert await refusal(peers, connect(text(bad))) in {MALFORMED, ReasonCode.CLIENT_IDENTIFIER_NOT_VALID}
+    assert await refusal(peers, connect(text(bad))) == MALFORMED
 
 
 @v5("3.1.3-5")
@@ -351,7 +351,7 @@ async def test_v5_mqtt_3_1_4_2_client_that_nobody_knows_is_refused(
 ) -> None:
     packet = Connect("", Version.V5, user_name=user, password=password)
     reason = await refusal(peers, packet, guarded.port)
-    assert reason in {ReasonCode.BAD_USER_NAME_OR_PASSWORD, ReasonCode.NOT_AUTHORIZED}
+    assert reason == ReasonCode.BAD_USER_NAME_OR_PASSWORD
 
 
 @v5("3.1.4-2")

@@ -18,7 +18,7 @@ from penstock.wire.mqtt import (
 from tests.conformance.endings import ending_after, ending_of, raw
 from tests.conformance.statements import v5
 from tests.doors.mqtt.peers import FOR_EVER, Peers, payloads
-from tests.e2e.servers import RunningServer, StartServer
+from tests.support.servers import RunningServer, StartServer
 
 TABLE = {0x00, 0x80, 0x81, 0x82, 0x83, 0x87, 0x89, 0x8B, 0x8D, 0x8E, 0x8F, 0x90, *range(0x93, 0xA3)}
 """The codes of a server's DISCONNECT."""

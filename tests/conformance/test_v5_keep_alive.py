@@ -8,7 +8,7 @@ from penstock.wire.mqtt import PingReq, PingResp, ReasonCode
 from tests.conformance.endings import ending_of
 from tests.conformance.statements import v5
 from tests.doors.mqtt.peers import Peers
-from tests.e2e.servers import RunningServer, StartServer
+from tests.support.servers import RunningServer, StartServer
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from penstock.wire.mqtt import (
 )
 from tests.conformance.statements import v5
 from tests.doors.mqtt.peers import FOR_EVER, Peer, Peers, every_qos, payloads
-from tests.e2e.servers import RunningServer, StartServer
+from tests.support.servers import RunningServer, StartServer
 
 assured = pytest.mark.parametrize("qos", [1, 2])
 

@@ -22,7 +22,7 @@ from penstock.wire.mqtt import (
 from tests.conformance.endings import SMALLEST_BYTES, ending_after, size_of
 from tests.conformance.statements import v5
 from tests.doors.mqtt.peers import FOR_EVER, Peer, Peers, every_qos, payloads
-from tests.e2e.servers import RunningServer, StartServer
+from tests.support.servers import RunningServer, StartServer
 
 LIMIT = 200
 

@@ -16,7 +16,7 @@ from penstock.wire.mqtt import (
 from tests.conformance.endings import ending_after, ending_of, raw
 from tests.conformance.statements import v5
 from tests.doors.mqtt.peers import Peers, every_qos, payloads
-from tests.e2e.servers import RunningServer, StartServer
+from tests.support.servers import RunningServer, StartServer
 
 SUBSCRIBE = 0x82
 TABLE = {0x00, 0x01, 0x02, 0x80, 0x83, 0x87, 0x8F, 0x91, 0x97, 0x9E, 0xA1, 0xA2}

@@ -18,7 +18,7 @@ from penstock.wire.mqtt import (
 from tests.conformance.endings import ending_after, ending_of, raw
 from tests.conformance.statements import v5
 from tests.doors.mqtt.peers import Peers, payloads
-from tests.e2e.servers import RunningServer, StartServer
+from tests.support.servers import RunningServer, StartServer
 
 LONGEST_BYTES = 65_535
 

@@ -26,7 +26,7 @@ from penstock.wire.mqtt import (
 )
 from tests.conformance.statements import v5
 from tests.doors.mqtt.peers import TIMEOUT_S, Peers, payloads
-from tests.e2e.servers import RunningServer, StartServer
+from tests.support.servers import RunningServer, StartServer
 
 MQTT = Subprotocol("mqtt")
 LARGE_BYTES = 1024 * 1024

@@ -7,7 +7,7 @@ import pytest
 from penstock.wire.mqtt import Disconnect, PacketProperties, Publish, ReasonCode, Will
 from tests.conformance.statements import v5
 from tests.doors.mqtt.peers import FOR_EVER, Peer, Peers, payloads
-from tests.e2e.servers import RunningServer, StartServer
+from tests.support.servers import RunningServer, StartServer
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ from penstock.wire.mqtt import (
 from tests.conformance.endings import SMALLEST_BYTES, size_of
 from tests.conformance.statements import v5
 from tests.doors.mqtt.peers import Peers
-from tests.e2e.servers import RunningServer, StartServer
+from tests.support.servers import RunningServer, StartServer
 
 LONG = "closed/" + "x" * 100
 """A topic that nobody may use, and that makes any sentence about it long."""

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from penstock.core.clock import SystemClock
-from penstock.core.ports import Log, StateStore
+from penstock.core.ports.log import Log
+from penstock.core.ports.state import StateStore
+from penstock.core.runtime.clock import SystemClock
 from penstock.storage.disk.log import DiskLog
 from penstock.storage.memory import MemoryLog, MemoryStateStore
 

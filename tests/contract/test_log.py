@@ -7,13 +7,14 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from penstock.core.ports import Log, Ticket, Wanted
+from penstock.core.ports.log import Log, Ticket, Wanted
 from penstock.model import Properties, Run
-from penstock.testing import make_run, payloads_of
 from tests.contract.storages import STORAGES, OpenStorage, Storage
+from tests.support.samples import make_run, payloads_of
 
 Message = tuple[int, bytes]
 """Offset and payload."""
@@ -175,7 +176,7 @@ async def test_a_scan_gives_what_is_wanted_at_a_quality_of_service(writer: Write
     for number in range(12):
         writer.append(b"%02d" % number, topic="ab"[number % 2], qos=number % 3)
     await writer.commit()
-    found = messages_of(writer.log.scan(4, lambda topic: topic == "a"))
+    found = messages_of(run for run in writer.log.scan(4, lambda topic: topic == "a") if isinstance(run, Run))
     assert found == [(5, b"04"), (9, b"08"), (11, b"10")]
 
 
@@ -293,7 +294,7 @@ async def test_a_durable_log_has_everything_when_it_is_started_again(
 async def test_where_an_epoch_ended_is_known_as_long_as_its_log_is(
     open_storage: OpenStorage, tmp_path: Path
 ) -> None:
-    ends = []
+    ends: list[Any] = []
     for _ in range(3):
         async with open_storage(tmp_path) as storage:
             writer = Writer(storage)

@@ -7,8 +7,7 @@ from random import Random
 import pytest
 from msgspec import Struct
 
-from penstock.core.ports import StateStore
-from penstock.core.records import (
+from penstock.core.durability.records import (
     BEHIND,
     MOVES,
     PAUSED,
@@ -19,7 +18,9 @@ from penstock.core.records import (
     SessionRecord,
     SubscriptionRecord,
 )
-from penstock.core.sessions import Options, Will
+from penstock.core.ports.state import StateStore
+from penstock.core.sessions.will import Will
+from penstock.core.subscriptions.subscription import Options
 from penstock.model import Door, Policy
 from tests.contract.storages import STORAGES, OpenStorage, Storage
 

@@ -8,8 +8,8 @@ from collections import deque
 
 from msgspec import Struct
 
-from penstock.testing import Stage
 from tests.core.wire import Kind, Line, Packet
+from tests.support.broker import Stage
 
 LAST_NUMBER = 20
 """Devices have few packet identifiers, so that they use each of them often."""

@@ -10,12 +10,15 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.core import fetching, recording
+from penstock.common.topics import matches, split_share
+from penstock.core.delivery import offline_fetch
+from penstock.core.durability import recorder
 from penstock.core.settings import CoreSettings, LogSettings, OutboxSettings
-from penstock.core.topics import matches, split_share
 from penstock.model import Reason
-from penstock.testing import Disk, ManualClock, Stage
 from tests.core.devices import Device, Message
+from tests.support.broker import Stage
+from tests.support.clock import ManualClock
+from tests.support.disk import Disk
 
 SEEDS = 200
 STEPS = 120
@@ -246,9 +249,9 @@ ACTIONS: dict[Callable[[World], None], int] = {
 @pytest.fixture(autouse=True)
 def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows are written and messages fetched as often as on a server that has run for days."""
-    monkeypatch.setattr(recording, "MOVES_KEPT", 5)
-    monkeypatch.setattr(recording, "ENTRIES_A_TURN", 5)
-    monkeypatch.setattr(fetching, "MESSAGES_AT_ONCE", 3)
+    monkeypatch.setattr(recorder, "MOVES_KEPT", 5)
+    monkeypatch.setattr(recorder, "ENTRIES_A_TURN", 5)
+    monkeypatch.setattr(offline_fetch, "MESSAGES_AT_ONCE", 3)
 
 
 def live(seed: int) -> None:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.model import NEVER, Door, Properties, Run, Shape
-from penstock.testing import make_run, payloads_of
+from tests.support.samples import make_run, payloads_of
 
 FRAMED = Shape("framed", Door.MQTT, 0, retain=False, is_plain=True)
 

@@ -9,13 +9,17 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from penstock.core.access import Identity
+from penstock.core.access.identity import Identity
 from penstock.core.broker import Arrival
-from penstock.core.ports import Ticket
-from penstock.core.sessions import Ending, Options, Session, Will
+from penstock.core.ports.log import Ticket
+from penstock.core.sessions.session import Ending, Session
+from penstock.core.sessions.will import Will
+from penstock.core.subscriptions.subscription import Options
 from penstock.errors import PenstockError
 from penstock.model import Door, Policy, Run
-from penstock.testing import PlainForm, Stage, as_plain, make_run, read_frames
+from tests.support.broker import Stage
+from tests.support.encodings import PlainEncoding, as_plain, read_frames
+from tests.support.samples import make_run
 
 ROOM_PACKETS = 8
 """How many packets a client may leave unread before its socket is full."""
@@ -77,7 +81,7 @@ class Line:
         except PenstockError as error:
             self.ending = error.code
             return
-        self._broker.when_remembered(session, lambda failure: self._answer(session, is_known, failure))
+        self._broker.when_session_stored(session, lambda failure: self._answer(session, is_known, failure))
 
     @property
     def is_open(self) -> bool:
@@ -101,7 +105,7 @@ class Line:
             if pending is None:
                 self.down.append(Packet(Kind.PUBREL, number))
             else:
-                ((before, after, _),) = pending.form.frames((pending.run,), now, again=True)
+                ((before, after, _),) = pending.encoding.frames((pending.run,), now, again=True)
                 self.write(before + number.to_bytes(2, "big") + after)
 
     # Core's sink
@@ -126,7 +130,7 @@ class Line:
     def close(self, reason: str) -> None:
         session, self.session = self.session, None
         self.ending = str(Ending(reason))
-        if session is not None and session.sink is self:
+        if session is not None and session.connection is self:
             self._stage.scheduler.call_soon(lambda: self._broker.disconnect(session, self, is_graceful=False))
 
     # The client's end
@@ -167,10 +171,10 @@ class Line:
         elif packet.kind in (Kind.PUBACK, Kind.PUBCOMP):
             self._broker.acknowledge(session, packet.number)
         elif packet.kind is Kind.PUBREC:
-            self._broker.receive(session, packet.number)
+            self._broker.confirm_receipt(session, packet.number)
             self._answer_stored(session, Packet(Kind.PUBREL, packet.number))
         elif packet.kind is Kind.PUBREL:
-            self._broker.let_go(session, packet.number)
+            self._broker.end_qos2(session, packet.number)
             self._answer_stored(session, Packet(Kind.PUBCOMP, packet.number))
         elif packet.kind is Kind.SUBSCRIBE:
             self._subscribe(session, packet)
@@ -179,9 +183,9 @@ class Line:
             self._answer_stored(session, Packet(Kind.UNSUBACK, packet.number, topic=packet.topic))
 
     def _subscribe(self, session: Session, packet: Packet) -> None:
-        options, form = Options(packet.qos), PlainForm(qos=packet.qos)
+        options, encoding = Options(packet.qos), PlainEncoding(qos=packet.qos)
         try:
-            self._broker.subscribe(session, packet.topic, options, form, policy=Policy.DROP_NEWEST)
+            self._broker.subscribe(session, packet.topic, options, encoding, policy=Policy.DROP_NEWEST)
             is_ok = True
         except PenstockError:
             is_ok = False
@@ -201,7 +205,7 @@ class Line:
         except PenstockError:
             self._acknowledge(session, Packet(Kind.PUBREC, number, is_ok=False), None)
             return
-        self._broker.take_in(session, number, ticket)
+        self._broker.begin_qos2(session, number, ticket)
         self._acknowledge(session, Packet(Kind.PUBREC, number), ticket)
 
     def _acknowledge(self, session: Session, packet: Packet, ticket: Ticket | None) -> None:
@@ -211,7 +215,7 @@ class Line:
             return
         ticket = max(ticket or 0, self._acks[-1][0] if self._acks else 0)
         self._acks.append((ticket, packet, session))
-        self._broker.when_settled(ticket or None, self._on_settled)
+        self._broker.when_committed(ticket or None, self._on_settled)
 
     def _on_settled(self, failure: Exception | None) -> None:
         _, packet, session = self._acks.popleft()
@@ -223,7 +227,7 @@ class Line:
         self._send(packet)
 
     def _answer_stored(self, session: Session, packet: Packet) -> None:
-        self._broker.when_stored(session, lambda: self._send(packet))
+        self._broker.when_change_stored(session, lambda: self._send(packet))
 
     def _send(self, packet: Packet) -> None:
         if self.is_open:

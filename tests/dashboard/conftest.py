@@ -1,4 +1,4 @@
-"""A browser that writes down what it fetches and what its console says, and dashboards to look at."""
+"""Browser that records requests and console errors, and running dashboards."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -8,7 +8,7 @@ import pytest
 from selenium.webdriver import Chrome, ChromeOptions, ChromeService
 
 from tests.browser.conftest import FLAGS
-from tests.dashboard.showing import RunningDashboard, Shown
+from tests.dashboard.browser import RunningDashboard, Shown
 
 StartDashboard = Callable[..., RunningDashboard]
 
@@ -32,7 +32,7 @@ def watched_browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome
 
 @pytest.fixture
 def shown(watched_browser: Chrome) -> Iterator[Shown]:
-    """A page of a dashboard; nothing that the browser noted before belongs to it."""
+    """Page of a dashboard, with empty request and console logs."""
     page = Shown(watched_browser)
     page.errors()
     page.hosts()
@@ -42,7 +42,7 @@ def shown(watched_browser: Chrome) -> Iterator[Shown]:
 
 @pytest.fixture(scope="module")
 def start_dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartDashboard]:
-    """Starts dashboards with flags of their own; they are stopped, and checked, after the module."""
+    """Starts dashboards with given flags; stops and checks them after the module."""
     with ExitStack() as running:
 
         def start_one(*flags: str) -> RunningDashboard:

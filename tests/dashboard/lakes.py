@@ -1,4 +1,4 @@
-"""Lakes with made up messages and insights in them, written as the jobs write them, without Spark running."""
+"""Lakes with test messages and insights, written as the jobs write them, without Spark."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -7,12 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.pipeline.jobs.insights.tables import PARTITIONS, schema_of
-from penstock.pipeline.lake import Change, lake_insights
-from penstock.pipeline.lake.splitting import by_columns
-from penstock.pipeline.lake.writing import write_batches
-from tests.pipeline.lake.lakes import add_batch
-from tests.pipeline.lake.messages import DAY_US, NOON, messages
+from penstock.lake import Change, lake_insights
+from penstock.lake.writer import by_columns, write_batches
+from penstock.spark.jobs.insights.rows import PARTITIONS, table_schema
+from tests.lake.lakes import add_batch
+from tests.lake.messages import DAY_US, NOON, messages
 
 TOPICS = ("plant/a", "plant/b", "yard/c")
 
@@ -28,7 +27,7 @@ def add_insights(
     lake: Path, name: str, grain: str, window: datetime, rows: Sequence[Mapping[str, Any]]
 ) -> None:
     """Add rows of one window to a table; columns that are not given are null."""
-    schema = schema_of(name)
+    schema = table_schema(name)
     whole = [
         {
             **dict.fromkeys(schema.names),

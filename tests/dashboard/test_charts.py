@@ -1,4 +1,4 @@
-"""Charts: descriptions that do not change from second to second, and their data."""
+"""Charts: constant specifications, and their data."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -23,7 +23,7 @@ def test_a_chart_of_lines_has_a_column_for_each_line_and_marks_restarts() -> Non
     }
 
 
-def test_no_name_is_taken_for_a_path_or_ends_a_text() -> None:
+def test_names_are_neither_paths_nor_break_out_of_quotes() -> None:
     spec = line_spec(("a.b/c[0]", "it's \"a\n\\ \u2028"), ("#111111", "#222222"))
     legend = spec["layer"][0]["encoding"]["color"]["legend"]
     said = r"""["a.b/c[0]", "it's \"a\n\\ \u2028"]"""
@@ -31,7 +31,7 @@ def test_no_name_is_taken_for_a_path_or_ends_a_text() -> None:
     assert spec["layer"][0]["transform"][0]["fold"] == ["c0", "c1"]
 
 
-def test_a_description_holds_no_data_and_stays_the_same() -> None:
+def test_a_specification_has_no_data_and_is_constant() -> None:
     first, again = (line_spec(("one",), ("#111111",)) for _ in range(2))
     assert first == again
     assert "data" not in first and all("data" not in layer for layer in first["layer"])
@@ -44,7 +44,7 @@ def test_a_chart_without_lines_is_empty_and_no_error() -> None:
     assert line_spec((), ())["layer"]
 
 
-def test_an_axis_of_counts_names_no_half_of_anybody() -> None:
+def test_an_axis_of_counts_has_whole_numbers_only() -> None:
     axes = [
         line_spec(("one",), ("#111111",), are_counts=are_counts)["layer"][0]["encoding"]["y"]["axis"]
         for are_counts in (True, False)

@@ -1,4 +1,4 @@
-"""The page of a lake in a browser: what its manifest says, and how to get one."""
+"""Lake page in a browser: content of the manifest, and how to set up a lake."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from penstock.client import HttpClient
-from penstock.dashboard.units import count, size
-from penstock.pipeline.lake import lake_messages
+from penstock.common.text import count_text, size_text
+from penstock.lake import lake_messages
+from tests.dashboard.browser import Shown
 from tests.dashboard.conftest import StartDashboard
 from tests.dashboard.lakes import add_insights, make_lake
-from tests.dashboard.showing import Shown
-from tests.e2e.servers import RunningServer, StartServer
+from tests.support.servers import RunningServer, StartServer
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -48,11 +48,11 @@ def page(durable: RunningServer, lake: Path, start_dashboard: StartDashboard) ->
 def test_its_numbers_are_those_of_the_manifest(page: str, lake: Path, shown: Shown) -> None:
     manifest = lake_messages(lake).manifest()
     shown.open(page)
-    shown.wait_for(lambda: shown.tile("lake-rows")[0] == count(manifest.rows), "no rows")
+    shown.wait_for(lambda: shown.tile("lake-rows")[0] == count_text(manifest.rows), "no rows")
     shown.wait_for(lambda: shown.rows("lake-holds"), "no holds")
-    assert shown.tile("lake-bytes")[0] == size(manifest.bytes)
-    assert shown.tile("lake-files")[0] == count(len(manifest.files))
-    assert shown.tile("lake-version")[0] == count(manifest.version)
+    assert shown.tile("lake-bytes")[0] == size_text(manifest.bytes)
+    assert shown.tile("lake-files")[0] == count_text(len(manifest.files))
+    assert shown.tile("lake-version")[0] == count_text(manifest.version)
     assert [[row[0], row[-1]] for row in shown.rows("lake-days")] == [
         ["2026-11-18", "40"],
         ["2026-11-17", "40"],
@@ -61,16 +61,16 @@ def test_its_numbers_are_those_of_the_manifest(page: str, lake: Path, shown: Sho
     assert [row[0] for row in shown.rows("lake-commits")] == ["3", "2", "1"]
     name, owner, lapses_in = shown.rows("lake-holds")[0][:3]
     assert (name, owner) == ("nightly", "anonymous") and lapses_in.startswith("23 h ")
-    shown.wait_for(lambda: shown.rows("insight-drops") == [["outbox-full", "17", "–"]], "no insight")  # noqa: RUF001
+    shown.wait_for(lambda: shown.rows("insight-drops") == [["outbox-full", "17", "-"]], "no insight")
     assert shown.errors() == []
 
 
 def test_a_lake_that_grows_is_seen_to_grow(page: str, lake: Path, shown: Shown) -> None:
     shown.open(page)
     before = lake_messages(lake).manifest().rows
-    shown.wait_for(lambda: shown.tile("lake-rows")[0] == count(before), "no rows")
+    shown.wait_for(lambda: shown.tile("lake-rows")[0] == count_text(before), "no rows")
     make_lake(lake, batches=1)
-    shown.wait_for(lambda: shown.tile("lake-rows")[0] == count(before + 40), "it does not grow")
+    shown.wait_for(lambda: shown.tile("lake-rows")[0] == count_text(before + 40), "it does not grow")
 
 
 def test_without_a_lake_it_says_how_to_make_one(
@@ -82,12 +82,12 @@ def test_without_a_lake_it_says_how_to_make_one(
     assert shown.errors() == []
 
 
-def test_an_empty_folder_and_a_server_without_a_log_are_told(
+def test_an_empty_folder_and_a_server_without_a_log_are_reported(
     start_server: StartServer, start_dashboard: StartDashboard, tmp_path: Path, shown: Shown
 ) -> None:
     server = start_server({"http": {"port": 0}})
     shown.open(f"{start_dashboard('--address', address_of(server), '--lake', str(tmp_path)).address}/lake")
-    shown.wait_for(lambda: shown.texts(".st-key-lake-memory-only"), "nothing is said of the log")
+    shown.wait_for(lambda: shown.texts(".st-key-lake-memory-only"), "no note on the log")
     shown.wait_for(
-        lambda: "no messages here yet" in "".join(shown.texts(".st-key-lake-trouble")), "nothing of the lake"
+        lambda: "no messages yet" in "".join(shown.texts(".st-key-lake-failure")), "no note on the lake"
     )

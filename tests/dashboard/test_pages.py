@@ -1,4 +1,4 @@
-"""The pages in a browser, over a server that had load at all its doors: what they show is what it says."""
+"""Pages in a browser, over a server with load at all doors: they show what the server reports."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,15 +6,15 @@ from typing import Any
 import httpx
 import pytest
 
-from penstock.dashboard.links import topic_link
+from penstock.common.text import count_text, size_text
 from penstock.dashboard.pages.overview import ROW_PX
-from penstock.dashboard.units import count, size
+from penstock.dashboard.pages.tables import topic_link
 from tests.browser.places import publish
-from tests.dashboard.clicking import click_row
+from tests.dashboard.actions import click_row
+from tests.dashboard.browser import RunningDashboard, Shown, wait_for
 from tests.dashboard.conftest import StartDashboard
-from tests.dashboard.showing import RunningDashboard, Shown, wait_for
 from tests.dashboard.traffic import SLOW_CLIENT, SLOW_TOPIC, Traffic
-from tests.e2e.servers import RunningServer, StartServer
+from tests.support.servers import RunningServer, StartServer
 
 OVERLAP = (
     "const edges = [...document.querySelectorAll('[data-testid=stTopNavLink]')]"
@@ -28,22 +28,24 @@ Rows = list[list[str]]
 
 @pytest.fixture(scope="module")
 def busy(start_server: StartServer, start_dashboard: StartDashboard) -> Iterator[tuple[RunningServer, str]]:
-    """A server that had load at all doors while a dashboard was looking, and where that dashboard is."""
+    """Server that had load at all doors while a dashboard polled it, and the dashboard's address."""
     server = start_server({"http": {"port": 0}, "outbox": {"messages": 60}})
     dashboard: RunningDashboard = start_dashboard("--address", f"http://127.0.0.1:{server.port_of('http')}")
     with Traffic(server):
-        wait_for(lambda: has_gone_everywhere(metrics(server)), lambda: "no load at some door, or no drops")
-    wait_for(lambda: not metrics(server)["global"]["connected_clients"], lambda: "somebody has stayed")
+        wait_for(lambda: has_load_everywhere(metrics(server)), lambda: "no load at some door, or no drops")
+    wait_for(
+        lambda: not metrics(server)["global"]["connected_clients"], lambda: "a client is still connected"
+    )
     yield server, dashboard.address
 
 
 def metrics(server: RunningServer) -> dict[str, Any]:
-    answer = httpx.get(f"http://127.0.0.1:{server.port_of('http')}/metrics", trust_env=False, timeout=20)
-    return dict(answer.raise_for_status().json())
+    response = httpx.get(f"http://127.0.0.1:{server.port_of('http')}/metrics", trust_env=False, timeout=20)
+    return dict(response.raise_for_status().json())
 
 
-def has_gone_everywhere(told: dict[str, Any]) -> bool:
-    """Whether every door has taken and given messages, and somebody has lost some."""
+def has_load_everywhere(told: dict[str, Any]) -> bool:
+    """True if every door published and delivered messages, and some were dropped."""
     is_used = all(door["published"] and door["delivered"] for door in told["doors"].values())
     return is_used and told["global"]["total_dropped"] > 0
 
@@ -58,22 +60,25 @@ def test_the_overview_shows_the_numbers_that_the_server_reports(
     assert min(total["total_published"], total["total_delivered"], total["total_dropped"]) > 0
     shown.open(address)
     expected = {
-        "topics": (count(total["active_topics"]), f"{count(total['retained_messages'])} retained"),
-        "subscribers": (count(total["active_subscribers"]), f"{count(total['slow_subscribers'])} slow"),
-        "published": ("0", f"{count(total['total_published'])} in all"),
-        "delivered": ("0", f"{count(total['total_delivered'])} in all"),
-        "dropped": ("0.00 %", f"{count(total['total_dropped'])} dropped in all"),
+        "topics": (count_text(total["active_topics"]), f"{count_text(total['retained_messages'])} retained"),
+        "subscribers": (
+            count_text(total["active_subscribers"]),
+            f"{count_text(total['slow_subscribers'])} slow",
+        ),
+        "published": ("0", f"{count_text(total['total_published'])} total"),
+        "delivered": ("0", f"{count_text(total['total_delivered'])} total"),
+        "dropped": ("0.00 %", f"{count_text(total['total_dropped'])} total"),
     }
     shown.wait_for(lambda: {key: shown.tile(key) for key in expected} == expected, str(expected))
     assert shown.tile("clients")[0] == "0"
     assert shown.tile("memory")[0].endswith(" MiB")
     assert shown.tile("uptime")[0].endswith(" s")
-    reasons = {reason: count(number) for reason, number in told["not_delivered"].items()}
+    reasons = {reason: count_text(number) for reason, number in told["not_delivered"].items()}
     shown.wait_for(lambda: {row[0]: row[-1] for row in shown.rows("reasons")} == reasons, str(reasons))
-    slow = [SLOW_CLIENT, "mqtt", "gone", "drop-newest"]
-    shown.wait_for(lambda: slow in [row[:4] for row in shown.rows("slow")], "nobody is slow")
+    slow = [SLOW_CLIENT, "mqtt", "disconnected", "drop-newest"]
+    shown.wait_for(lambda: slow in [row[:4] for row in shown.rows("slow")], "no slow subscriber")
     rings = dict(shown.rows("storage"))["rings"]
-    assert rings.endswith(f"of {size(told['rings']['limit_bytes'])}")
+    assert rings.endswith(f"of {size_text(told['rings']['limit_bytes'])}")
     topics = {
         topic_link(name): [
             topic["subscriber_count"],
@@ -97,7 +102,7 @@ def test_the_latency_page_shows_the_times_that_the_server_reports(
 ) -> None:
     server, address = busy
     topics = metrics(server)["topics"]
-    delivered = {name: count(topic["messages_delivered"]) for name, topic in topics.items()}
+    delivered = {name: count_text(topic["messages_delivered"]) for name, topic in topics.items()}
     shown.open(f"{address}/latency")
 
     def rows_of_now() -> Rows:
@@ -121,19 +126,19 @@ def test_the_backpressure_page_shows_what_was_dropped_and_who_is_slow(
     told = metrics(server)
     topic = told["topics"][SLOW_TOPIC]
     kinds = ("messages_published", "messages_delivered", "messages_dropped")
-    drops = [[SLOW_TOPIC, *(count(topic[kind]) for kind in kinds)]]
+    drops = [[SLOW_TOPIC, *(count_text(topic[kind]) for kind in kinds)]]
     shown.open(f"{address}/backpressure")
     shown.wait_for(lambda: shown.rows("drops") == drops, str(drops))
-    dropped = count(told["global"]["total_dropped"])
+    dropped = count_text(told["global"]["total_dropped"])
     shown.wait_for(lambda: shown.tile("dropped")[0] == dropped, f"not {dropped} dropped")
-    shown.wait_for(lambda: shown.tile("waiting") == ("0", "0 B"), "somebody waits")
+    shown.wait_for(lambda: shown.tile("waiting") == ("0", "0 B"), "messages are queued")
     assert shown.tile("held") == ("0", "0 times so far")
     assert {row[0] for row in shown.rows("saturation")} <= set(told["topics"])
-    shown.wait_for(lambda: SLOW_CLIENT in {row[0] for row in shown.rows("slow")}, "nobody is slow")
+    shown.wait_for(lambda: SLOW_CLIENT in {row[0] for row in shown.rows("slow")}, "no slow subscriber")
 
 
 @pytest.mark.parametrize(("page", "table"), [("latency", "latency"), ("backpressure", "drops")])
-def test_a_topic_in_a_table_leads_to_its_page(
+def test_a_topic_in_a_table_links_to_its_page(
     busy: tuple[RunningServer, str], shown: Shown, page: str, table: str
 ) -> None:
     shown.open(f"{busy[1]}/{page}")
@@ -142,7 +147,7 @@ def test_a_topic_in_a_table_leads_to_its_page(
     shown.wait_for(lambda: shown.texts(".st-key-topic-name") == [first], "it is not opened")
 
 
-def test_a_topic_that_is_clicked_on_in_the_overview_is_opened_beside_it(
+def test_a_click_on_a_topic_in_the_overview_opens_it_in_a_new_tab(
     busy: tuple[RunningServer, str], shown: Shown
 ) -> None:
     shown.open(busy[1])
@@ -153,7 +158,7 @@ def test_a_topic_that_is_clicked_on_in_the_overview_is_opened_beside_it(
     [opened] = shown.wait_for(lambda: set(browser.window_handles) - {overview}, "it is not opened")
     try:
         browser.switch_to.window(opened)
-        shown.wait_for(lambda: shown.tile("topic-published")[0], "no figures")
+        shown.wait_for(lambda: shown.tile("topic-published")[0], "no data")
         assert browser.current_url == busy[1] + link
         assert [topic_link(name) for name in shown.texts(".st-key-topic-name")] == [link]
     finally:
@@ -161,37 +166,35 @@ def test_a_topic_that_is_clicked_on_in_the_overview_is_opened_beside_it(
         browser.switch_to.window(overview)
 
 
-def test_what_is_live_changes_and_the_page_is_not_drawn_anew(
-    busy: tuple[RunningServer, str], shown: Shown
-) -> None:
+def test_live_parts_change_without_redrawing_the_page(busy: tuple[RunningServer, str], shown: Shown) -> None:
     server, address = busy
     shown.open(address)
     shown.wait_for(lambda: len(shown.texts(".stVegaLiteChart svg")) == 4, "no charts")
     shown.wait_for(lambda: shown.grid("topics") and shown.rows("slow"), "no tables")
-    shown.wait_for(lambda: stays_over_news(server, shown), "drawn anew with each refresh")  # while it comes
+    shown.wait_for(lambda: stays_after_update(server, shown), "redrawn with each refresh")  # while it loads
     shown.run("window.isMarked = true; document.querySelector('.stMain').scrollTop = 120")
-    assert stays_over_news(server, shown)
+    assert stays_after_update(server, shown)
     shown.wait_for(lambda: has_rate(server, shown), "no rate")
     assert shown.run("return window.isMarked")
     assert shown.run("return document.querySelector('.stMain').scrollTop") == 120
 
 
-def stays_over_news(server: RunningServer, shown: Shown) -> bool:
-    """Whether charts and tables that are there now are the same ones when the page has shown some news."""
+def stays_after_update(server: RunningServer, shown: Shown) -> bool:
+    """True if an update of the page keeps its charts and tables."""
     shown.run(f"document.querySelectorAll('{DRAWN}').forEach((one) => {{ one.isMarked = true; }})")
     before = metrics(server)["global"]["total_published"]
     publish(server, "office/mood", *range(7))
-    shown.wait_for(lambda: shown.tile("published")[1] == f"{count(before + 7)} in all", "no news")
+    shown.wait_for(lambda: shown.tile("published")[1] == f"{count_text(before + 7)} total", "no news")
     return bool(shown.run(f"return [...document.querySelectorAll('{DRAWN}')].every((one) => one.isMarked)"))
 
 
 def has_rate(server: RunningServer, shown: Shown) -> bool:
-    """Whether the page shows a rate; it is of the last seconds, so somebody publishes until it does."""
+    """True if the page shows a rate; publishes, as it covers the last seconds only."""
     publish(server, "office/mood", 1)
-    return shown.tile("published")[0] not in ("0", "–")  # noqa: RUF001
+    return shown.tile("published")[0] not in ("0", "-")
 
 
-def test_a_choice_on_the_latency_page_stays_while_figures_change(
+def test_a_choice_on_the_latency_page_stays_while_values_change(
     busy: tuple[RunningServer, str], shown: Shown
 ) -> None:
     server, address = busy
@@ -204,7 +207,7 @@ def test_a_choice_on_the_latency_page_stays_while_figures_change(
     )
     shown.wait_for(lambda: shown.texts(chosen) == ["p99"], "not chosen")
     publish(server, "office/mood", 1)
-    number = count(metrics(server)["topics"]["office/mood"]["messages_delivered"])
+    number = count_text(metrics(server)["topics"]["office/mood"]["messages_delivered"])
     shown.wait_for(lambda: [row for row in shown.rows("latency") if row[2] == number] or None, "no news")
     assert shown.texts(chosen) == ["p99"]
 

@@ -1,4 +1,4 @@
-"""The page of topics in a browser: finding one among many, and all its messages."""
+"""Topics page in a browser: search among many topics, and all messages of one."""
 
 from collections.abc import Iterator
 from datetime import UTC
@@ -7,11 +7,11 @@ from urllib.parse import quote
 
 import pytest
 
-from penstock.client import HttpClient
-from tests.dashboard.clicking import click_row, press, write
+from penstock.client import HttpClient, HttpRefused
+from tests.dashboard.actions import click_row, press, write
+from tests.dashboard.browser import Shown
 from tests.dashboard.conftest import StartDashboard
-from tests.dashboard.showing import Shown
-from tests.e2e.servers import StartServer
+from tests.support.servers import StartServer
 
 TOPICS = 20_000
 SPINDLE = "plant/line-7/spindle"
@@ -99,22 +99,24 @@ def test_a_topic_is_found_among_very_many_and_opened(place: Place, shown: Shown)
     assert shown.errors() == []
 
 
-def test_a_filter_that_is_none_is_told_on_the_page(place: Place, shown: Shown) -> None:
+def test_an_invalid_filter_is_reported_on_the_page(place: Place, shown: Shown) -> None:
     shown.open(f"{place.address}/topics")
     write(shown, "Find a topic", "hall/#/x")
-    told = shown.wait_for(lambda: "".join(shown.texts(".stAlert")), "nothing is said")
-    assert "hall/#/x" in told or "#" in told
+    with pytest.raises(HttpRefused) as refused:
+        place.client.get("/api/v1/topics", filter="hall/#/x")
+    assert refused.value.code == "invalid-filter"
+    shown.wait_for(lambda: str(refused.value) in "".join(shown.texts(".stAlert")), "no warning")
     assert shown.texts(".stException") == []
 
 
-def test_its_figures_are_those_of_the_server(place: Place, shown: Shown) -> None:
-    figures = place.client.metrics(topics=[SPINDLE])["topics"][SPINDLE]
+def test_its_metrics_are_those_of_the_server(place: Place, shown: Shown) -> None:
+    metrics = place.client.metrics(topics=[SPINDLE])["topics"][SPINDLE]
     shown.open(place.topic(SPINDLE))
     expected = {
-        "published": f"{figures['messages_published']:,}",
-        "subscribers": str(figures["subscriber_count"]),
-        "dropped": str(figures["messages_dropped"]),
-        "depth": str(figures["queue_depth"]),
+        "published": f"{metrics['messages_published']:,}",
+        "subscribers": str(metrics["subscriber_count"]),
+        "dropped": str(metrics["messages_dropped"]),
+        "depth": str(metrics["queue_depth"]),
     }
     shown.wait_for(
         lambda: {key: shown.tile(f"topic-{key}")[0] for key in expected} == expected, str(expected)
@@ -130,13 +132,13 @@ def test_new_messages_appear_by_themselves_until_it_is_paused(place: Place, show
     press(shown, "Pause")
     shown.wait_for(lambda: "paused" in title(shown) and numbers(shown) == [2, 1], "it does not pause")
     place.client.publish("news", "third")
-    shown.wait_for(lambda: shown.tile("topic-published")[0] == "3", "the figures go on")
+    shown.wait_for(lambda: shown.tile("topic-published")[0] == "3", "the metrics stop")
     assert shown.wait_for(lambda: numbers(shown), "no messages") == [2, 1]
     press(shown, "Follow")
-    shown.wait_for(lambda: numbers(shown) == [3, 2, 1], "it does not go on")
+    shown.wait_for(lambda: numbers(shown) == [3, 2, 1], "it does not follow again")
 
 
-def test_scrolling_back_shows_the_very_messages_of_the_log(place: Place, shown: Shown) -> None:
+def test_older_pages_show_the_messages_of_the_log(place: Place, shown: Shown) -> None:
     shown.open(place.topic(SPINDLE))
     for first in range(MESSAGES - 19, 0, -20):
         told = logged(place.client, first)
@@ -168,13 +170,13 @@ def logged(client: HttpClient, first: int) -> list[list[str]]:
     ]
 
 
-def test_a_message_that_the_address_names_is_shown_in_full(place: Place, shown: Shown) -> None:
+def test_a_message_named_by_the_address_is_shown_in_full(place: Place, shown: Shown) -> None:
     shown.open(place.topic(SPINDLE, sequence=33))
     wait_for_detail(shown, "Message 33", "client line-7", '"rpm": 1033')
     wait_for_title(shown, "Messages 23 to 42 ")
 
 
-def test_a_row_that_is_clicked_on_is_shown_in_full_and_stays(place: Place, shown: Shown) -> None:
+def test_a_clicked_row_is_shown_in_full_and_pauses_the_list(place: Place, shown: Shown) -> None:
     shown.open(place.topic(SPINDLE))
     shown.wait_for(lambda: numbers(shown)[:1] == [MESSAGES], "no messages")
     click_row(shown, "messages", 2)
@@ -182,7 +184,7 @@ def test_a_row_that_is_clicked_on_is_shown_in_full_and_stays(place: Place, shown
     shown.wait_for(lambda: "paused" in title(shown), "it is not paused")
 
 
-def test_a_payload_is_never_taken_for_html_or_markdown(place: Place, shown: Shown) -> None:
+def test_a_payload_is_never_interpreted_as_html_or_markdown(place: Place, shown: Shown) -> None:
     evil = "<img src=x onerror=\"document.title='owned'\"> **bold** [a](javascript:x)"
     place.client.publish("evil/<b>topic</b>", payload=evil, retain=True)
     shown.open(place.topic("evil/<b>topic</b>", sequence=1))
@@ -199,22 +201,22 @@ def test_bytes_are_shown_in_hexadecimal(place: Place, shown: Shown) -> None:
     wait_for_detail(shown, "000010  d8 d9 da", "32 bytes")
 
 
-def test_what_is_missing_is_told_with_its_reason(place: Place, shown: Shown) -> None:
+def test_missing_messages_are_reported_with_their_reason(place: Place, shown: Shown) -> None:
     place.client.publish("short", "gone soon", ttl_ms=1)
     place.client.publish("short", "stays")
     shown.open(place.topic("short"))
     shown.wait_for(
         lambda: any(
-            "Message 1 is missing: lifetime over (expired)" in each for each in shown.texts(".stAlert")
+            "Message 1 is missing: message expired (expired)" in each for each in shown.texts(".stAlert")
         ),
-        "nothing is said",
+        "no warning",
     )
 
 
-def test_a_topic_that_never_was_is_told(place: Place, shown: Shown) -> None:
+def test_an_unknown_topic_is_reported(place: Place, shown: Shown) -> None:
     shown.open(place.topic("never/was"))
     shown.wait_for(
         lambda: any("there is no message on never/was" in each for each in shown.texts(".stAlert")),
-        "nothing is said",
+        "no warning",
     )
     assert shown.texts(".stException") == []

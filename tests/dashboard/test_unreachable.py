@@ -1,4 +1,4 @@
-"""A server that goes, comes back, or does not let the dashboard in: what the pages say then."""
+"""Pages while the server is down, restarted, or refuses the dashboard."""
 
 import signal
 from collections.abc import Iterator
@@ -6,38 +6,40 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.passwords import hash_password
+from penstock.core.access.passwords import hash_password
 from tests.browser.places import Place, address_of, publish
+from tests.dashboard.browser import Shown
 from tests.dashboard.conftest import StartDashboard
-from tests.dashboard.showing import Shown
-from tests.e2e.servers import StartServer
+from tests.support.servers import StartServer
 
 pytestmark = pytest.mark.timeout(120)
-PANEL = "[class*=st-key-trouble-]"
+PANEL = "[class*=st-key-failure-]"
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
-    """A server that can go and come back at the same address."""
+    """Server that can restart at the same address."""
     place = Place(tmp_path, {"web": {"explicit_topics": False}})
     yield place
     place.close()
 
 
 def panel_of(shown: Shown) -> str:
-    """What the panel says, once it has been drawn to its end."""
-    said = shown.wait_for(lambda: [text for text in shown.texts(PANEL) if "every second" in text], "no panel")
-    return said[0]
+    """Text of the failure panel, once drawn completely."""
+    panels = shown.wait_for(
+        lambda: [text for text in shown.texts(PANEL) if "every second" in text], "no panel"
+    )
+    return panels[0]
 
 
-def test_a_panel_says_that_the_server_is_away_and_goes_when_it_is_there(
+def test_a_panel_reports_an_unreachable_server_until_it_responds(
     place: Place, start_dashboard: StartDashboard, shown: Shown
 ) -> None:
     place.server.stop()
     dashboard = start_dashboard("--address", f"http://127.0.0.1:{place.port}")
     shown.open(dashboard.address)
     panel = panel_of(shown)
-    assert "No Penstock server answers" in panel
+    assert "No Penstock server responds" in panel
     assert f"GET http://127.0.0.1:{place.port}/metrics" in panel
     assert "Since " in panel and "penstock serve" in panel
     assert shown.texts(".tile") == [], "there is nothing to show yet"
@@ -45,25 +47,25 @@ def test_a_panel_says_that_the_server_is_away_and_goes_when_it_is_there(
 
     place.start()
     publish(place.server, "before", 1, 2, 3)
-    shown.wait_for(lambda: shown.tile("published")[1] == "3 in all", "no figures")
+    shown.wait_for(lambda: shown.tile("published")[1] == "3 total", "no data")
     shown.wait_for(lambda: not shown.texts(PANEL), "the panel stays")
 
     place.server.stop()
-    assert "The figures below are the last ones" in panel_of(shown)
-    shown.wait_for(lambda: shown.texts(".server .state")[0].startswith("no figures for "), "no age")
-    assert shown.tile("published")[1] == "3 in all", "the last figures stay"
+    assert "The values below are the last ones" in panel_of(shown)
+    shown.wait_for(lambda: shown.texts(".server .state")[0].startswith("no data for "), "no age")
+    assert shown.tile("published")[1] == "3 total", "the last metrics stay"
 
     place.start()
-    shown.wait_for(lambda: shown.tile("published")[1] == "0 in all", "still the old figures")
-    shown.wait_for(lambda: shown.texts(".server .state")[0].startswith("started anew "), "no restart")
+    shown.wait_for(lambda: shown.tile("published")[1] == "0 total", "still the old metrics")
+    shown.wait_for(lambda: shown.texts(".server .state")[0].startswith("restarted "), "no restart")
     shown.wait_for(lambda: not shown.texts(PANEL), "the panel stays")
     publish(place.server, "after", 1)
-    shown.wait_for(lambda: shown.tile("published")[1] == "1 in all", "no new figures")
+    shown.wait_for(lambda: shown.tile("published")[1] == "1 total", "no new metrics")
     shown.wait_for(lambda: shown.tile("published")[0] in ("0", "0.2", "0.3", "0.5", "1.0"), "a wrong rate")
-    assert shown.run("return window.isMarked"), "the page was not loaded anew"
+    assert shown.run("return window.isMarked"), "the page was not reloaded"
 
 
-def test_who_may_not_look_is_told_why_and_let_in_later(
+def test_a_refused_dashboard_is_told_why_and_recovers(
     start_server: StartServer, start_dashboard: StartDashboard, shown: Shown, tmp_path: Path
 ) -> None:
     users, rules, secret = tmp_path / "users", tmp_path / "acl", tmp_path / "secret"
@@ -76,17 +78,17 @@ def test_who_may_not_look_is_told_why_and_let_in_later(
     dashboard = start_dashboard("--address", address_of(server), *flags)
     shown.open(f"{dashboard.address}/latency")
     panel = panel_of(shown)
-    assert "does not accept the name and password" in panel
+    assert "rejects the user name or password" in panel
     assert "viewer" in panel and "--password-file" in panel
 
     users.write_text(f"viewer:{hash_password('hunter2hunter2')}\n", encoding="utf-8")
     server.process.send_signal(signal.SIGHUP)
-    shown.wait_for(lambda: "may not see the server's figures" in panel_of(shown), "still the password")
+    shown.wait_for(lambda: "may not see the server's metrics" in panel_of(shown), "still the password")
     assert "subscribe $SYS/#" in panel_of(shown)
 
     rules.write_text("user viewer\nsubscribe $SYS/#\n", encoding="utf-8")
     server.process.send_signal(signal.SIGHUP)
-    shown.wait_for(lambda: shown.tile("latency-topics")[0] == "0", "no figures")
+    shown.wait_for(lambda: shown.tile("latency-topics")[0] == "0", "no data")
     assert "hunter2hunter2" not in shown.browser.page_source
     command = Path(f"/proc/{dashboard.process.pid}/cmdline").read_text(encoding="utf-8")
     assert "hunter2hunter2" not in command

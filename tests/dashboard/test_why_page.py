@@ -1,4 +1,4 @@
-"""The page that says why, in a browser: the server's own words, and its records."""
+"""Why page in a browser: the server's verdict and its records."""
 
 from collections.abc import Iterator
 from urllib.parse import urlencode
@@ -7,22 +7,22 @@ import pytest
 from selenium.webdriver import Keys
 
 from penstock.client import HttpClient
-from tests.dashboard.clicking import click_row, write
+from tests.dashboard.actions import click_row, write
+from tests.dashboard.browser import Shown
 from tests.dashboard.conftest import StartDashboard
-from tests.dashboard.passing import AWAY, let_pass_by
-from tests.dashboard.showing import Shown
-from tests.e2e.servers import StartServer
+from tests.dashboard.undelivered import AWAY, publish_undelivered
+from tests.support.servers import StartServer
 
 pytestmark = pytest.mark.timeout(120)
 
 
 @pytest.fixture(scope="module")
 def place(start_server: StartServer, start_dashboard: StartDashboard) -> Iterator[tuple[HttpClient, str]]:
-    """A client of a server that has something to explain, and where the page is."""
+    """Client of a server with undelivered messages, and the address of the page."""
     server = start_server({"http": {"port": 0}})
     address = f"http://127.0.0.1:{server.port_of('http')}"
     with HttpClient(address) as client:
-        let_pass_by(server.port, client)
+        publish_undelivered(server.port, client)
         yield client, f"{start_dashboard('--address', address).address}/why"
 
 
@@ -30,7 +30,7 @@ def answer(shown: Shown) -> str:
     return "".join(shown.texts(".st-key-why-answer"))
 
 
-def test_the_answer_is_the_servers(place: tuple[HttpClient, str], shown: Shown) -> None:
+def test_the_verdict_is_the_servers(place: tuple[HttpClient, str], shown: Shown) -> None:
     client, page = place
     asked = {"topic": "dock/in", "sequence": 3, "client": AWAY}
     said = client.why("dock/in", 3, AWAY)
@@ -53,17 +53,15 @@ def test_a_question_that_is_typed_in_can_be_shared(place: tuple[HttpClient, str]
     shown.wait_for(lambda: shown.browser.current_url == address, "it has no address")
 
 
-def test_a_question_without_a_number_is_sent_back(place: tuple[HttpClient, str], shown: Shown) -> None:
+def test_a_question_without_a_number_is_refused(place: tuple[HttpClient, str], shown: Shown) -> None:
     _, page = place
     shown.open(f"{page}?topic=dock%2Fin&sequence=many")
     shown.wait_for(
-        lambda: any("which is a number" in each for each in shown.texts(".stAlert")), "nothing is said"
+        lambda: any("the sequence is a number" in each for each in shown.texts(".stAlert")), "no warning"
     )
 
 
-def test_records_are_totalled_narrowed_down_and_lead_to_the_question(
-    place: tuple[HttpClient, str], shown: Shown
-) -> None:
+def test_records_are_totalled_and_a_click_asks_why(place: tuple[HttpClient, str], shown: Shown) -> None:
     client, page = place
     shown.open(page)
     total = client.metrics()["not_delivered"]["not-connected"]

@@ -1,4 +1,4 @@
-"""Real load on a server: at every door somebody publishes and somebody listens, and one of them is slow."""
+"""Load on a server: publishers and subscribers at every door, one of them slow."""
 
 import asyncio
 import json
@@ -10,7 +10,7 @@ import httpx
 from websockets.asyncio.client import connect as connect_websocket
 
 from penstock.client import MqttClient, connect
-from tests.e2e.servers import RunningServer
+from tests.support.servers import RunningServer
 
 SLOW_CLIENT = "snail"
 SLOW_TOPIC = "plant/camera"
@@ -42,7 +42,7 @@ class Traffic:
         self._thread.join()
 
     async def _run(self) -> None:
-        """Everybody comes, then everybody publishes; who listens leaves last, so that everything arrives."""
+        """Connect all, then publish; subscribers disconnect last, so that everything arrives."""
         listening = [
             asyncio.create_task(listen())
             for listen in (self._mqtt_reader, self._grpc_reader, self._web_reader)

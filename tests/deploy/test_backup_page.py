@@ -6,16 +6,17 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from penstock.client import HttpClient, MqttClient, PacketProperties
-from tests.cli.log.logs import messages, write
 from tests.deploy.files import HOW_TO, read
-from tests.e2e.servers import RunningServer, bare_environment, start
+from tests.support.data_directories import messages, write
+from tests.support.servers import RunningServer, bare_environment, start
+from tests.support.waiting import until
 
 PAGE = read(HOW_TO / "back-up-and-restore.md")
 STAYS = PacketProperties(session_expiry=3600)
@@ -131,12 +132,6 @@ async def load(port: int, acknowledged: list[int]) -> AsyncIterator[None]:
             await task
 
 
-async def wait_until(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not is_so():
-            await asyncio.sleep(0.01)
-
-
 async def test_nothing_that_was_acknowledged_before_the_backup_is_missing_after_the_restore(
     machine: Machine,
 ) -> None:
@@ -149,11 +144,13 @@ async def test_nothing_that_was_acknowledged_before_the_backup_is_missing_after_
         await client.publish("state/valve", b"open", qos=1, retain=True)
     early = await asyncio.to_thread(cursor_at_end, machine.server)
     async with load(port, acknowledged):
-        await wait_until(lambda: len(acknowledged) > 500)
+        await until(lambda: len(acknowledged) > 500, "fewer than 500 messages were acknowledged")
         before = len(acknowledged)
         printed = await asyncio.to_thread(machine.run, commands_below("Back up a running server"))
         after = len(acknowledged)
-        await wait_until(lambda: len(acknowledged) > after + 100)
+        await until(
+            lambda: len(acknowledged) > after + 100, "fewer than 100 further messages were acknowledged"
+        )
     assert re.search(r"copied [\d,]+ messages up to offset \d+, 1 session, 1 retained value: ", printed)
     late = await asyncio.to_thread(cursor_at_end, machine.server)
     async with MqttClient.connect(port=port) as client:

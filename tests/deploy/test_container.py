@@ -18,7 +18,7 @@ import yaml
 
 from penstock.config import load
 from tests.deploy.files import DEPLOY, ROOT, read
-from tests.e2e.servers import RunningServer, bare_environment
+from tests.support.servers import RunningServer, bare_environment
 
 FILE = DEPLOY / "container" / "Containerfile"
 HOME = "/opt/penstock"

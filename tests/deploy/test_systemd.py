@@ -20,7 +20,7 @@ from penstock.config import load
 from penstock.testing import server
 from tests.deploy.commands import check_words
 from tests.deploy.files import DEPLOY, HOW_TO, read
-from tests.e2e.servers import bare_environment
+from tests.support.servers import bare_environment
 
 UNIT = DEPLOY / "systemd" / "penstock.service"
 PATIENCE_S = 30.0

@@ -11,10 +11,10 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from penstock.dashboard.colours import DOORS, LEVELS, OUTCOMES, PERCENTILES
-from tests.conftest import StartServer
+from penstock.dashboard.style import DOORS, LEVELS, OUTCOMES, PERCENTILES
 from tests.deploy.files import DEPLOY, read, read_yaml
 from tests.deploy.watching import HOST, OF_LOAD, Prometheus, alerts_of, watching, work_until_seen
+from tests.support.servers import StartServer
 
 ALERTS: list[dict[str, Any]] = read_yaml(DEPLOY / "prometheus" / "alerts.yml")["groups"][0]["rules"]
 BOARD: dict[str, Any] = json.loads(read(DEPLOY / "grafana" / "dashboards" / "penstock.json"))

@@ -16,7 +16,7 @@ import yaml
 from penstock.client import MqttClient, PacketProperties
 from tests.deploy.files import DEPLOY, read, read_yaml
 from tests.e2e.doors import Doors
-from tests.e2e.servers import RunningServer
+from tests.support.servers import RunningServer
 
 HOST = "127.0.0.1"
 PATIENCE_S = 30.0

@@ -12,9 +12,9 @@ from websockets.asyncio.client import ClientConnection, connect
 
 import penstock
 from penstock.client import Client, MqttClient, ReceivedMessage
-from penstock.wire.sidecar import nexusd
+from penstock.wire.sidecar.messages import nexusd
 from tests.doors.sidecar.calling import Events, Stub
-from tests.e2e.servers import RunningServer
+from tests.support.servers import RunningServer
 
 HOST = "127.0.0.1"
 TIMEOUT_S = 30.0

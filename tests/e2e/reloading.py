@@ -9,8 +9,9 @@ from inspect import getclosurevars
 from typing import Any
 
 from penstock.app import Server
-from penstock.core.registry import Topic
-from penstock.core.sessions import Session
+from penstock.core.sessions.session import Session
+from penstock.core.subscriptions.shared import SharedGroup
+from penstock.core.topics.topic import Topic
 
 Look = Callable[[Server], Any]
 
@@ -51,7 +52,7 @@ HOLDERS: dict[str, Look] = {
     "http": lambda server: server.http.settings,
     "web": lambda server: server.socket.settings,
     "sidecar": lambda server: server.sidecar.settings,
-    "metrics": lambda server: server._figures.settings,
+    "metrics": lambda server: server._metrics.settings,
     "topic": lambda server: at(server, "topic"),
     "sessions": lambda server: at(server, "sessions"),
     "log": lambda server: server.broker.settings.log,
@@ -65,14 +66,14 @@ def known(server: Server) -> Topic:
 
 
 def outbox(server: Server) -> Any:
-    return server.broker.keeping.outbox_limits
+    return server.broker._node.queues.outbox_limits
 
 
 def group(server: Server) -> Any:
     """What may wait for a shared group, which has been there before."""
-    found = server.broker.router.find_group("$share/readers/known/#")
-    assert found is not None
-    return found.owed._limits
+    found = server.broker._node.router.find_group("$share/readers/known/#")
+    assert isinstance(found, SharedGroup)
+    return found.offline_queue._limits
 
 
 def absent(server: Server) -> Session:
@@ -81,7 +82,7 @@ def absent(server: Server) -> Session:
 
 
 def guard(server: Server) -> Any:
-    return server._guard
+    return server._address_limits
 
 
 def terms(server: Server) -> Any:
@@ -107,7 +108,7 @@ def sidecar(server: Server) -> Any:
 LOOKS: dict[str, Look] = {
     # No section
     "topics": lambda server: server.broker.topics._settings.topics,
-    "default_ttl_ms": lambda server: known(server).traits.ttl * 1000,
+    "default_ttl_ms": lambda server: known(server).rules.ttl * 1000,
     "max_payload_bytes": lambda server: server.broker._node.settings.max_payload_bytes,
     "reaper_interval_ms": lambda server: server._housekeeping.timers.intervals["reap"] * 1000,
     "shutdown_timeout_s": lambda server: server.settings.shutdown_timeout_s,
@@ -130,7 +131,7 @@ LOOKS: dict[str, Look] = {
     "mqtt.topic_alias_maximum": lambda server: server.mqtt.announcement.topic_alias_maximum,
     "mqtt.connect_timeout_s": lambda server: server.mqtt._listeners["mqtt"].timeout_s,
     "mqtt.max_connections": lambda server: (
-        server.mqtt._presence.most if server.mqtt._presence.most < server._room.limit else 0
+        server.mqtt._registry.most if server.mqtt._registry.most < server._connection_limit.limit else 0
     ),
     "mqtt.maximum_qos": lambda server: server.mqtt.abilities.maximum_qos,
     "mqtt.retain_available": lambda server: server.mqtt.abilities.retain,
@@ -140,7 +141,7 @@ LOOKS: dict[str, Look] = {
     "http.max_bodies_bytes": lambda server: server.http.bodies.limit_bytes,
     "http.request_timeout_s": lambda server: server.http._listeners[0][1].timeout_s,
     "http.max_connections": lambda server: (
-        server.http._presence.most if server.http._presence.most < server._room.limit else 0
+        server.http._registry.most if server.http._registry.most < server._connection_limit.limit else 0
     ),
     "web.explicit_topics": lambda server: server._web.profile.explicit_topics,
     "web.slow_after_ms": lambda server: server.socket.slow_after_s * 1000,
@@ -148,13 +149,13 @@ LOOKS: dict[str, Look] = {
     "web.deflate": lambda server: terms(server).deflates,
     "web.ping_s": lambda server: pings(server).ping_s,
     "stage.max_part_bytes": lambda server: server._routes.body_limit("/api/v1/stage"),
-    "metrics.topics": lambda server: server._figures.labels.limit,
+    "metrics.topics": lambda server: server._metrics.labels.limit,
     # The sidecar door
     "sidecar.max_streams": lambda server: server.sidecar.limits.streams,
     "sidecar.max_unfinished_bytes": lambda server: server.sidecar._max_unfinished_bytes,
     "sidecar.connect_timeout_s": lambda server: server.sidecar._listeners[0][1].timeout_s,
     "sidecar.max_connections": lambda server: (
-        server.sidecar._presence.most if server.sidecar._presence.most < server._room.limit else 0
+        server.sidecar._registry.most if server.sidecar._registry.most < server._connection_limit.limit else 0
     ),
     "sidecar.max_paused": lambda server: server.broker.paused.limit,
     "sidecar.wildcards": lambda server: sidecar(server).settings.wildcards,
@@ -169,23 +170,23 @@ LOOKS: dict[str, Look] = {
     ),
     "outbox.messages": lambda server: outbox(server).messages,
     "outbox.bytes": lambda server: outbox(server).bytes,
-    "outbox.block_timeout_ms": lambda server: server.broker.keeping.holding.timeout * 1000,
-    "outbox.block_wildcards": lambda server: server.broker.keeping._block_wildcards,
+    "outbox.block_timeout_ms": lambda server: server.broker.backpressure.timeout * 1000,
+    "outbox.block_wildcards": lambda server: server.broker._node.queues._block_wildcards,
     "sessions.owed_messages": lambda server: _same(
         group(server).messages,
-        absent(server).owed._limits.messages,  # type: ignore[union-attr]
+        absent(server).offline_queue._limits.messages,  # type: ignore[union-attr]
     ),
     "sessions.owed_bytes": lambda server: _same(
         group(server).bytes,
-        absent(server).owed._limits.bytes,  # type: ignore[union-attr]
+        absent(server).offline_queue._limits.bytes,  # type: ignore[union-attr]
     ),
     "retained.max_messages": lambda server: server.broker.retained.limit,
     "ledger.rows": lambda server: server.broker.ledger._rows_limit,
-    "message_ids.window_s": lambda server: server.broker.receipts._window,
-    "message_ids.max": lambda server: server.broker.receipts._max,
-    "slow.after_ms": lambda server: server.broker.slow._after_s * 1000,
-    "slow.keep_s": lambda server: server.broker.slow._keep_us / 1_000_000,
-    "slow.max_clients": lambda server: server.broker.slow._limit,
+    "message_ids.window_s": lambda server: server.broker._node.dedup._window,
+    "message_ids.max": lambda server: server.broker._node.dedup._max,
+    "slow.after_ms": lambda server: server.broker.slow_consumers._after_s * 1000,
+    "slow.keep_s": lambda server: server.broker.slow_consumers._keep_us / 1_000_000,
+    "slow.max_clients": lambda server: server.broker.slow_consumers._limit,
     "streams.stream_bytes": lambda server: server.broker.streams.buffers._settings.stream_bytes,
     "streams.total_bytes": lambda server: server.broker.streams.buffers._settings.total_bytes,
     # The log

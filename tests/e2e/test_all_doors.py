@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.doors import TIMEOUT_S, Doors
-from tests.e2e.servers import RunningServer, StartServer
+from tests.support.servers import RunningServer, StartServer
 
 DOORS = ("socket", "events", "own")
 """Doors that give and take cursors."""

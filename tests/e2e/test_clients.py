@@ -10,7 +10,7 @@ import pytest
 
 from penstock.client import Version
 from tests.e2e.clients import LIBRARIES, Client, Message, Options
-from tests.e2e.servers import RunningServer
+from tests.support.servers import RunningServer
 
 KIB = 1024
 MIB = 1024 * KIB

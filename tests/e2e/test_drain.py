@@ -8,7 +8,8 @@ import pytest
 from penstock.client import ConnectionLost, ConnectionRefused, MqttClient, ReasonCode, RequestRefused, Version
 from penstock.wire.mqtt import Disconnect, Packet, Publish, encode_packet
 from tests.doors.mqtt.peers import Peer, Peers, both_versions, every_qos
-from tests.e2e.servers import STOP_TIMEOUT_S, RunningServer, StartServer
+from tests.support.servers import STOP_TIMEOUT_S, RunningServer, StartServer
+from tests.support.waiting import until
 
 GOODBYE = Disconnect(ReasonCode.SERVER_SHUTTING_DOWN)
 BODY = bytes(1000)
@@ -92,8 +93,7 @@ async def test_everything_acknowledged_under_load_is_delivered(
     await client.subscribe("load", qos=qos)
     reading = asyncio.create_task(subscribe(client))
     publishing = [asyncio.create_task(publish(first)) for first in range(4)]
-    while len(acknowledged) < 100:
-        await asyncio.sleep(0.01)
+    await until(lambda: len(acknowledged) >= 100, "fewer than 100 acknowledged")
     fresh.terminate()
     await asyncio.wait_for(asyncio.gather(reading, *publishing), STOP_TIMEOUT_S)
     assert set(acknowledged) <= set(received)

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from penstock.client import HttpClient
-from tests.e2e.servers import RunningServer, StartServer, is_on_disk, start
+from tests.support.servers import RunningServer, StartServer, is_on_disk, start
 
 WAIT_S = 20.0
 

@@ -15,7 +15,7 @@ from penstock.client import ConnectionRefused, HttpClient, MqttClient, RequestRe
 from penstock.config import Reloading, load
 from penstock.errors import PenstockError
 from penstock.telemetry.prometheus import render_text
-from tests.certificates import Authority
+from tests.support.certificates import Authority
 
 PORTS = {"mqtt.port": 0, "mqtt.tls_port": 0, "http.port": 0, "sidecar.port": "off"}
 CHEAP = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
@@ -300,7 +300,7 @@ async def test_messages_live_as_long_as_the_settings_say_when_they_come(scene: S
 
 async def test_metrics_have_the_names_that_are_asked_for(scene: Scene) -> None:
     async def told() -> str:
-        return (await render_text(scene.server._figures)).decode()
+        return (await render_text(scene.server._metrics)).decode()
 
     assert "nexusd_" not in await told()
     scene.change({"metrics.nexusd_names": True})

@@ -16,10 +16,10 @@ from penstock.client import MqttClient
 from penstock.config import Loaded, Reload, load, reload_of
 from penstock.config.keys import known_keys
 from penstock.config.load import values_of
-from penstock.config.reloading import KEYS, classes
+from penstock.config.reload import KEYS, reload_classes
 from penstock.wire.mqtt.properties import PacketProperties
-from tests.certificates import Authority
 from tests.e2e.reloading import KNOWN, LOOKS, ON_DISK, VALUES, Look, look_at, other_value
+from tests.support.certificates import Authority
 
 PORTS = {"mqtt.port": 0, "mqtt.tls_port": 0, "http.port": 0, "sidecar.port": 0}
 ELSEWHERE = {
@@ -93,7 +93,7 @@ def wanted(certificate: str, flags: dict[str, Any]) -> Loaded:
 
 def test_every_setting_is_in_one_class() -> None:
     named = [name for sections in KEYS.values() for names in sections.values() for name in names.split()]
-    assert classes().keys() == known_keys().keys()
+    assert reload_classes().keys() == known_keys().keys()
     assert len(named) == len(known_keys())
 
 
@@ -159,9 +159,9 @@ async def test_what_waits_for_a_restart_changes_nothing_and_is_told(
     assert plan is not None
     assert key in plan.needs_restart and plan.applied == ()
     assert server.settings == before
-    assert server.tell_settings()["needs_restart"] == plan.needs_restart
+    assert server.effective_settings()["needs_restart"] == plan.needs_restart
     server.reload(wanted(certificate, {}))
-    assert server.tell_settings()["needs_restart"] == ()
+    assert server.effective_settings()["needs_restart"] == ()
 
 
 @in_one_loop

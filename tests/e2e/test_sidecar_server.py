@@ -13,12 +13,12 @@ import grpc
 import pytest
 
 from penstock.client import MqttClient
-from penstock.wire.sidecar import nexusd
-from tests.certificates import Authority
+from penstock.wire.sidecar.messages import nexusd
 from tests.doors.sidecar.calling import TIMEOUT_S, Events, Stub, sequences
-from tests.e2e.servers import StartServer, bare_environment
 from tests.faults.durable.homes import Home, MakeHome, homes_below
-from tests.ports import free_port
+from tests.support.certificates import Authority
+from tests.support.ports import free_port
+from tests.support.servers import StartServer, bare_environment
 
 HOST = "127.0.0.1"
 REPLAY = nexusd.GAP_RECOVERY_REPLAY_BUFFER
@@ -49,7 +49,7 @@ def imported(*flags: str) -> list[str]:
 
 
 def is_heavy(name: str) -> bool:
-    return name == "grpc" or name.startswith(("google.protobuf", "penstock.doors.sidecar.service"))
+    return name == "grpc" or name.startswith(("google.protobuf", "penstock.doors.sidecar.nexusd.service"))
 
 
 def test_server_without_the_door_does_without_what_it_needs() -> None:

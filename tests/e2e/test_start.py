@@ -11,7 +11,7 @@ import pytest
 from argon2 import PasswordHasher
 
 from penstock.client import MqttClient
-from tests.e2e.servers import StartServer, bare_environment
+from tests.support.servers import StartServer, bare_environment
 
 
 def serve(*flags: str) -> "subprocess.CompletedProcess[str]":

@@ -4,8 +4,8 @@ import pytest
 
 from penstock.wire.mqtt import ConnAck, Connect, Disconnect, ReasonCode, Version, encode_packet
 from tests.doors.mqtt.peers import Peers, both_versions
-from tests.e2e.servers import RunningServer, StartServer
 from tests.faults.watching import MIB, Costs, Witness
+from tests.support.servers import RunningServer, StartServer
 
 LARGEST = b"\xff\xff\xff\x7f"
 """268,435,455 bytes, the largest length that MQTT can announce."""

@@ -8,9 +8,9 @@ import pytest
 
 from penstock.wire.mqtt import Disconnect, PacketReader, ReasonCode, Version
 from tests.doors.mqtt.peers import Peers
-from tests.e2e.servers import RunningServer, StartServer
 from tests.faults.watching import MIB, Costs, Witness
 from tests.fuzz.damage import damaged
+from tests.support.servers import RunningServer, StartServer
 from tests.wire.mqtt.case import connect
 from tests.wire.mqtt.catalogue import BAD, DERIVED, GOOD
 

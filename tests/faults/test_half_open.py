@@ -5,10 +5,10 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from random import Random
 
-from penstock.core.scram import METHOD
+from penstock.common.scram import METHOD
 from penstock.wire.mqtt import Connect, PacketProperties, PacketType, Version, encode_packet
-from tests.e2e.servers import StartServer
 from tests.faults.watching import MIB, Costs, Witness
+from tests.support.servers import StartServer
 from tests.wire.mqtt.case import connect
 
 AUTH = bytes((PacketType.AUTH << 4,))

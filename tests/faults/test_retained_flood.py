@@ -2,8 +2,8 @@
 
 from penstock.wire.mqtt import Publish, Version, encode_packet
 from tests.doors.mqtt.peers import Peers, both_versions
-from tests.e2e.servers import StartServer
 from tests.faults.watching import Costs, Witness
+from tests.support.servers import StartServer
 
 AT_ONCE = 500
 BODY = b"0123456789"

@@ -17,8 +17,8 @@ from penstock.wire.mqtt import (
     Version,
 )
 from tests.doors.mqtt.peers import FOR_EVER, Peer, Peers, both_versions
-from tests.e2e.servers import StartServer
 from tests.faults.watching import Costs, Witness
+from tests.support.servers import StartServer
 
 FILES_BESIDE = 1_000
 KIB = 1024

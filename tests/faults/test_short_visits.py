@@ -6,10 +6,10 @@ import pytest
 
 from penstock.wire.mqtt import ConnAck, Connect, Disconnect, Version
 from tests.access.streams import open_stream
-from tests.certificates import Authority
 from tests.doors.mqtt.peers import Peer
-from tests.e2e.servers import RunningServer, StartServer
 from tests.faults.watching import Costs, Witness
+from tests.support.certificates import Authority
+from tests.support.servers import RunningServer, StartServer
 
 AT_ONCE = 50
 KIB = 1024

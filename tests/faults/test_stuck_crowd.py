@@ -6,8 +6,8 @@ from collections import Counter
 
 from penstock.wire.mqtt import Packet, Publish, Version, encode_packet
 from tests.doors.mqtt.peers import Peer, Peers, payloads
-from tests.e2e.servers import StartServer
 from tests.faults.watching import MIB, Costs, Witness
+from tests.support.servers import StartServer
 
 STUCK = 10
 BODY = bytes(2_000)

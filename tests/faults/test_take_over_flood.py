@@ -5,8 +5,8 @@ import asyncio
 from penstock.client import ConnectionLost
 from penstock.wire.mqtt import Connect, PingReq, PingResp, Request, Subscribe, Version
 from tests.doors.mqtt.peers import Peer, Peers
-from tests.e2e.servers import RunningServer, StartServer
 from tests.faults.watching import MIB, Costs, Witness
+from tests.support.servers import RunningServer, StartServer
 
 FIGHTERS = 10
 NAME = "everybody"

@@ -6,8 +6,8 @@ import pytest
 
 from penstock.wire.mqtt import Publish, ReasonCode, Version
 from tests.doors.mqtt.peers import Peers, both_versions, payloads
-from tests.e2e.servers import RunningServer, StartServer
 from tests.faults.watching import Costs, Witness
+from tests.support.servers import RunningServer, StartServer
 
 FILTERS_AT_ONCE = 100
 MESSAGES = 1_000

@@ -5,7 +5,8 @@ from types import TracebackType
 from typing import Self
 
 from penstock.client import MqttClient
-from tests.e2e.servers import COMPLAINT, RunningServer
+from tests.support.servers import COMPLAINT, RunningServer
+from tests.support.waiting import until
 
 MIB = 1024 * 1024
 PAUSE_S = 0.002
@@ -36,8 +37,12 @@ class Witness:
         try:
             async with asyncio.timeout(PATIENCE_S):
                 await self._writing
-                while self._received < self._sent and not self._reading.done():
-                    await asyncio.sleep(PAUSE_S)
+                await until(
+                    lambda: self._received >= self._sent or self._reading.done(),
+                    "not all messages came back",
+                    timeout_s=120,
+                    every_s=PAUSE_S,
+                )
         finally:
             self._reading.cancel()
             await self._client.disconnect()
@@ -75,9 +80,7 @@ class Costs:
 
     async def are_back(self, files: int = 0) -> None:
         """Wait until no more files are open than before, and check that nobody complained."""
-        async with asyncio.timeout(PATIENCE_S):
-            while self.more_files > files:
-                await asyncio.sleep(0.02)
+        await until(lambda: self.more_files <= files, "files are still open", timeout_s=PATIENCE_S)
         assert self.more_files == files
         found = COMPLAINT.search(self._server.logged)
         assert found is None, self._server.logged[found.start() :][:2_000]

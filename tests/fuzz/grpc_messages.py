@@ -7,7 +7,7 @@ from typing import Any
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from penstock.wire.sidecar import health, nexusd, penstock, reflection, reflection_v1alpha
+from penstock.wire.sidecar.messages import health, nexusd, penstock, reflection, reflection_v1alpha
 from tests.fuzz.damage import damaged
 
 SIDECAR, OWN = "/nexusd.sidecar.SidecarService/", "/penstock.v1.Penstock/"
@@ -111,6 +111,7 @@ class MessageMaker:
                 items.append(self._value(field))
 
     def _fill_map(self, items: Any, field: FieldDescriptor) -> None:
+        assert field.message_type is not None
         key, value = (field.message_type.fields_by_name[name] for name in ("key", "value"))
         for _ in range(self._dice.choice((0, 1, 2, 5))):
             items[self._value(key)] = self._value(value)

@@ -8,9 +8,10 @@ from random import Random
 
 import pytest
 
-from penstock.core.access import FileAccess, Identity
-from penstock.core.passwords import encode_keys
-from penstock.core.scram import FEWEST_ITERATIONS, make_keys
+from penstock.common.scram import FEWEST_ITERATIONS, make_keys
+from penstock.core.access.file_access import FileAccess
+from penstock.core.access.identity import Identity
+from penstock.core.access.passwords import encode_keys
 from penstock.errors import InvalidConfig
 from tests.fuzz.damage import damaged, damaged_text
 from tests.fuzz.verdict import judge

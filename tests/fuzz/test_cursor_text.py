@@ -2,8 +2,7 @@
 
 from random import Random
 
-from penstock.core.cursor import Cursor
-from penstock.core.ports import Position
+from penstock.common.cursor import Cursor, Position
 from penstock.errors import InvalidCursor
 from tests.fuzz.damage import damaged_text
 from tests.fuzz.verdict import judge

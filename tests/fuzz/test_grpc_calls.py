@@ -7,11 +7,11 @@ from random import Random
 import pytest
 
 from penstock.wire.grpc import Status
-from penstock.wire.sidecar import nexusd, penstock
+from penstock.wire.sidecar.messages import nexusd, penstock
 from tests.access.channels import Channel, Conversation
-from tests.e2e.servers import RunningServer, StartServer
 from tests.faults.watching import MIB, Costs, Witness
 from tests.fuzz.grpc_messages import OWN, REQUESTS, SIDECAR, MessageMaker
+from tests.support.servers import RunningServer, StartServer
 
 AT_ONCE = 40
 MOST_LEARNED = 50

@@ -9,12 +9,12 @@ import pytest
 
 from penstock.wire.grpc import encode_message
 from penstock.wire.http2 import ErrorCode, encode_headers
-from penstock.wire.sidecar import nexusd
+from penstock.wire.sidecar.messages import nexusd
 from tests.access.channels import Channel
-from tests.e2e.servers import RunningServer, StartServer
 from tests.faults.watching import MIB, Costs, Witness
 from tests.fuzz.damage import damaged
 from tests.fuzz.grpc_messages import REQUESTS, SIDECAR, MessageMaker
+from tests.support.servers import RunningServer, StartServer
 
 AT_ONCE = 50
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"

@@ -9,13 +9,13 @@ from penstock.model import Run
 from penstock.wire.mqtt import (
     InvalidTopicAlias,
     MqttWireError,
-    Names,
     Packet,
     PacketReader,
     PacketTooLarge,
     ProtocolViolation,
     Publish,
     RunReader,
+    TopicNameCache,
     Version,
     encode_packet,
 )
@@ -35,7 +35,7 @@ HELLO = {
     Version.V311: connect(4, b"\x02\x00\x00\x00\x01c"),
     Version.V5: connect(5, b"\x02\x00\x00\x00\x00\x01c"),
 }
-NAMES = Names()
+NAMES = TopicNameCache()
 """As in a server, it outlives the connections, so that most topics are known to the quick path."""
 SERVERS_OWN = {
     kind.__name__ for kind in (InvalidTopicAlias, ProtocolViolation, InvalidPayloadFormat, PacketTooLarge)

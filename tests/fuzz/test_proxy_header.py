@@ -3,7 +3,7 @@
 from ipaddress import ip_address
 from random import Random
 
-from penstock.wire.proxy import (
+from penstock.wire.proxy_protocol import (
     HEADER_BYTES,
     MAX_BYTES,
     SIGNATURE,

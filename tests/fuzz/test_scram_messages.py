@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from penstock.core.scram import MAX_MESSAGE_BYTES, ScramClient, ScramServer, make_keys
+from penstock.common.scram import MAX_MESSAGE_BYTES, ScramClient, ScramServer, make_keys
 from penstock.errors import BadCredentials
 from tests.fuzz.damage import damaged
 from tests.fuzz.verdict import judge

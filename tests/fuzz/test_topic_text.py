@@ -2,8 +2,7 @@
 
 from random import Random
 
-from penstock.core.settings import TopicLimits
-from penstock.core.topics import check_filter, check_topic, covers, matches, split_share
+from penstock.common.topics import TopicLimits, check_filter, check_topic, covers, matches, split_share
 from penstock.errors import InvalidFilter, InvalidTopic
 from tests.fuzz.damage import damaged_text
 from tests.fuzz.verdict import judge

@@ -4,11 +4,11 @@ from random import Random
 
 from websockets.frames import Frame, Opcode
 
-from penstock.doors.websocket.frames import FrameReader
-from penstock.doors.websocket.handshake import answer, read_request
-from tests.doors.websocket.peers import make_terms, request_bytes
+from penstock.net.websocket.handshake import read_request, respond_to
+from penstock.wire.websocket.frames import FrameReader
 from tests.fuzz.damage import damaged, damaged_text, pieces
 from tests.fuzz.verdict import judge, peak_bytes
+from tests.net.websocket.peers import make_terms, request_bytes
 
 LIMIT_BYTES = 2_000
 TOKENS = (
@@ -31,7 +31,7 @@ def test_requests_get_an_answer(dice: Random, many: int) -> None:
     def parse(data: bytes) -> None:
         head, end, _ = data.partition(b"\r\n\r\n")
         request = read_request(head + end)
-        statuses.add(400 if request is None else answer(request, terms).response.status_code)
+        statuses.add(400 if request is None else respond_to(request, terms).response.status_code)
 
     tally = judge(parse, make, dice, many // 4, steps_per_unit=200)
     assert tally.refused == 0

@@ -1,13 +1,13 @@
-"""What the log in memory owes beside its contract: it gives its memory back at once, and says what left."""
+"""Log in memory beside its contract: frees memory at once and reports what was removed."""
 
 import pytest
 
-from penstock.core.ports import Gap
-from penstock.core.ring import RUN_BYTES
+from penstock.common.statement import Gap
 from penstock.core.settings import LogSettings
+from penstock.core.topics.ring import RUN_BYTES
 from penstock.model import Reason
 from penstock.storage.memory import MemoryLog
-from penstock.testing import make_run
+from tests.support.samples import make_run
 
 
 def append(log: MemoryLog, offset: int, size: int) -> None:
@@ -57,7 +57,7 @@ async def test_a_log_without_room_keeps_nothing_and_says_so(limit_bytes: int) ->
     assert (log.first_offset, log.last_offset) == (6, 5)
 
 
-async def test_the_oldest_leave_first_and_a_reader_is_told_how_far() -> None:
+async def test_the_oldest_are_removed_first_and_a_read_reports_the_gap() -> None:
     log = MemoryLog(10 * (RUN_BYTES + 1_000))
     for offset in range(1, 31):
         append(log, offset, 1_000)
@@ -84,7 +84,7 @@ def test_everything_is_committed_at_once() -> None:
     assert told == [None]
 
 
-def test_a_clock_that_was_set_back_hides_nothing_from_who_reads_by_time() -> None:
+def test_a_clock_that_was_set_back_hides_nothing_from_reads_by_time() -> None:
     log = MemoryLog(100_000)
     for offset, published_at in enumerate((100, 200, 300, 150, 250), start=1):
         run = make_run("a", b"x", sequence=offset, offset=offset)

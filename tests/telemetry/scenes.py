@@ -1,19 +1,19 @@
-"""What the stories of telemetry share: a broker on a stage, its figures, and a reader of what is rendered."""
+"""Shared by the telemetry tests: a broker with metrics, and a parser of the rendered text."""
 
 from collections.abc import Iterable
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.core.settings import CoreSettings
-from penstock.telemetry.figures import Figures
-from penstock.telemetry.lag import LoopLag
+from penstock.telemetry.metrics import ServerMetrics
 from penstock.telemetry.prometheus import render_text
+from penstock.telemetry.samples import LoopLag
 from penstock.telemetry.settings import MetricsSettings
-from penstock.testing import Stage
+from tests.support.broker import Stage
 
 
 class Door:
-    """A door with two connections that tells figures of its own."""
+    """Door with two connections and counters of its own."""
 
     name = "http"
     connections = ("one", "two")
@@ -23,28 +23,28 @@ class Door:
 
 
 class Scene(Stage):
-    """A stage whose figures can be looked at."""
+    """Test broker with metrics."""
 
     def __init__(self, core: CoreSettings | None = None, **metrics: object) -> None:
         super().__init__(core)
         settings = MetricsSettings(**metrics)  # type: ignore[arg-type]
-        self.figures = Figures(
+        self.metrics = ServerMetrics(
             self.broker, self.clock, settings, version="1.2", doors=[Door()], lag=LoopLag()
         )
         self.sender = self.client("sender")
 
     def publish(self, *names: str) -> None:
-        """Publish one message to each topic named, each by itself."""
+        """Publish one message to each topic, in separate turns."""
         for name in names:
             self.sender.publish(name, b"x")
             self.settle()
 
     async def read(self) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
         """All samples by name and labels."""
-        return samples_of((await render_text(self.figures)).decode())
+        return samples_of((await render_text(self.metrics)).decode())
 
     async def by_topic(self, name: str) -> dict[str, float]:
-        """The samples of one name by topic."""
+        """Samples of one name by topic."""
         return {
             dict(labels)["topic"]: value
             for (found, labels), value in (await self.read()).items()
@@ -53,16 +53,16 @@ class Scene(Stage):
 
 
 def samples_of(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
-    """All samples of Prometheus' text format; no two may be the same."""
+    """All samples of Prometheus' text format; duplicates fail."""
     samples: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             key = (sample.name, tuple(sorted(sample.labels.items())))
-            assert key not in samples, "told twice"
+            assert key not in samples, "duplicate sample"
             samples[key] = sample.value
     return samples
 
 
 def many(prefix: str, count: int) -> Iterable[str]:
-    """As many names."""
+    """This many names."""
     return (f"{prefix}{number:06}" for number in range(count))

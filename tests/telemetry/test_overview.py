@@ -1,11 +1,12 @@
-"""What is told of the server as a whole."""
+"""Metrics of the server as a whole."""
 
 import pytest
 
-from penstock.core.settings import CoreSettings, OutboxSettings, TopicLimits, TopicRule
+from penstock.common.topics import TopicLimits
+from penstock.core.settings import CoreSettings, OutboxSettings, TopicRule
 from penstock.model import Door, Policy
-from penstock.telemetry.lately import STEP_S, WINDOW_S
 from penstock.telemetry.overview import CLIENT_DOORS, DoorPart, StreamPart, survey
+from penstock.telemetry.samples import STEP_S, WINDOW_S
 from tests.telemetry.scenes import Scene
 
 
@@ -21,7 +22,7 @@ async def test_each_door_has_what_came_in_and_what_went_out() -> None:
     scene = Scene()
     crowd(scene, "a")
     scene.publish("a", "a", "b")
-    doors = (await survey(scene.figures)).doors
+    doors = (await survey(scene.metrics)).doors
     assert doors == {
         "mqtt": DoorPart(3, 2),
         "sidecar": DoorPart(0, 2),
@@ -35,26 +36,26 @@ async def test_the_servers_own_messages_count_for_no_door() -> None:
     scene.client("reader").subscribe("$SYS/#")
     scene.broker.publish_server("$SYS/x", b"1")
     scene.settle()
-    doors = (await survey(scene.figures)).doors
+    doors = (await survey(scene.metrics)).doors
     assert set(doors) == set(CLIENT_DOORS)
     assert doors["mqtt"] == DoorPart(0, 0)
     assert scene.broker.counters.delivered == 1
 
 
-async def test_no_number_falls_when_a_topic_is_forgotten() -> None:
+async def test_no_counter_falls_when_a_topic_is_deleted() -> None:
     rules = (TopicRule(filter="#", ring_messages=0),)
     scene = Scene(CoreSettings(topic=TopicLimits(max_topics=2), topics=rules))
     reader = scene.client("reader")
     reader.subscribe("a")
     scene.publish("a", "b")
     reader.unsubscribe("a")
-    scene.broker.router.find_audience("a")
+    scene.broker._node.router.find_audience("a")
     scene.broker.reap()
     assert "a" not in scene.broker.topics
-    assert (await survey(scene.figures)).doors["mqtt"] == DoorPart(2, 1)
+    assert (await survey(scene.metrics)).doors["mqtt"] == DoorPart(2, 1)
 
 
-async def test_what_waits_is_told_with_its_limit() -> None:
+async def test_queued_messages_are_reported_with_their_limit() -> None:
     scene = Scene(CoreSettings(outbox=OutboxSettings(messages=4)))
     readers = [scene.client(name) for name in ("one", "two")]
     for reader in readers:
@@ -63,7 +64,7 @@ async def test_what_waits_is_told_with_its_limit() -> None:
     scene.publish("a")
     readers[1].unpause()
     scene.publish(*["a"] * 5)
-    told = await survey(scene.figures)
+    told = await survey(scene.metrics)
     boxes = told.outboxes
     assert (boxes.lagging_subscribers, boxes.slow_subscribers) == (1, 1)
     assert (boxes.messages, boxes.largest_messages, boxes.limit_messages) == (4, 4, 4)
@@ -71,52 +72,52 @@ async def test_what_waits_is_told_with_its_limit() -> None:
     assert told.not_delivered == {"outbox-full": 2}
 
 
-async def test_a_publisher_that_waits_for_a_subscriber_is_told() -> None:
+async def test_a_blocked_publisher_is_reported() -> None:
     scene = Scene(CoreSettings(outbox=OutboxSettings(messages=1, block_wildcards=True)))
     reader = scene.client("reader")
     reader.subscribe("a", policy=Policy.BLOCK)
     reader.pause()
     scene.publish("a", "a")
-    boxes = (await survey(scene.figures)).outboxes
+    boxes = (await survey(scene.metrics)).outboxes
     assert (boxes.publishers_held, boxes.publisher_holds) == (1, 1)
 
 
-async def test_times_are_of_all_topics_and_of_late() -> None:
+async def test_latency_covers_all_topics_recently() -> None:
     scene = Scene()
     scene.client("reader").subscribe("#")
-    lag = scene.figures.lag
+    lag = scene.metrics.lag
     assert lag is not None
-    lag.on_look()
+    lag.on_sample()
     for topic, seconds in (("a", 0.004), ("b", 0.008)):
         scene.sender.publish(topic, b"x")
         scene.clock.advance(seconds)
         scene.settle()
-    times = (await survey(scene.figures)).latency_ms
+    times = (await survey(scene.metrics)).latency_ms
     assert (times.avg, times.entries) == (6.0, 2)
     assert 3.3 <= times.p50 <= 4.8
     assert 6.7 <= times.p95 <= times.p99 <= 9.6
     for _ in range(int(WINDOW_S / STEP_S) + 1):
         scene.clock.advance(STEP_S)
-        lag.on_look()
-    times = (await survey(scene.figures)).latency_ms
+        lag.on_sample()
+    times = (await survey(scene.metrics)).latency_ms
     assert (times.avg, times.p99, times.entries) == (0.0, 0.0, 0)
 
 
-async def test_a_loop_that_was_late_is_told() -> None:
+async def test_loop_lag_is_reported() -> None:
     scene = Scene()
-    lag = scene.figures.lag
+    lag = scene.metrics.lag
     assert lag is not None
     for seconds in (0.0, 0.5):
         lag.seconds.add(60 if seconds else 0, seconds)
-    told = (await survey(scene.figures)).loop_lag_ms
+    told = (await survey(scene.metrics)).loop_lag_ms
     assert told.avg == 250.0
     assert told.p99 > 0
 
 
-async def test_doors_process_rings_streams_and_log_are_told() -> None:
+async def test_doors_process_rings_streams_and_log_are_reported() -> None:
     scene = Scene()
     scene.publish("a", "b")
-    told = await survey(scene.figures)
+    told = await survey(scene.metrics)
     assert told.connections == {"http": 2}
     assert told.process.cpu_seconds > 0
     assert told.process.memory_bytes is None or told.process.memory_bytes > 1_000_000
@@ -130,10 +131,10 @@ async def test_doors_process_rings_streams_and_log_are_told() -> None:
 
 
 @pytest.mark.parametrize("is_measured", [True, False])
-async def test_bytes_are_told_whether_or_not_the_loop_is_measured(is_measured: bool) -> None:
+async def test_bytes_are_reported_with_or_without_loop_lag(is_measured: bool) -> None:
     scene = Scene()
     if not is_measured:
-        scene.figures.loop_lag = None
+        scene.metrics.loop_lag = None
     scene.broker.counters.bytes_received, scene.broker.counters.bytes_sent = 7, 9
-    told = await survey(scene.figures)
+    told = await survey(scene.metrics)
     assert (told.bytes.received, told.bytes.sent, told.loop_lag_ms.avg) == (7, 9, 0.0)

@@ -1,4 +1,4 @@
-"""The figures in Prometheus' formats."""
+"""Metrics in Prometheus' formats."""
 
 import asyncio
 import re
@@ -9,10 +9,68 @@ from subprocess import run
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
 
-from penstock.core.settings import CoreSettings, OutboxSettings
+from penstock.core.settings import CoreSettings, OutboxSettings, StreamSettings
 from penstock.model import Policy
 from penstock.telemetry.prometheus import render_openmetrics, render_text
+from tests.core.streams.streaming import Crowd
 from tests.telemetry.scenes import Scene, many, samples_of
+
+
+async def test_streams_report_waits_and_timeouts() -> None:
+    scene = Scene(CoreSettings(streams=StreamSettings(default_size=1)))
+    crowd = Crowd(scene)
+    crowd.receive(wait=1.0)
+    crowd.send()  # is awaited
+    crowd.send()
+    crowd.receive(is_gone=True)
+    crowd.receive()
+    crowd.send()
+    crowd.send()  # evicts the one before
+    crowd.send(wait=0.5)  # times out
+    crowd.receive("t", wait=0.5)  # times out
+    scene.scheduler.advance(0.6)
+    crowd.receive("t", wait=9.0)
+    crowd.send(wait=9.0)
+    samples = await scene.read()
+    told = {
+        (name.removeprefix("penstock_stream"), *(value for _, value in labels)): number
+        for (name, labels), number in samples.items()
+        if name.startswith("penstock_stream") and "_bucket" not in name
+    }
+    assert told == {
+        ("s",): 2,
+        ("_messages",): 1,
+        ("_bytes",): crowd.streams.buffers.bytes,
+        ("_waiting", "send"): 1,
+        ("_waiting", "receive"): 1,
+        ("_sends_total",): 4,
+        ("_matches_total", "message"): 1,
+        ("_matches_total", "receiver"): 1,
+        ("_timeouts_total", "send"): 1,
+        ("_timeouts_total", "receive"): 1,
+        ("_given_back_total",): 1,
+        ("_dropped_total",): 1,
+        ("_send_wait_seconds_count",): 4,
+        ("_send_wait_seconds_sum",): 0,
+        ("_receive_wait_seconds_count",): 2,
+        ("_receive_wait_seconds_sum",): 0,
+    }
+
+
+async def test_streams_report_wait_times() -> None:
+    scene = Scene()
+    crowd = Crowd(scene)
+    crowd.receive(wait=5.0)
+    scene.scheduler.advance(2.0)
+    crowd.send(size=1)
+    crowd.send()
+    crowd.send(wait=5.0)
+    scene.scheduler.advance(3.0)
+    crowd.receive()
+    samples = await scene.read()
+    assert samples["penstock_stream_receive_wait_seconds_sum", ()] == 2.0
+    assert samples["penstock_stream_send_wait_seconds_sum", ()] == 3.0
+
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
 
@@ -47,7 +105,7 @@ mqtt.retained.messages.total mqtt.wildcard.matches.duration.ms
 
 
 def busy_scene(**metrics: object) -> Scene:
-    """Somewhere everything has happened at least once."""
+    """Broker in which everything has happened at least once."""
     scene = Scene(CoreSettings(outbox=OutboxSettings(messages=2)), **metrics)
     for name, policy in (("one", Policy.DROP_OLDEST), ("two", Policy.DROP_NEWEST), ("three", Policy.BLOCK)):
         reader = scene.client(name)
@@ -61,15 +119,15 @@ def busy_scene(**metrics: object) -> Scene:
 
 
 def families_of(text: str) -> set[str]:
-    """The names in the page's own way: as they are scraped, without what histograms add."""
+    """Names as in the reference: as scraped, without the suffixes of histograms."""
     return set(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE))
 
 
 @pytest.mark.parametrize("others", [False, True])
 async def test_both_formats_can_be_parsed_and_say_the_same(others: bool) -> None:
     scene = busy_scene(nexusd_names=others, mqtt_names=others)
-    text = samples_of((await render_text(scene.figures)).decode())
-    opened = (await render_openmetrics(scene.figures)).decode()
+    text = samples_of((await render_text(scene.metrics)).decode())
+    opened = (await render_openmetrics(scene.metrics)).decode()
     assert opened.endswith("# EOF\n")
     samples = [sample for family in read_openmetrics(opened) for sample in family.samples]
     told = {(sample.name, tuple(sorted(sample.labels.items()))): sample.value for sample in samples}
@@ -80,11 +138,12 @@ async def test_both_formats_can_be_parsed_and_say_the_same(others: bool) -> None
     }
 
 
+@pytest.mark.system
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="Prometheus is not installed")
-async def test_promtool_has_nothing_to_say() -> None:
+async def test_promtool_reports_nothing() -> None:
     checked = run(
         ["promtool", "check", "metrics"],
-        input=await render_text(busy_scene().figures),
+        input=await render_text(busy_scene().metrics),
         capture_output=True,
         check=False,
     )
@@ -110,7 +169,7 @@ async def test_numbers_are_those_of_the_broker() -> None:
     assert told["penstock_messages_dropped_total", newest] == 4
     assert told["penstock_messages_expired_total", (("topic", "a"),)] == 2
     assert told["penstock_messages_not_delivered_total", (("reason", "expired"),)] == 2
-    assert told["penstock_delivery_latency_seconds_count", ()] == broker.tallies.latency.count
+    assert told["penstock_delivery_latency_seconds_count", ()] == broker.topic_stats.latency.count
     assert told["penstock_connections", (("door", "http"),)] == 2
     assert told["penstock_sessions", (("state", "connected"),)] == 5
     assert told["penstock_subscriptions", ()] == 4
@@ -145,9 +204,9 @@ async def test_times_are_counted_in_buckets() -> None:
     assert told[f"{name}_sum", ()] == pytest.approx(3.2)
 
 
-async def test_a_figure_that_this_server_does_not_have_is_not_told() -> None:
+async def test_a_metric_without_a_value_is_absent() -> None:
     scene = Scene()
-    scene.figures.lag, scene.figures.doors = None, ()
+    scene.metrics.lag, scene.metrics.doors = None, ()
     names = {name for name, _ in await scene.read()}
     absent = (
         "penstock_log_holds",
@@ -159,7 +218,7 @@ async def test_a_figure_that_this_server_does_not_have_is_not_told() -> None:
     assert not names & {*absent, "penstock_event_loop_lag_seconds_count"}
 
 
-async def test_the_names_of_others_are_told_only_if_asked_for() -> None:
+async def test_names_of_other_systems_are_exported_only_if_enabled() -> None:
     names = {name.partition("_")[0] for name, _ in await busy_scene().read()}
     assert names == {"penstock", "process"}
     names = {name.partition("_")[0] for name, _ in await busy_scene(nexusd_names=True).read()}
@@ -168,14 +227,14 @@ async def test_the_names_of_others_are_told_only_if_asked_for() -> None:
     assert names == {"penstock", "process", "mqtt"}
 
 
-async def test_the_names_of_others_have_the_same_numbers() -> None:
+async def test_names_of_other_systems_have_the_same_values() -> None:
     scene = busy_scene(nexusd_names=True, mqtt_names=True)
     told = await scene.read()
     topic = ("topic", "a")
     labels = (("policy", "drop-oldest"), ("reason", "outbox-full"), topic)
     assert told["nexusd_messages_dropped_total", labels] == 4
     assert told["nexusd_messages_delivered_total", (("delivery_type", "local"), topic)] == 6
-    assert told["nexusd_message_latency_seconds_count", ()] == scene.broker.tallies.latency.count
+    assert told["nexusd_message_latency_seconds_count", ()] == scene.broker.topic_stats.latency.count
     rings = [value for (name, _), value in told.items() if name == "nexusd_buffer_memory_bytes"]
     assert (len(rings), sum(rings)) == (16, told["penstock_ring_bytes", ()])
     assert told["mqtt_messages_sent_total", ()] == scene.broker.counters.delivered
@@ -189,7 +248,7 @@ async def test_the_loop_turns_between_families_and_slices_of_topics() -> None:
     for name in many("t", 50_000):
         scene.broker.topics.make(name)
     turns = 0
-    rendered = asyncio.ensure_future(render_text(scene.figures))
+    rendered = asyncio.ensure_future(render_text(scene.metrics))
     while not rendered.done():
         turns += 1
         await asyncio.sleep(0)
@@ -203,19 +262,19 @@ def names_on_the_page() -> set[str]:
     return set(re.findall(r"`([a-z][a-z0-9_.]+)`", PAGE.read_text(encoding="utf-8")))
 
 
-async def test_the_page_has_every_name_that_is_told_and_no_other(tmp_path: Path) -> None:
+async def test_the_reference_has_every_exported_name_and_no_other(tmp_path: Path) -> None:
     from penstock.app import Server  # noqa: PLC0415 - only this story needs a whole server
     from penstock.config import Settings  # noqa: PLC0415
 
     scene = busy_scene(nexusd_names=True, mqtt_names=True)
-    told = families_of((await render_text(scene.figures)).decode())
+    told = families_of((await render_text(scene.metrics)).decode())
     server = Server(Settings(data_dir=str(tmp_path / "data")))
     try:
         archive, log = server._disk, server.broker.log
         assert archive is not None
         scene.broker.log = log
-        scene.figures.archive, scene.figures.stored_bytes = archive, lambda: 1
-        told |= families_of((await render_text(scene.figures)).decode())
+        scene.metrics.archive, scene.metrics.stored_bytes = archive, lambda: 1
+        told |= families_of((await render_text(scene.metrics)).decode())
     finally:
         server._close_disk()
     ours = ("penstock_", "process_")
@@ -231,5 +290,5 @@ async def test_the_page_has_every_name_that_is_told_and_no_other(tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", [*NEXUSD.split(), *MQTT.split()])
-async def test_every_name_of_the_others_is_on_the_page(name: str) -> None:
+async def test_every_name_of_other_systems_is_in_the_reference(name: str) -> None:
     assert name in names_on_the_page()

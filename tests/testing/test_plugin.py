@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.servers import bare_environment
+from tests.support.servers import bare_environment
 
 ASYNC = ("-o", "asyncio_mode=auto", "-o", "asyncio_default_fixture_loop_scope=function")
 
@@ -128,7 +128,7 @@ def test_that_loses_messages(penstock_server):
     with penstock_server.connect() as client, client.subscribe("flood", buffer=1):
         for _ in range(20):
             client.publish("flood", b"x" * 100_000)
-        penstock_server.call(lambda server: server._housekeeping.tell_losses())
+        penstock_server.call(lambda server: server._housekeeping.log_losses())
         assert False
 
 def test_that_loses_nothing(penstock_server):

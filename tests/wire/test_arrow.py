@@ -1,12 +1,19 @@
-"""Arrow streams cut by their framing, held against what Arrow itself says of them."""
+"""Arrow streams cut by their framing, held against what Arrow itself says of them.
+
+Fields of FlatBuffers tables, found or refused.
+
+How large an Arrow stream is when it is unpacked; damaged ones are refused.
+"""
 
 import random
 import struct
+from contextlib import suppress
+from random import Random
 
 import pytest
 
 from penstock.errors import WireError
-from penstock.wire.arrow import END, Kind, cut, messages
+from penstock.wire.arrow import END, Kind, cut, find_field, follow, layout_error, messages, unpacked_bytes
 
 pa = pytest.importorskip("pyarrow", reason="needs the extra `log`")
 
@@ -139,3 +146,85 @@ def test_damaged_bytes_are_cut_or_refused_and_nothing_else(seed: int) -> None:
         except WireError:
             continue
         assert len(parts.schema) + len(parts.body) + len(END) == len(whole)
+
+
+SLOTS = struct.pack("<4H", 8, 12, 4, 0)  # of a table with two fields, the second of which it lacks
+TABLE = len(SLOTS)
+DATA = SLOTS + struct.pack("<iI", TABLE, 77)
+
+
+def test_a_field_is_where_its_slot_says() -> None:
+    place = find_field(DATA, TABLE, 4)
+    assert struct.unpack_from("<I", DATA, place) == (77,)
+
+
+@pytest.mark.parametrize("slot", [6, 8, 100])
+def test_a_field_that_a_table_lacks_is_nowhere(slot: int) -> None:
+    assert find_field(DATA, TABLE, slot) == 0
+
+
+def test_slots_before_the_first_byte_are_refused() -> None:
+    with pytest.raises(WireError):
+        find_field(struct.pack("<iI", 4, 0), 0, 4)
+
+
+@pytest.mark.parametrize("distance", [-1000, -(2**31)])
+def test_slots_behind_the_last_byte_are_an_error_of_the_layout(distance: int) -> None:
+    with pytest.raises(layout_error):
+        find_field(struct.pack("<iI", distance, 0), 0, 4)
+
+
+def test_a_reference_counts_from_where_it_stands() -> None:
+    assert follow(bytes(4) + struct.pack("<I", 6), 4) == 10
+
+
+def test_nothing_refers_to_nothing() -> None:
+    with pytest.raises(WireError):
+        follow(DATA, 0)
+
+
+NAME_COLUMN = pa.array(["one", "two"] * 500).dictionary_encode()
+BATCH = pa.record_batch({"payload": pa.array([bytes(1000)] * 1000), "name": NAME_COLUMN})
+
+
+def stream_of(compression: str | None, batches: int = 1) -> bytes:
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with pa.ipc.new_stream(sink, BATCH.schema, options=options) as writer:
+        for _ in range(batches):
+            writer.write_batch(BATCH)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+@pytest.mark.parametrize("compression", ["zstd", "lz4"])
+def test_the_real_length_of_what_is_compressed_is_found(compression: str) -> None:
+    stream = stream_of(compression, batches=3)
+    assert len(stream) < 100_000
+    assert 3_000_000 < unpacked_bytes(stream) < 3_050_000
+
+
+def test_what_is_not_compressed_counts_as_it_is() -> None:
+    stream = stream_of(None)
+    assert len(stream) - 2_000 < unpacked_bytes(stream) < len(stream)
+
+
+def test_a_stream_without_batches_has_nothing_to_unpack() -> None:
+    assert unpacked_bytes(stream_of(None, batches=0)) == 0
+
+
+@pytest.mark.parametrize("compression", ["zstd", None])
+def test_a_stream_that_is_cut_off_is_refused(compression: str | None) -> None:
+    stream = stream_of(compression)
+    for length in (*range(0, 900), *range(900, len(stream), 1 + len(stream) // 200)):
+        with pytest.raises(WireError):
+            unpacked_bytes(stream[:length])
+
+
+def test_damage_is_refused_or_does_no_harm(scale: int) -> None:
+    dice, stream = Random(1), stream_of("zstd")
+    for _ in range(1_000 * scale):
+        damaged = bytearray(stream)
+        for _ in range(dice.randint(1, 4)):
+            damaged[dice.randrange(len(damaged))] = dice.choice((0, 1, 0x7F, 0x80, 0xFF, dice.randrange(256)))
+        with suppress(WireError):
+            assert unpacked_bytes(bytes(damaged)) >= 0

@@ -1,10 +1,16 @@
-"""The one room that knows every other and wires them: settings in, a running server out.
+"""Composition root: builds a running server from settings and every other room."""
 
-`server.py` makes the rooms, opens and closes them, and hands them other settings. `housekeeping.py` has what
-a server does every so often, `timers.py` how it is repeated, and `loops.py` which loop it runs on best.
-"""
+from typing import TYPE_CHECKING, Any
 
-from penstock.app.loops import best_loop
-from penstock.app.server import Server
+if TYPE_CHECKING:
+    from penstock.app.server import Server, best_loop
 
 __all__ = ["Server", "best_loop"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:  # takes a while; `penstock serve` checks its settings first
+        from penstock.app import server  # noqa: PLC0415
+
+        return getattr(server, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,43 +1,76 @@
-"""What a server does every so often: tell its figures and losses, and let go of what is over."""
+"""Periodic work of a server: statistics, loss reports, expiry, retention and certificates."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import structlog
 from msgspec.structs import asdict
 
-from penstock.app.timers import Timers
 from penstock.config import Settings
 from penstock.core.broker import Broker
-from penstock.core.clock import Scheduler
-from penstock.core.reporting import Reporting
-from penstock.doors.guard import Guard
-from penstock.doors.tls import Certificates
+from penstock.core.diagnostics.sys_topics import SysTopics
+from penstock.core.runtime.clock import Handle, Scheduler
 from penstock.errors import InvalidConfig
+from penstock.net.address_limits import AddressLimits
+from penstock.net.tls import Certificates
 
 if TYPE_CHECKING:
     from penstock.storage.disk.log import DiskLog
 
-log = structlog.get_logger("penstock")
 
+Action = Callable[[], None]
+log = structlog.get_logger("penstock")
 LOSSES_INTERVAL_S = 10.0
-"""How often the log says what subscribers lost; who wants to know each listens to `$penstock/drops`."""
+"""Interval of loss summaries in the log; `$penstock/drops` reports each loss."""
 RETENTION_INTERVAL_S = 10.0
-"""How often the log is asked whether something has to leave."""
+"""Interval of retention checks."""
+
+
+class Timers:
+    """Repeating timers whose intervals can change."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.intervals: dict[str, float] = {}
+        """In seconds, by the name of the action."""
+        self._scheduler = scheduler
+        self._next: dict[str, Handle] = {}
+
+    def repeat(self, name: str, interval_s: float, action: Action) -> None:
+        """Repeat an action; 0 disables it. Idempotent while the interval stays the same."""
+        if self.intervals.get(name) == interval_s:
+            return
+        self.intervals[name] = interval_s
+        if name in self._next:
+            self._next.pop(name).cancel()
+        if interval_s:
+            self._schedule(name, interval_s, action)
+
+    def _schedule(self, name: str, interval_s: float, action: Action) -> None:
+        def run_and_repeat() -> None:
+            self._schedule(name, interval_s, action)  # first, so that an action that fails is repeated
+            action()
+
+        self._next[name] = self._scheduler.call_later(interval_s, run_and_repeat)
+
+    def stop(self) -> None:
+        """Cancel all timers."""
+        for handle in self._next.values():
+            handle.cancel()
 
 
 class Housekeeping:
-    """All that is due at intervals, from `start` to `stop`.
+    """All periodic work, from `start` to `stop`.
 
     Args:
         disk: the log in the data directory, if there is one.
-        certificates: those of the doors, if they have any.
+        certificates: certificates of the doors, if any.
     """
 
     def __init__(
         self,
         broker: Broker,
-        guard: Guard,
-        reporting: Reporting,
+        address_limits: AddressLimits,
+        reporting: SysTopics,
         scheduler: Scheduler,
         *,
         disk: "DiskLog | None",
@@ -45,49 +78,49 @@ class Housekeeping:
     ) -> None:
         self.timers = Timers(scheduler)
         self._broker = broker
-        self._guard = guard
+        self._address_limits = address_limits
         self._reporting = reporting
         self._disk = disk
         self._certificates = certificates
 
     def start(self, settings: Settings) -> None:
-        """Begin."""
-        self.timers.repeat("losses", LOSSES_INTERVAL_S, self.tell_losses)
+        """Start all timers."""
+        self.timers.repeat("losses", LOSSES_INTERVAL_S, self.log_losses)
         if self._disk is not None:
             self.timers.repeat("retention", RETENTION_INTERVAL_S, self._trim)
         self.configure(settings)
 
     def configure(self, settings: Settings) -> None:
-        """Go by the intervals that the settings say."""
+        """Apply the intervals of the settings."""
         self.timers.repeat("report", settings.sys_interval_s, self._reporting.publish)
         self.timers.repeat("reap", settings.reaper_interval_ms / 1000, self._reap)
         if self._certificates is not None:
             self.timers.repeat("certificates", settings.tls.check_interval_s, self._renew_certificates)
 
     def stop(self) -> None:
-        """Do no more of it."""
+        """Stop all timers."""
         self.timers.stop()
 
-    def tell_losses(self) -> None:
-        """Say in the log what subscribers have lost since it was said last, if they have."""
+    def log_losses(self) -> None:
+        """Log undelivered messages since the last report, if any."""
         losses = self._broker.ledger.take_losses()
         if losses is not None:
             log.warning("messages not delivered", **asdict(losses))
 
     def _trim(self) -> None:
         assert self._disk is not None
-        self._disk.trim(self._broker.owed_from)
+        self._disk.trim(self._broker.oldest_queued_offset)
 
     def _reap(self) -> None:
         self._broker.reap()
         if self._disk is not None:
             self._disk.reap()
-        refusals = self._guard.reap() if self._guard.is_needed else None
+        refusals = self._address_limits.reap() if self._address_limits.is_needed else None
         if refusals is not None:
             log.warning("connections refused by address", **asdict(refusals))
 
     def _renew_certificates(self) -> None:
-        """Take certificates from now on that were put in place of the present ones."""
+        """Reload certificates whose files changed."""
         assert self._certificates is not None
         try:
             if not self._certificates.reload_if_changed():

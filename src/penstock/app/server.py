@@ -1,4 +1,4 @@
-"""The whole server: makes every room, opens and closes the doors, and hands out other settings."""
+"""Whole server: builds every room, opens and closes the doors, and applies changed settings."""
 
 import asyncio
 import gc
@@ -14,85 +14,85 @@ import structlog
 from penstock import __version__
 from penstock.app.housekeeping import Housekeeping
 from penstock.config import Loaded, Reloading, Settings, compare, core_settings
-from penstock.config.access import access_sources
-from penstock.core.access import FileAccess
+from penstock.config.settings import access_sources
+from penstock.core.access.file_access import FileAccess
 from penstock.core.broker import Broker
-from penstock.core.clock import Clock, SystemClock
-from penstock.core.marks import name_of_node
-from penstock.core.ports import StateStore
-from penstock.core.reporting import Reporting
-from penstock.doors.base import Door
-from penstock.doors.guard import Guard
-from penstock.doors.http.door import HttpDoor
-from penstock.doors.http.routes import Routes
-from penstock.doors.listener import parse_networks
+from penstock.core.diagnostics.sys_topics import SysTopics
+from penstock.core.ports.state import StateStore
+from penstock.core.replay.message_ids import name_of_node
+from penstock.core.runtime.clock import Clock, SystemClock
 from penstock.doors.mqtt.door import WEBSOCKET_PATH, MqttDoor
-from penstock.doors.origins import Origins
-from penstock.doors.room import Room
 from penstock.doors.sidecar.door import SidecarDoor
-from penstock.doors.sidecar.offer import load as load_sidecar
-from penstock.doors.streams.offer import offer as offer_streams
-from penstock.doors.tls import Certificates
+from penstock.doors.sidecar.services import load_services
+from penstock.doors.streams.routes import add_routes as add_stream_routes
 from penstock.doors.web.context import Web
-from penstock.doors.web.offer import STAGE_PATH, load, offer
+from penstock.doors.web.routes import STAGE_PATH, add_routes, load_app
 from penstock.doors.web.socket.door import PATH as SOCKET_PATH
 from penstock.doors.web.socket.door import SocketDoor
 from penstock.errors import InvalidConfig
 from penstock.extras import require_extra
+from penstock.net.address_limits import AddressLimits
+from penstock.net.connections import ConnectionLimit
+from penstock.net.door import Door
+from penstock.net.http.door import HttpDoor
+from penstock.net.http.routes import Routes
+from penstock.net.listener import parse_networks
+from penstock.net.origins import Origins
+from penstock.net.tls import Certificates
+from penstock.storage.arrow_uploads import read_rows
 from penstock.storage.memory import MemoryLog, MemoryStateStore
-from penstock.storage.staged import read_rows
-from penstock.telemetry.figures import Figures
-from penstock.telemetry.lag import LoopLag
+from penstock.telemetry.metrics import ServerMetrics
+from penstock.telemetry.samples import LoopLag
 
 if TYPE_CHECKING:
     from penstock.storage.disk.log import DiskLog
 
-log = structlog.get_logger("penstock")
 
+log = structlog.get_logger("penstock")
 GARBAGE_THRESHOLD = 50_000
 """Runs are not tracked by the garbage collector; what is left rarely forms cycles."""
 DRAIN_INTERVAL_S = 0.05
-"""How often a server that stops looks whether everything has left."""
+"""Polling interval while a stopping server drains."""
 GOODBYE_S = 2.0
-"""What of the time for stopping is kept for the last words of the doors, whatever has not left by then."""
+"""Part of the shutdown timeout reserved for closing connections, drained or not."""
 SEALING_S = 0.5
-"""And what of it is kept for the last commit."""
+"""Part of the shutdown timeout reserved for the last commit."""
 
 
 class Server:
-    """All of Penstock in one process, on the running loop."""
+    """All of Penstock in one process, on the running event loop."""
 
     def __init__(
         self, settings: Settings, clock: Clock | None = None, origins: Mapping[str, str] | None = None
     ) -> None:
         """Args:
-        origins: where each setting came from, by dotted key.
+        origins: origin of each setting, by dotted key.
         """
         self.settings = settings
         self._settings_from = dict(origins or {})
         self._needs_restart: tuple[str, ...] = ()
         self.on_settings: Callable[[Settings], None] = lambda settings: None
-        """Called when a reload brings other settings, before it is logged."""
+        """Called when a reload changes settings, before it is logged."""
         self._clock = clock or SystemClock()
         self._loop = asyncio.get_running_loop()
         core = core_settings(settings)
         self._access = FileAccess(access_sources(settings))
         self._certificates = Certificates.load(settings.tls)
-        self._disk = self._open_disk()  # last of all that may refuse, because it has to be closed again
+        self._disk = self._open_disk()  # last of all that may raise, because it must be closed again
         self._log: MemoryLog | DiskLog = self._disk or MemoryLog(core.log.memory_bytes)
         state: StateStore = MemoryStateStore() if self._disk is None else self._disk.state
         self.node_id = settings.node_id or name_of_node(self._log.log_id)
         self.broker = Broker(core, self._access, self._log, state, self._clock, self._loop, self.node_id)
         if self._disk is not None:
             self._disk.holds.on_change = self.broker.commit_soon
-        self._reporting = Reporting(self.broker, self._clock, __version__)
-        self._guard = Guard(settings.connections, self._clock)
+        self._reporting = SysTopics(self.broker, self._clock, __version__)
+        self._address_limits = AddressLimits(settings.connections, self._clock)
         self._housekeeping = self._make_housekeeping()
-        self._room = Room()
+        self._connection_limit = ConnectionLimit()
         names = settings.websocket
         self._origins = Origins(settings.host, names.hosts, names.origins, settings.http.cors_origins)
         self._lag = LoopLag()
-        self._figures = self._make_figures()
+        self._metrics = self._make_metrics()
         self.mqtt = self._make_mqtt()
         self.socket = self._make_socket()
         self.http = self._make_http()
@@ -100,22 +100,22 @@ class Server:
         has_mqtt = self.mqtt.is_wanted or (settings.mqtt.over_http and self.http.is_wanted)
         self.doors: list[Door] = [self.mqtt] if has_mqtt else []
         self.doors += [self.http, self.socket] if self.http.is_wanted else []
-        self.doors += [self.sidecar] if self.sidecar.is_wanted else []  # last: it takes a moment to load
-        self._figures.doors = (self.mqtt, self.http, self.socket, self.sidecar)
+        self.doors += [self.sidecar] if self.sidecar.is_wanted else []  # last: slow to load
+        self._metrics.doors = (self.mqtt, self.http, self.socket, self.sidecar)
 
     def _make_housekeeping(self) -> Housekeeping:
         return Housekeeping(
             self.broker,
-            self._guard,
+            self._address_limits,
             self._reporting,
             self._loop,
             disk=self._disk,
             certificates=self._certificates,
         )
 
-    def _make_figures(self) -> Figures:
+    def _make_metrics(self) -> ServerMetrics:
         disk = self._disk
-        return Figures(
+        return ServerMetrics(
             self.broker,
             self._clock,
             self.settings.metrics,
@@ -134,8 +134,8 @@ class Server:
             certificates=self._certificates,
             websocket=self.settings.websocket,
             http_origins=self._origins,
-            guard=self._guard,
-            room=self._room,
+            address_limits=self._address_limits,
+            connection_limit=self._connection_limit,
         )
 
     def _make_socket(self) -> SocketDoor:
@@ -144,12 +144,12 @@ class Server:
             self.broker,
             self._clock,
             origins=self._origins,
-            room=self._room,
-            guard=self._guard,
+            connection_limit=self._connection_limit,
+            address_limits=self._address_limits,
         )
 
     def _make_http(self) -> HttpDoor:
-        """The HTTP listener with what the doors behind it offer."""
+        """HTTP listener with the routes of the doors behind it."""
         settings, routes = self.settings, Routes()
         self._routes = routes
         self._web = web = Web(
@@ -160,16 +160,16 @@ class Server:
             started_at=self._clock.monotonic(),
             settings=settings.http,
             profile=settings.web,
-            figures=self._figures,
+            figures=self._metrics,
             staging=self.broker.staging,
             archive=self._disk,
             read_arrow=read_rows,
             is_draining=lambda: self.http.is_draining,
             has_mqtt=settings.mqtt.over_http,
-            config=self.tell_settings,
+            config=self.effective_settings,
         )
-        offer(routes, web, part_bytes=settings.stage.max_part_bytes)
-        offer_streams(routes, self.broker)
+        add_routes(routes, web, part_bytes=settings.stage.max_part_bytes)
+        add_stream_routes(routes, self.broker)
         routes.upgrade(SOCKET_PATH, self.socket.take_over, needs_identity=True)
         if settings.mqtt.over_http:
             routes.upgrade(WEBSOCKET_PATH, self.mqtt.take_over)
@@ -179,11 +179,11 @@ class Server:
             self._clock,
             settings.host,
             routes=routes,
-            load_app=lambda: load(web),
+            load_app=lambda: load_app(web),
             certificates=self._certificates,
-            guard=self._guard,
+            address_limits=self._address_limits,
             origins=self._origins,
-            room=self._room,
+            connection_limit=self._connection_limit,
         )
 
     def _make_sidecar(self) -> SidecarDoor:
@@ -191,14 +191,14 @@ class Server:
             self.settings.sidecar,
             self.broker,
             self._clock,
-            lambda: load_sidecar(self.sidecar.settings, self.broker, self._clock),
+            lambda: load_services(self.sidecar.settings, self.broker, self._clock),
             certificates=self._certificates,
-            guard=self._guard,
-            room=self._room,
+            address_limits=self._address_limits,
+            connection_limit=self._connection_limit,
         )
 
-    def _restored(self) -> dict[str, int]:
-        """What the data directory brought back."""
+    def _recovered(self) -> dict[str, int]:
+        """Statistics of what the data directory restored."""
         assert self._disk is not None
         return {
             "epoch": self._disk.epoch,
@@ -209,15 +209,15 @@ class Server:
         }
 
     def _open_disk(self) -> "DiskLog | None":
-        """The log and the state in the data directory, if there is one.
+        """Open the log and the state in the data directory, if there is one.
 
         Raises:
-            InvalidConfig: it cannot be used.
+            InvalidConfig: the data directory cannot be used.
         """
         if self.settings.data_dir is None:
             return None
         require_extra("log", "data_dir")
-        from penstock.storage.disk.log import DiskLog  # noqa: PLC0415 - heavy, and not needed without one
+        from penstock.storage.disk.log import DiskLog  # noqa: PLC0415 - slow, and only needed here
 
         return DiskLog(
             Path(self.settings.data_dir),
@@ -232,13 +232,13 @@ class Server:
         """Open every door.
 
         Raises:
-            InvalidConfig: one of them cannot be opened; then none is open.
+            InvalidConfig: a door cannot be opened; then none is open.
         """
         if self._disk is not None:
-            log.info("restored", **self._restored())
+            log.info("restored", **self._recovered())
         gc.set_threshold(GARBAGE_THRESHOLD, 20, 50)
         if self.settings.sys_interval_s:
-            self._reporting.publish()  # before the first client, so that there is room for it
+            self._reporting.publish()  # before the first client, so that its topics fit the limit
         for door in self.doors:
             try:
                 await door.open()
@@ -253,23 +253,23 @@ class Server:
             log.info("listening", door=door.name, addresses=" ".join(door.addresses()))
 
     async def stop(self) -> None:
-        """Drain: take nothing new, deliver what was taken, say goodbye, wait for the last byte."""
+        """Drain: accept nothing new, deliver what was accepted, close connections, wait for the last byte."""
         timeout_s = self.settings.shutdown_timeout_s
         deadline = time.monotonic() + timeout_s - min(SEALING_S, timeout_s / 10)
         goodbye_at = deadline - min(GOODBYE_S, timeout_s / 4)
         self._lag.stop()
         self._housekeeping.stop()
-        self.broker.streams.drain()  # whoever waits is answered while there is still someone to do it
+        self.broker.streams.drain()  # pending requests get a response while the doors are open
         for door in self.doors:
             await door.close()
         self.broker.stop()
-        while not self._is_drained and time.monotonic() < goodbye_at:
+        while not self._is_drained and time.monotonic() < goodbye_at:  # noqa: ASYNC110 - doors, log and queues drain; none signals it
             await asyncio.sleep(DRAIN_INTERVAL_S)
         self.broker.close()
-        self._housekeeping.tell_losses()
+        self._housekeeping.log_losses()
         left_s = max(deadline - time.monotonic(), 0.0)
         await asyncio.gather(*(door.finish(left_s) for door in self.doors))
-        self.broker.tick.flush()  # what the last of them left goes into the last commit
+        self.broker.flush()  # into the last commit
         self._close_disk()
         log.info("stopped", **{key: value for key, value in self.broker.counters.snapshot().items() if value})
 
@@ -284,24 +284,23 @@ class Server:
     # Settings
 
     def reload(self, wanted: Loaded | None = None) -> Reloading | None:
-        """Take other settings, and read certificates, passwords and rights again.
+        """Apply changed settings, and reload certificates, passwords and rights.
 
-        Answers what was applied and what waits for the next start; None after an error, and then nothing has
-        changed.
+        Returns what was applied and what needs a restart; None after an error, and then nothing has changed.
 
         Args:
-            wanted: the settings, read anew; None leaves them as they are.
+            wanted: the newly loaded settings; None leaves them as they are.
         """
         loaded = wanted or Loaded(self.settings, self._settings_from)
         plan = compare(self.settings, loaded)
         try:
             self._check(loaded.settings)
-            takes = self._prepare(plan.settings)
+            actions = self._prepare(plan.settings)
         except InvalidConfig as error:
             log.error("settings not reloaded", reason=str(error))
             return None
-        for take in takes:  # from here on nothing can fail
-            take()
+        for action in actions:  # nothing can fail from here
+            action()
         if wanted is not None:
             waiting = {key: self._settings_from.get(key, "default") for key in plan.needs_restart}
             self._settings_from = wanted.origins | waiting
@@ -312,10 +311,10 @@ class Server:
         return plan
 
     def _check(self, settings: Settings) -> None:
-        """Refuse what the next start would refuse, although this server does not need it.
+        """Refuse what the next start would refuse, even if this server does not need it.
 
         Raises:
-            InvalidConfig: it would.
+            InvalidConfig: the next start would fail.
         """
         access_sources(settings)
         parse_networks(settings.mqtt.proxies, "mqtt.proxies")
@@ -324,33 +323,38 @@ class Server:
             Certificates.load(settings.tls)
 
     def _prepare(self, settings: Settings) -> list[Callable[[], None]]:
-        """Read all files that settings name; answers what is to be done so that files and settings count.
+        """Read all files that the settings name, and return the actions that apply files and settings.
 
         Raises:
-            InvalidConfig: one of them cannot be used.
+            InvalidConfig: a file cannot be used.
         """
-        takes: list[Callable[[], None]] = [partial(self._configure, settings)]
+        actions: list[Callable[[], None]] = [partial(self._configure, settings)]
         if self._certificates is not None:
             certificates = self._certificates.prepare(settings.tls)
-            takes = [certificates, partial(log.info, "certificates reloaded"), *takes]
+            actions = [certificates, partial(log.info, "certificates reloaded"), *actions]
         sources = access_sources(settings)
         if sources != self._access.sources or sources.has_files:
             access = self._access.prepare(sources)
-            takes = [access, *takes, self.broker.forget_rights, partial(log.info, "access files reloaded")]
-        return takes
+            actions = [
+                access,
+                *actions,
+                self.broker.recheck_rights,
+                partial(log.info, "access files reloaded"),
+            ]
+        return actions
 
     def _configure(self, settings: Settings) -> None:
-        """Hand every room its settings."""
+        """Apply settings to every room."""
         self.settings = settings
         names = settings.websocket
         self.on_settings(settings)
         self.broker.configure(core_settings(settings))
         self._log.configure(settings.log)
         if isinstance(self._log, MemoryLog):
-            self.broker.do_gradually(self._log.shed)
-        self._guard.configure(settings.connections)
+            self.broker.run_in_background(self._log.shed)
+        self._address_limits.configure(settings.connections)
         self._origins.configure(names.hosts, names.origins, settings.http.cors_origins)
-        self._figures.configure(settings.metrics)
+        self._metrics.configure(settings.metrics)
         self._web.settings, self._web.profile = settings.http, settings.web
         self.mqtt.configure(settings.mqtt, names)
         self.socket.configure(settings.web)
@@ -359,10 +363,19 @@ class Server:
         self.sidecar.configure(settings.sidecar)
         self._housekeeping.configure(settings)
 
-    def tell_settings(self) -> dict[str, object]:
-        """The settings in effect, where each came from, and which keys wait for the next start."""
+    def effective_settings(self) -> dict[str, object]:
+        """Effective settings, their origins, and the keys that need a restart."""
         return {
             "settings": msgspec.to_builtins(self.settings),
             "origins": self._settings_from,
             "needs_restart": self._needs_restart,
         }
+
+
+def best_loop() -> Callable[[], asyncio.AbstractEventLoop]:
+    """Factory of the fastest event loop available: uvloop, otherwise asyncio's."""
+    try:
+        import uvloop  # noqa: PLC0415
+    except ImportError:  # not on every platform
+        return asyncio.new_event_loop
+    return uvloop.new_event_loop

@@ -1,27 +1,11 @@
-"""Penstock's public client API: what an application imports.
+"""Public client API: everything an application imports.
 
-What needs gRPC is loaded when it is first asked for.
+The gRPC client is imported on first use, so that other clients do not load grpcio.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from penstock.client.answers import (
-    Gap,
-    History,
-    Hold,
-    LogPosition,
-    LogRange,
-    LogRanges,
-    Message,
-    Missing,
-    NewMessage,
-    Receipt,
-    StageCommit,
-    StagedPart,
-    Statement,
-)
-from penstock.client.cursors import CursorFile
 from penstock.client.errors import (
     ConnectionLost,
     ConnectionRefused,
@@ -30,42 +14,55 @@ from penstock.client.errors import (
     RequestRefused,
     UnknownService,
 )
-from penstock.client.http import HttpClient
-from penstock.client.log import LogRead
-from penstock.client.mqtt import Messages, MqttClient, PacketStream
-from penstock.client.reconnection import Reconnection
-from penstock.client.values import (
+from penstock.client.http import HttpClient, LogRead
+from penstock.client.messages import (
     ClientState,
     Explanation,
+    Gap,
     GapNotice,
+    History,
+    Hold,
     LedgerRow,
+    LogPosition,
+    LogRange,
+    LogRanges,
+    Message,
+    Missing,
+    NewMessage,
     Outgoing,
     Peer,
     PublishedMessage,
     PublishReceipt,
     PublishRefusal,
     PublishSummary,
+    Receipt,
     ReceivedMessage,
     ReceivedRun,
+    StageCommit,
+    StagedPart,
+    Statement,
     WaitingMessage,
 )
+from penstock.client.mqtt import Messages, MqttClient, PacketStream
+from penstock.client.tls import Tls
 from penstock.wire.mqtt.packets import Publish, Request, Version, Will
 from penstock.wire.mqtt.properties import PacketProperties
 from penstock.wire.mqtt.reasons import ReasonCode
 
 if TYPE_CHECKING:
-    from penstock.client.aio import Client, connect
-    from penstock.client.channels import Tls
-    from penstock.client.subscription import Subscription
-    from penstock.client.sync import SyncClient, SyncSubscription, connect_sync
+    from penstock.client.grpc.client import Client, connect
+    from penstock.client.grpc.connection import Reconnection
+    from penstock.client.grpc.subscription import CursorFile, Subscription
+    from penstock.client.grpc.sync import SyncClient, SyncSubscription, connect_sync
 
-_LOADED_LATER = {
-    "Client": "aio",
+_MODULE_BY_LAZY_NAME = {
+    "Client": "client",
+    "CursorFile": "subscription",
+    "Reconnection": "connection",
     "Subscription": "subscription",
     "SyncClient": "sync",
     "SyncSubscription": "sync",
-    "Tls": "channels",
-    "connect": "aio",
+    "connect": "client",
     "connect_sync": "sync",
 }
 
@@ -126,6 +123,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LOADED_LATER:
-        return getattr(import_module(f"{__name__}.{_LOADED_LATER[name]}"), name)
+    if name in _MODULE_BY_LAZY_NAME:
+        return getattr(import_module(f"{__name__}.grpc.{_MODULE_BY_LAZY_NAME[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,1 +1,1 @@
-"""Clients of other systems, by their own names: what was written for them runs with another import."""
+"""Client APIs of other systems, under their own names: programs only change their import."""

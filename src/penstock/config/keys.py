@@ -1,7 +1,7 @@
-"""The table of dotted keys, what a value for each may be, and how to say that it is not.
+"""Table of dotted keys, conversion of their values, and error texts.
 
-Values arrive as YAML, as text from the environment, or typed from a flag; `convert` answers with the
-key's own type or complains with the key, the limit and the origin.
+Values arrive as YAML, as text from the environment, or typed from a flag. `convert` returns the key's own
+type or raises with the key, the allowed range and the origin.
 """
 
 import math
@@ -22,13 +22,13 @@ from penstock.errors import InvalidConfig
 SIZE = re.compile(r"(\d+)\s*([kmgt]?)(?:i?b)?")
 SIZE_UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
 LONGEST_NUMBER = 20
-"""Digits of a size; more than that fits nowhere, and Python refuses to read thousands of them."""
+"""Maximum digits of a size; Python refuses to parse thousands of them."""
 UNSET_WORDS = ("off", "none", "null")
 SWITCH_WORDS = {"on": True, "yes": True, "true": True, "off": False, "no": False, "false": False}
 
 
 class Key(NamedTuple):
-    """One setting: its dotted name and the type its values must have."""
+    """One setting: its dotted name and the type of its values."""
 
     name: str
     annotation: Any
@@ -36,31 +36,31 @@ class Key(NamedTuple):
 
     @property
     def is_size(self) -> bool:
-        """Whether the value is a number of bytes, which may be written as `50M`."""
+        """True if the value is a number of bytes, which may be written as `50M`."""
         last = self.name.rpartition(".")[2]
         return last == "bytes" or last.endswith("_bytes")
 
     @property
     def is_switch(self) -> bool:
-        """Whether the value is true or false."""
+        """True if the value is a boolean."""
         return any(isinstance(kind, inspect.BoolType) for kind in alternatives(self.kind))
 
     @property
     def may_be_unset(self) -> bool:
-        """Whether None is a value."""
+        """True if None is a valid value."""
         return any(isinstance(kind, inspect.NoneType) for kind in alternatives(self.kind))
 
 
 @cache
 def known_keys() -> dict[str, Key]:
-    """Every setting by its dotted name: those without a section first, and core's after the rest."""
+    """Every setting by its dotted name: those without a section first, core's last."""
     core = CoreSettings.__struct_fields__
     keys = sorted(keys_of(Settings, ""), key=lambda key: ("." in key.name, key.name.split(".")[0] in core))
     return {key.name: key for key in keys}
 
 
 def keys_of(struct: type[Struct], prefix: str) -> Iterator[Key]:
-    """The keys of a struct and of the sections in it."""
+    """Keys of a struct and of its sections."""
     for field in fields(struct):
         kind = inspect.type_info(field.type)
         if isinstance(kind, inspect.StructType):
@@ -70,7 +70,7 @@ def keys_of(struct: type[Struct], prefix: str) -> Iterator[Key]:
 
 
 def alternatives(kind: inspect.Type) -> tuple[inspect.Type, ...]:
-    """The types a value may have; most keys have one."""
+    """Types that a value may have; most keys have one."""
     return kind.types if isinstance(kind, inspect.UnionType) else (kind,)
 
 
@@ -78,7 +78,7 @@ def alternatives(kind: inspect.Type) -> tuple[inspect.Type, ...]:
 
 
 def convert(key: Key, value: Any, origin: str, *, is_text: bool = True) -> Any:
-    """The value in the key's own type.
+    """Convert a value to the key's own type.
 
     Args:
         is_text: strings may stand for numbers and lists, as in environment and flags.
@@ -96,7 +96,7 @@ def convert(key: Key, value: Any, origin: str, *, is_text: bool = True) -> Any:
 
 
 def _plain(key: Key, value: Any) -> Any:
-    """Give words their meaning: sizes, switches, and `off` for what may be left unset."""
+    """Interpret words: sizes, switches, and `off` for unset."""
     if key.may_be_unset and not key.is_switch and value is False:
         return None  # YAML reads a bare `off` as False
     if not isinstance(value, str):
@@ -135,7 +135,7 @@ def _as_numbers(value: Any) -> Any:
 
 
 def _split(key: Key, text: str, origin: str) -> Any:
-    """A list in one string: JSON if it looks like it, otherwise words between commas."""
+    """List in one string: JSON if it looks like it, otherwise words between commas."""
     if not text.lstrip().startswith("["):
         return [word.strip() for word in text.split(",")]
     try:
@@ -161,13 +161,13 @@ def _rule(struct: type[Struct], path: str, value: Any, origin: str) -> Struct:
     return struct(**given)
 
 
-# Words for people
+# Descriptions
 
 
 def describe(key: Key) -> str:
-    """What a value may be, in words: `a whole number from 0 to 65535, or off`."""
+    """Allowed values in words: `a whole number from 0 to 65535, or off`."""
     if isinstance(key.kind, inspect.LiteralType):
-        return f"one of {', '.join(get_args(key.annotation))}"  # in the order they were written
+        return f"one of {', '.join(get_args(key.annotation))}"  # in the declared order
     kinds = [kind for kind in alternatives(key.kind) if not isinstance(kind, inspect.NoneType)]
     unset = ", or null" if key.is_switch else ", or off"
     return " or ".join(map(_describe_kind, kinds)) + (unset if key.may_be_unset else "")
@@ -191,7 +191,7 @@ def _describe_kind(kind: inspect.Type) -> str:
             return f"{_describe_kind(kind.item_type)}, a list of them, or off"
         case inspect.VarTupleType():
             return "a list of texts"
-    raise TypeError(f"no words for a setting of type {kind}")
+    raise TypeError(f"no description for a setting of type {kind}")
 
 
 def _describe_range(kind: inspect.IntType | inspect.FloatType) -> str:
@@ -211,17 +211,17 @@ def _kind_of(value: object) -> str:
 
 
 def wrong(name: str, expected: str, value: object, origin: str) -> InvalidConfig:
-    """The complaint about a value."""
+    """Error about an invalid value."""
     return InvalidConfig(f"{name}: expected {expected}, got {_kind_of(value)} ({origin})")
 
 
 def unknown(name: str, known: Iterable[str], origin: str) -> InvalidConfig:
-    """The complaint about a key nobody declared."""
+    """Error about an unknown key."""
     return InvalidConfig(f"{name}: unknown key{suggest(name, known)} ({origin})")
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
-    """The nearest known name, as the end of a complaint; empty if none is near."""
+    """Nearest known name as the end of an error text; empty if none is near."""
     nearest = get_close_matches(name, list(known), n=1)
     if nearest == [name]:
         return "; write its parts as sections, one below the other"

@@ -1,4 +1,4 @@
-"""Puts the sources on top of one another and builds the settings in effect."""
+"""Merge of all sources into the effective settings."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,18 +7,18 @@ from typing import Any
 from msgspec import Struct, inspect
 from msgspec.structs import fields
 
+from penstock.common.topics import check_filter, split_share
 from penstock.config.keys import known_keys
 from penstock.config.settings import Settings
 from penstock.config.sources import from_environment, from_file, from_flags, from_preset, named_file
-from penstock.core.topics import check_filter, split_share
 from penstock.errors import InvalidConfig, InvalidFilter
 
 CAPTURED_ON_DISK = ("#", "$penstock/#")
-"""What the log keeps when there is a data directory and nobody said what it should keep: everything."""
+"""Default of `log.capture` with a data directory: everything."""
 
 
 class Loaded(Struct, frozen=True):
-    """The settings in effect, and for every dotted key the place its value came from."""
+    """Effective settings, and the origin of every dotted key."""
 
     settings: Settings
     origins: dict[str, str]
@@ -34,11 +34,11 @@ def load(
     flags: Mapping[str, object] | None = None,
     preset: str | None = None,
 ) -> Loaded:
-    """Fill the settings; each source is checked on its own and wins over those before it.
+    """Load the settings; each source is checked on its own and overrides those before it.
 
     Args:
         file: a YAML file; if None, the one that `PENSTOCK_CONFIG` names, if any.
-        environ: the process environment; only names that start with `PENSTOCK_` are looked at.
+        environ: the process environment; only names that start with `PENSTOCK_` are read.
         flags: values by dotted key; None means the flag was not given.
         preset: one of `PRESETS`.
 
@@ -66,7 +66,7 @@ def load(
 
 
 def _check_filters(settings: Settings) -> None:
-    """A filter that can match nothing is a mistake, and is told as one."""
+    """Refuse filters that can match nothing."""
     named = [(f"topics[{number}].filter", rule.filter) for number, rule in enumerate(settings.topics)]
     named += [(f"log.capture[{number}]", filter) for number, filter in enumerate(settings.log.capture)]
     for key, filter in named:

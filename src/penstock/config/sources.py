@@ -1,20 +1,22 @@
-"""Where values come from: presets, a YAML file, the environment, flags."""
+"""Sources of values: presets, a YAML file, the environment, flags."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.config.document import Document, read_document
 from penstock.config.keys import convert, known_keys, suggest, unknown, wrong
 from penstock.errors import InvalidConfig
+
+if TYPE_CHECKING:
+    import yaml
+
 
 PREFIX = "PENSTOCK_"
 FILE_VARIABLE = "PENSTOCK_CONFIG"
 OTHER_VARIABLES = (FILE_VARIABLE, "PENSTOCK_SOAK")
-# What Kubernetes puts into every container of a namespace with a service called "penstock".
+# Kubernetes sets these in every container of a namespace with a service called "penstock".
 SERVICE_LINK = re.compile(r"PENSTOCK_(\w+_)?(SERVICE_HOST|SERVICE_PORT\w*|PORT_\d+_(TCP|UDP|SCTP)\w*)")
-
 PRESETS: dict[str, dict[str, object]] = {
     "small": {"ring.messages": 5, "ring.total_bytes": "50M", "ring.partitions": 16},
     "medium": {"ring.messages": 10, "ring.total_bytes": "500M", "ring.partitions": 32},
@@ -31,8 +33,80 @@ PRESETS: dict[str, dict[str, object]] = {
 }
 
 
+class Document(NamedTuple):
+    """Parsed YAML file, with the line of each value."""
+
+    file: Path
+    content: Mapping[object, object]
+    root: "yaml.Node | None"
+
+    def origin(self, path: Iterable[str]) -> str:
+        """File, and line of the deepest part of a path that exists in it."""
+        node, line = self.root, 1
+        for part in path:
+            found = next((pair for pair in yaml_pairs(node) if pair[0].value == part), None)
+            if found is None:
+                break
+            line, node = yaml_line(found[0]), found[1]
+        return f"{self.file}:{line}"
+
+
+def read_document(file: Path) -> Document:
+    """Read a YAML file; it must contain a mapping or nothing."""
+    import yaml  # noqa: PLC0415 - 30 ms, only with a file
+
+    try:
+        loader = yaml.SafeLoader(file.read_text(encoding="utf-8"))
+        root = loader.get_single_node()
+        _refuse_duplicates(file, root, set())  # before constructing, which adds merged keys to the nodes
+        content = None if root is None else loader.construct_document(root)
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidConfig(f"{file}: cannot be read: {error}") from error
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 1 if mark else 1
+        raise InvalidConfig(f"{file}:{line}: not valid YAML: {error.problem or error.context}") from error
+    except yaml.YAMLError as error:
+        raise InvalidConfig(f"{file}: not valid YAML: {' '.join(str(error).split())}") from error
+    except RecursionError:
+        raise InvalidConfig(f"{file}: not valid YAML: nested too deeply") from None
+    except (ValueError, LookupError, AttributeError, TypeError) as error:  # a tag on a value of another type
+        raise InvalidConfig(f"{file}: not valid YAML: {error}") from error
+    if content is not None and not isinstance(content, dict):
+        line = yaml_line(root) if root else 1
+        raise InvalidConfig(f"{file}:{line}: expected keys with values, got {type(content).__name__}")
+    return Document(file, content or {}, root)
+
+
+def _refuse_duplicates(file: Path, node: "yaml.Node | None", seen: set[int]) -> None:
+    """Refuse duplicate keys; YAML libraries silently let the last one win."""
+    if node is None or not isinstance(node.value, list) or id(node) in seen:
+        return
+    seen.add(id(node))  # an alias may refer to an enclosing node
+    lines: dict[str, int] = {}
+    for key, _ in yaml_pairs(node):
+        name, line = str(key.value), yaml_line(key)
+        if name in lines:
+            raise InvalidConfig(f"{file}:{line}: {name!r} is given twice, first on line {lines[name]}")
+        lines[name] = line
+    for child in node.value:
+        _refuse_duplicates(file, child[1] if isinstance(child, tuple) else child, seen)
+
+
+def yaml_pairs(node: "yaml.Node | None") -> list[tuple[Any, Any]]:
+    """Keys and values of a mapping; none if the node is something else."""
+    if node is None or not isinstance(node.value, list):
+        return []
+    return [child for child in node.value if isinstance(child, tuple)]
+
+
+def yaml_line(node: "yaml.Node") -> int:
+    """Line on which a node starts, counted from one."""
+    return int(node.start_mark.line) + 1
+
+
 class Given(NamedTuple):
-    """A value for a key, and where it came from."""
+    """Value for a key, and its origin."""
 
     key: str
     value: Any
@@ -40,7 +114,7 @@ class Given(NamedTuple):
 
 
 def from_preset(preset: str | None) -> Iterator[Given]:
-    """The values a preset stands for."""
+    """Values of a preset."""
     if preset is None:
         return
     if preset not in PRESETS:
@@ -51,7 +125,7 @@ def from_preset(preset: str | None) -> Iterator[Given]:
 
 
 def from_flags(flags: Mapping[str, object]) -> Iterator[Given]:
-    """The flags that were given, by dotted key."""
+    """Given flags, by dotted key."""
     for name, value in flags.items():
         if name not in known_keys():
             raise unknown(name, known_keys(), "flag")
@@ -60,12 +134,12 @@ def from_flags(flags: Mapping[str, object]) -> Iterator[Given]:
 
 
 def named_file(environ: Mapping[str, str]) -> Path | None:
-    """The configuration file that the environment names."""
+    """Configuration file that the environment names."""
     return Path(environ[FILE_VARIABLE]) if environ.get(FILE_VARIABLE) else None
 
 
 def from_environment(environ: Mapping[str, str]) -> Iterator[Given]:
-    """The values of `PENSTOCK_SECTION__KEY` variables; an empty one counts as not set."""
+    """Values of `PENSTOCK_SECTION__KEY` variables; an empty one counts as not set."""
     keys = {variable_of(name): key for name, key in known_keys().items()}
     for variable, text in environ.items():
         if not variable.startswith(PREFIX) or variable in OTHER_VARIABLES:
@@ -79,7 +153,7 @@ def from_environment(environ: Mapping[str, str]) -> Iterator[Given]:
 
 
 def variable_of(name: str) -> str:
-    """The environment variable of a dotted key."""
+    """Environment variable of a dotted key."""
     return PREFIX + name.upper().replace(".", "__")
 
 
@@ -89,7 +163,7 @@ def _is_service_link(variable: str, text: str) -> bool:
 
 
 def from_file(file: Path | None) -> Iterator[Given]:
-    """The values of a YAML file, each with the line it stands on."""
+    """Values of a YAML file, each with its line."""
     if file is not None:
         document = read_document(file)
         yield from _from_section(document.content, (), document)
@@ -114,7 +188,7 @@ def _from_section(
 
 
 def _names_near(name: str) -> list[str]:
-    """The names that stand as deep as this one, so that a section is suggested for a section."""
+    """Names of the same depth, so that a section is suggested for a section."""
     depth = name.count(".") + 1
     names = {".".join(known.split(".")[:depth]) for known in known_keys()}
     return sorted(names | known_keys().keys())

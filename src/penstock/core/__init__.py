@@ -1,0 +1,1 @@
+"""The broker: decides what happens to every message. Knows no protocol, socket or file."""

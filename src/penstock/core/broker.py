@@ -1,44 +1,73 @@
-"""The face of core for doors: connect, subscribe, publish, acknowledge.
+"""Facade of core: everything that doors, telemetry and the app may do with a node.
 
-Every call is synchronous and never waits; what has to wait (a slow socket, a commit, an absent client)
-is kept and told of later. The broker decides; doors translate.
+Every call is synchronous and never waits. Work that has to wait (a slow socket, a commit, an offline
+client) is queued, and a callback reports its end. The broker decides; doors translate.
 """
 
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 
 from msgspec import json
 
-from penstock.core.accepting import Accepting, Refused
-from penstock.core.access import Access
-from penstock.core.attendance import Arrival, Attendance
-from penstock.core.clock import Clock, Scheduler
-from penstock.core.declared import Declared
-from penstock.core.dormant import Dormant
-from penstock.core.joining import Joining
+from penstock.common.topics import matches
+from penstock.core.access.access import Access
+from penstock.core.access.identity import Identity
+from penstock.core.access.revocation import OnWithdrawn, Revocation
+from penstock.core.delivery.backpressure import Backpressure
+from penstock.core.diagnostics.counters import Counters
+from penstock.core.diagnostics.ledger import Ledger
+from penstock.core.diagnostics.slow_consumers import LossReport, LossReports, SlowConsumers
+from penstock.core.diagnostics.topic_stats import TopicStats
+from penstock.core.durability.recovery import Recovery
 from penstock.core.node import Node
-from penstock.core.paused import Paused
-from penstock.core.ports import Log, StateStore
-from penstock.core.publishing import Published, Publishing
-from penstock.core.receipts import Receipt
-from penstock.core.restoring import Restoring
-from penstock.core.rights import Rights
-from penstock.core.sessions import Ending
+from penstock.core.ports.connection import ConnectionPort, Encoding
+from penstock.core.ports.log import Log, Settled, Ticket
+from penstock.core.ports.state import StateStore
+from penstock.core.publishing.idempotent import IdempotentPublisher, Refused
+from penstock.core.publishing.outcome import Outcome, PublishReceipt, Receipt
+from penstock.core.publishing.publish import Publisher
+from penstock.core.publishing.request_senders import is_request_sender
+from penstock.core.replay.catch_up import (
+    CatchUp,
+    CatchUps,
+    OnBegin,
+    OnComplete,
+    OnFailed,
+    Start,
+    ignore_begin,
+)
+from penstock.core.replay.history import History
+from penstock.core.runtime.background import Step
+from penstock.core.runtime.clock import Clock, Scheduler
+from penstock.core.sessions.acks import Acks
+from penstock.core.sessions.lifecycle import Arrival, SessionService
+from penstock.core.sessions.paused_subscriptions import PausedSubscriptions
+from penstock.core.sessions.session import Session
+from penstock.core.sessions.will import Will
 from penstock.core.settings import CoreSettings
-from penstock.core.staging import Staging
-from penstock.core.strain import Strains
-from penstock.core.streams.engine import Streams
-from penstock.core.subscribing import Subscribing
-from penstock.core.topics import matches
+from penstock.core.staging.staging import Staging
+from penstock.core.streams.streams import Streams
+from penstock.core.subscriptions.audience import Audience
+from penstock.core.subscriptions.subscribe import Subscriber
+from penstock.core.subscriptions.subscription import Options
+from penstock.core.topics.admin import OnDeleted, TopicAdmin
+from penstock.core.topics.registry import Registry
+from penstock.core.topics.retained import Retained
+from penstock.core.topics.stored_names import StoredNames
 from penstock.errors import PenstockError
+from penstock.model import Door, Policy, Reason, Run
 
-__all__ = ["DROPS_TOPIC", "Arrival", "Broker", "Published", "Receipt", "Refused"]
+__all__ = ["DROPS_TOPIC", "Arrival", "Broker", "PublishReceipt", "Receipt", "Refused"]
 
 DROPS_TOPIC = "$penstock/drops"
 DROPS_A_MESSAGE = 1_000
 
 
 class Broker:
-    """One node's topics, sessions and messages."""
+    """One node's topics, sessions and messages.
+
+    Attributes that are not methods are views: doors and telemetry read them, and call their public methods.
+    """
 
     def __init__(
         self,
@@ -53,175 +82,468 @@ class Broker:
         self.node_id = node_id
         self.settings = settings
         self.access = access
+        self.log = log
         self._node = node = Node(settings, access, log, state, clock, scheduler)
-        self._show(node)
-        # What a door may ask for:
-        self._publishing = publishing = Publishing(node)
-        self.publish = publishing.publish
-        self.publish_all = publishing.publish_all
-        self.publish_server = publishing.publish_server
-        accepting = Accepting(node, publishing)
-        self.publish_once = accepting.publish_once
-        self.publish_each = accepting.publish_each
-        self.when_free, self.when_let_go = node.callers.when_free, node.callers.when_let_go
-        self.when_settled = publishing.when_settled
-        self.when_stored = publishing.when_stored
-        self.when_flushed = publishing.when_flushed
-        self.when_remembered = publishing.when_remembered
-        self.do_gradually = node.do_gradually
-        self.staging = Staging(node, publishing)
-        self.streams = Streams(node, publishing, accepting)
-        subscribing = Subscribing(node)
-        self.subscribe = subscribing.subscribe
-        self.unsubscribe = subscribing.unsubscribe
-        self.forget_waiting = subscribing.forget_waiting
-        self.is_filter = subscribing.is_filter
-        self.join = Joining(node, subscribing).join
-        self.paused = Paused(node)
-        self.dormant = Dormant(log, node.topics, settings.topic.max_topics)
-        self._declared = declared = Declared(node, publishing, subscribing)
-        self.has_topic = declared.has
-        self.declare_topic = declared.declare
-        self.delete_topic = declared.delete
-        self.on_topic_deleted = declared.on_deleted
-        self.when_declared = declared.when_stored
-        self._attendance = attendance = Attendance(node, publishing, subscribing)
-        self._rights = Rights(node, publishing, subscribing, attendance)
-        self.on_rights_withdrawn = self._rights.on_withdrawn
-        self._attend(attendance)
-        self._restore()
+        self._publisher = Publisher(node)
+        self._idempotent = IdempotentPublisher(node, self._publisher)
+        self._subscriber = Subscriber(node)
+        self._catch_ups = CatchUps(node, self._subscriber)
+        self._topic_admin = TopicAdmin(node, self._publisher, self._subscriber)
+        self._session_service = SessionService(node, self._publisher, self._subscriber)
+        self._acks = Acks(node)
+        self._revocation = Revocation(node, self._publisher, self._subscriber, self._session_service)
+        self._loss_reports = LossReports(clock, node.queues.outbox_limits)
+        self.staging = Staging(node, self._publisher)
+        self.streams = Streams(node, self._publisher, self._idempotent)
+        self.paused = PausedSubscriptions(node)
+        self.stored_names = StoredNames(log, node.topics, settings.topic.max_topics)
+        self._recover()
 
-    def _attend(self, attendance: Attendance) -> None:
-        """What a door may ask for on behalf of a session."""
-        self.connect = attendance.connect
-        self.check_will = attendance.check_will
-        self.resume = attendance.resume
-        self.disconnect = attendance.disconnect
-        self.dismiss = attendance.dismiss
-        self.pause = attendance.pause
-        self.unpause = attendance.unpause
-        self.position_of = attendance.position_of
-        self.grant = self._node.lagging.grant
-        self.take_strain = Strains(self._node.clock, self._node.keeping.outbox_limits).take
-        self.acknowledge = attendance.acknowledge
-        self.refuse = attendance.refuse
-        self.receive = attendance.receive
-        self.take_in = attendance.take_in
-        self.let_go = attendance.let_go
-        self.note_given_up = attendance.note_given_up
+    # Views
 
-    def _show(self, node: Node) -> None:
-        """Let doors look at what they may look at."""
-        self.counters = node.counters
-        self.ledger = node.ledger
-        self.tallies = node.tallies
-        self.slow = node.slow
-        self.topics = node.topics
-        self.sessions = node.sessions
-        self.callers = node.callers
-        self.receipts = node.receipts
-        self.retained = node.retained
-        self.history = node.history
-        self.router = node.router
-        self.keeping = node.keeping
-        self.lagging = node.lagging
-        self.tick = node.tick
-        self.log = node.log
+    @property
+    def counters(self) -> Counters:
+        """Totals since start."""
+        return self._node.counters
 
-    def _restore(self) -> None:
-        """Bring back what outlived the last broker on these stores."""
-        self.ledger.is_watched = self._keeps_drops  # what is found to be lost is news, too
-        if self._node.recording.is_on:
-            Restoring(self._node, self._attendance).restore()
-            self._declared.restore()
-            self.paused.restore()
-            self.topics.recency.begin(self.history.head + 1)
-            self.receipts.restore()
-            self.staging.restore()
-            self.forget_rights()  # the rules may be others than when these sessions were saved
+    @property
+    def ledger(self) -> Ledger:
+        """Record of every message that was not delivered."""
+        return self._node.ledger
 
-    def configure(self, settings: CoreSettings) -> None:
-        """Go by other settings from now on; known topics follow, and what is too much goes, in steps."""
-        self.settings = settings
-        self._node.configure(settings)
-        self.dormant.limit = settings.topic.max_topics
-        self.streams.configure(settings.streams)
+    @property
+    def topic_stats(self) -> TopicStats:
+        """Statistics by topic."""
+        return self._node.topic_stats
 
-    def forget_rights(self) -> None:
-        """The rules have changed: decide anew who may stay, and who may publish and read what."""
-        self._rights.reconsider()
+    @property
+    def slow_consumers(self) -> SlowConsumers:
+        """Slow-consumer report."""
+        return self._node.slow_consumers
+
+    @property
+    def backpressure(self) -> Backpressure:
+        """Publishers that wait for slow subscribers."""
+        return self._node.queues.backpressure
+
+    @property
+    def topics(self) -> Registry:
+        """Known topics by name."""
+        return self._node.topics
+
+    @property
+    def sessions(self) -> Mapping[str, Session]:
+        """Sessions by client id, connected or not."""
+        return self._node.sessions
+
+    @property
+    def retained(self) -> Retained:
+        """Retained values."""
+        return self._node.retained
+
+    @property
+    def history(self) -> History:
+        """Messages of the past: rings and log."""
+        return self._node.history
+
+    # Turns of the loop
+
+    def turn(self, now: float) -> AbstractContextManager[None]:
+        """Handle one chunk of input as a part of a turn; `now` is the time of the event loop.
+
+        On an idle server the chunk is a turn of its own, and leaving the context flushes it at once. On a
+        busy server chunks share the flush at the end of the turn.
+        """
+        return self._node.tick.chunk(now)
+
+    def flush(self) -> None:
+        """Deliver everything that was published in this turn, and end the turn."""
+        self._node.tick.flush()
+
+    def deliver_now(self) -> None:
+        """Deliver what was published before a subscriber comes or goes, to the present subscribers."""
+        self._node.tick.settle()
+
+    def commit_soon(self) -> None:
+        """Commit this turn as soon as it ends: another part has put something into the state store."""
+        self._node.recorder.hurry()
+
+    def run_in_background(self, *jobs: Step) -> None:
+        """Run long jobs in slices of a few milliseconds, one job after another."""
+        self._node.run_in_background(*jobs)
+
+    # Sessions
+
+    def connect(
+        self, arrival: Arrival, connection: ConnectionPort, reencode: Callable[[Encoding], Encoding]
+    ) -> tuple[Session, bool]:
+        """Attach a connection to the session of its client, and take over an older connection.
+
+        The door then resends the messages in flight and calls `resume`. `reencode` adapts an encoding to the
+        wire of this connection, if it differs from the last one. Returns the session, and whether it existed.
+
+        Raises:
+            QuotaExceeded: there are too many sessions.
+            ShuttingDown: the server is about to stop.
+            StorageUnavailable: the session cannot be stored now.
+        """
+        return self._session_service.connect(arrival, connection, reencode)
+
+    def check_will(self, identity: Identity, will: Will) -> None:
+        """Validate a will before its session connects.
+
+        Raises:
+            PenstockError: the will could not be published.
+        """
+        self._session_service.check_will(identity, will)
+
+    def resume(self, session: Session) -> None:
+        """Continue with queued, then with live messages: the messages in flight have been resent."""
+        self._session_service.resume(session)
+
+    def disconnect(
+        self, session: Session, connection: ConnectionPort, *, is_graceful: bool, expiry: float | None = None
+    ) -> None:
+        """Detach a connection that ended. Idempotent, also for a connection that was taken over."""
+        self._session_service.disconnect(session, connection, is_graceful=is_graceful, expiry=expiry)
+
+    def dismiss(self, session: Session) -> bool:
+        """End the connection of a session by an operator's request. Returns False if it had none."""
+        return self._session_service.dismiss(session)
+
+    def pause(self, session: Session) -> None:
+        """Stop sending: the socket of a session is full."""
+        self._session_service.pause(session)
+
+    def unpause(self, session: Session) -> None:
+        """Continue sending: the socket of a session takes data again."""
+        self._session_service.unpause(session)
+
+    def grant(self, session: Session, messages: int) -> None:
+        """Add credit for this many messages; the first grant switches a session to credit."""
+        self._node.drainer.grant(session, messages)
+
+    def cut_slow(self, session: Session) -> None:
+        """End a connection that does not keep up, as policy `disconnect` does."""
+        self._node.queues.cut_slow(session)
+
+    def position_of(self, session: Session) -> int:
+        """Return the offset up to which a session has got everything it asked for."""
+        return self._session_service.position_of(session)
+
+    def take_loss_report(self, session: Session) -> LossReport | None:
+        """Return the losses of a session since the last call; None if there are none."""
+        return self._loss_reports.take(session)
+
+    def when_session_stored(self, session: Session, callback: Settled) -> None:
+        """Call back when a new connection's session outlives the server, or cannot be stored."""
+        self._publisher.when_session_stored(session, callback)
+
+    def when_change_stored(self, session: Session, callback: Callable[[], None]) -> None:
+        """Call back when the last change of a session is stored; at once if it need not be."""
+        self._publisher.when_change_stored(session, callback)
+
+    # Acknowledgements
+
+    def awaited_step(self, session: Session, number: int) -> int | None:
+        """Return the step that a delivery waits for (`acks.AWAITS_*`); None for an unknown number."""
+        return self._acks.awaited_step(session, number)
+
+    def acknowledge(self, session: Session, number: int) -> bool:
+        """Complete a delivery. Returns False if its number is unknown."""
+        return self._acks.acknowledge(session, number)
+
+    def confirm_receipt(self, session: Session, number: int) -> bool:
+        """Release the message of a QoS 2 delivery, keep its number. Returns False if it is unknown."""
+        return self._acks.confirm_receipt(session, number)
+
+    def refuse(self, session: Session, number: int) -> bool:
+        """Complete a delivery that the subscriber refused, and record the loss."""
+        return self._acks.refuse(session, number)
+
+    def give_up(self, session: Session, run: Run, reason: Reason) -> None:
+        """Record a delivery that is not sent again."""
+        self._acks.give_up(session, run, reason)
+
+    def begin_qos2(self, session: Session, number: int, ticket: Ticket | None) -> None:
+        """Remember the number of a published QoS 2 message until its sender releases it."""
+        self._acks.begin_qos2(session, number, ticket)
+
+    def end_qos2(self, session: Session, number: int) -> bool:
+        """Release a QoS 2 number. Returns False if it is unknown."""
+        return self._acks.end_qos2(session, number)
+
+    # Subscriptions
+
+    def subscribe(
+        self,
+        session: Session,
+        filter: str,
+        options: Options,
+        encoding: Encoding,
+        *,
+        policy: Policy,
+        retained: bool = True,
+        retained_if_known: bool = True,
+        told: set[str] | None = None,
+    ) -> None:
+        """Add a filter to a session, or replace it.
+
+        Raises:
+            PenstockError: the filter is invalid, not allowed, or one too many.
+        """
+        self._subscriber.subscribe(
+            session,
+            filter,
+            options,
+            encoding,
+            policy=policy,
+            retained=retained,
+            retained_if_known=retained_if_known,
+            told=told,
+        )
+
+    def catch_up(
+        self,
+        session: Session,
+        filters: str | Sequence[str],
+        options: Options,
+        encoding: Encoding,
+        *,
+        policy: Policy,
+        start: Start | None,
+        on_complete: OnComplete,
+        on_failed: OnFailed,
+        on_begin: OnBegin = ignore_begin,
+        past_encoding: Encoding | None = None,
+    ) -> CatchUp | None:
+        """Subscribe with a replay from a start on, which ends in live messages without gap or duplicate.
+
+        Raises:
+            PenstockError: a filter or the start is invalid, or not allowed.
+        """
+        return self._catch_ups.begin(
+            session,
+            filters,
+            options,
+            encoding,
+            policy=policy,
+            start=start,
+            on_complete=on_complete,
+            on_failed=on_failed,
+            on_begin=on_begin,
+            past_encoding=past_encoding,
+        )
+
+    def unsubscribe(self, session: Session, filter: str) -> bool:
+        """Remove a filter from a session. Returns False if it had no such filter."""
+        return self._subscriber.unsubscribe(session, filter)
+
+    def drop_queued(self, session: Session, left: str | Sequence[str]) -> None:
+        """Remove from a session's outbox what came by filters that it has left, and by no other."""
+        self._subscriber.drop_queued(session, left)
+
+    def is_filter(self, text: str) -> bool:
+        """Return whether a text is a valid filter."""
+        return self._subscriber.is_filter(text)
+
+    def audience_of(self, topic: str) -> Audience:
+        """Return the subscribers of a topic by encoding, known topic or not."""
+        return self._node.router.find_audience(topic)
+
+    def subscriber_count(self, topic: str) -> int:
+        """Return how many sessions a topic reaches."""
+        return len(self._node.router.find_audience(topic))
+
+    def subscribed_names(self) -> list[str]:
+        """Return the topics that are subscribed to by name, used or not."""
+        return self._node.router.names()
+
+    @property
+    def filter_count(self) -> int:
+        """Number of different filters."""
+        return self._node.router.filters
+
+    # Publishing
+
+    def publish(self, run: Run, sender: Session) -> PublishReceipt:
+        """Record a run and queue it for its subscribers.
+
+        Raises:
+            PenstockError: the topic is invalid, not allowed, or one too many; nothing was recorded.
+        """
+        return self._publisher.publish(run, sender)
+
+    def publish_all(
+        self, runs: Sequence[Run], sender: Session, refuse: Callable[[Run, PenstockError], None]
+    ) -> Ticket | None:
+        """Publish runs in order; a run that is not allowed goes to `refuse`, and the rest continues.
+
+        Returns the ticket of the commit that covers them all, None if none of them is stored.
+        """
+        return self._publisher.publish_all(runs, sender, refuse)
+
+    def publish_once(
+        self, run: Run, sender: Session, *, is_forced: bool = False, known_as: str | None = None
+    ) -> Receipt:
+        """Publish a message, unless the same user recently published one with its message id. Idempotent.
+
+        Args:
+            is_forced: store it in a durable log even if no setting captures its topic.
+            known_as: the canonical form of its id, if it can be spelled in several ways.
+
+        Raises:
+            PenstockError: it is not allowed, too large, or cannot be stored now.
+        """
+        return self._idempotent.publish_once(run, sender, is_forced=is_forced, known_as=known_as)
+
+    def publish_each(self, runs: Sequence[Run], sender: Session) -> list[Receipt]:
+        """Publish a list of messages: all of them or, if one is not allowed, none. Idempotent by message id.
+
+        Raises:
+            Refused: the error of each message that is not allowed.
+        """
+        return self._idempotent.publish_each(runs, sender)
+
+    def publish_server(self, topic: str, payload: bytes, *, retain: bool = False) -> PublishReceipt:
+        """Publish as the server itself, also to `$` topics."""
+        return self._publisher.publish_server(topic, payload, retain=retain)
+
+    def request_sender(self, identity: Identity, door: Door, lane: str = "") -> Session:
+        """Return the session in whose name a request without a connection of its own publishes."""
+        return self._node.request_senders.of(identity, door, lane)
+
+    def when_committed(self, ticket: Ticket | None, callback: Settled) -> None:
+        """Call back when publishes may be acknowledged: after their commit, or after this turn's flush."""
+        self._publisher.when_committed(ticket, callback)
+
+    def when_flushed(self, callback: Callable[[], None]) -> None:
+        """Call back after this turn's deliveries."""
+        self._node.tick.after(callback)
+
+    def when_unblocked(self, sender: Session, callback: Callable[[], None]) -> None:
+        """Call back when a request sender may publish: at once, unless policy `block` stops it."""
+        self._node.request_senders.when_unblocked(sender, callback)
+
+    def when_acknowledgeable(self, sender: Session, callback: Callable[[], None]) -> None:
+        """Call back when a request sender's publish may be acknowledged: at once, unless it is blocked."""
+        self._node.request_senders.when_acknowledgeable(sender, callback)
+
+    def outcome_of(self, run: Run) -> Outcome:
+        """Return how many subscribers dropped or block a run of this turn; call it in `when_flushed`."""
+        return self._node.queues.outcomes.of(run)
+
+    # Topics
+
+    def has_topic(self, name: str) -> bool:
+        """Return whether a topic exists: created or used, and not deleted since."""
+        return self._topic_admin.has(name)
+
+    def declare_topic(self, name: str, *, by: Identity | None = None) -> bool:
+        """Create a topic that stays until it is deleted. Returns False if it was created before."""
+        return self._topic_admin.declare(name, by=by)
+
+    def delete_topic(self, name: str, *, by: Identity | None = None) -> bool:
+        """Delete a topic with its last messages and retained value. Returns False if there is none."""
+        return self._topic_admin.delete(name, by=by)
+
+    def when_topics_stored(self, callback: Settled) -> None:
+        """Call back when the topics created or deleted in this turn are stored."""
+        self._topic_admin.when_stored(callback)
+
+    def notify_topic_deleted(self, callback: OnDeleted) -> None:
+        """Register a callback for deleted topics; it gets the topic and its subscribers."""
+        self._topic_admin.on_deleted.append(callback)
+
+    # Rights and settings
+
+    def notify_withdrawn(self, callback: OnWithdrawn) -> None:
+        """Register a callback for filters that a connected session lost by a change of rights."""
+        self._revocation.on_withdrawn.append(callback)
+
+    def recheck_rights(self) -> None:
+        """Decide anew what every session may do: users or access list have changed."""
+        self._revocation.reconsider()
         self.streams.reconsider()
 
+    def configure(self, settings: CoreSettings) -> None:
+        """Apply new settings. Known topics and full queues follow in background steps."""
+        self.settings = settings
+        self._node.configure(settings)
+        self.stored_names.limit = settings.topic.max_topics
+        self.streams.configure(settings.streams)
+
+    # Lifetime
+
+    def _recover(self) -> None:
+        """Recover what the last broker on these stores left."""
+        node = self._node
+        node.ledger.is_watched = self._captures_drops  # losses found by recovery are reported, too
+        if node.log.is_durable:
+            Recovery(node, self._session_service).restore()
+            self._topic_admin.restore()
+            self.paused.restore()
+            node.topics.recency.begin(node.history.head + 1)
+            node.dedup.restore()
+            self.staging.restore()
+            self.recheck_rights()  # the rules may have changed since these sessions were stored
+
     def reap(self) -> None:
-        """Once a second: sessions, wills, retained values and waiting messages whose time has come."""
-        now = self._node.clock.monotonic()
-        self._attendance.reap(now)
-        for topic in self.retained.reap(now):
-            self._node.recording.forget_value(topic.name)
-        self.receipts.reap(now)
+        """Once a second: end sessions, wills, retained values and queued messages that have expired."""
+        node = self._node
+        now = node.clock.monotonic()
+        self._session_service.reap(now)
+        for topic in node.retained.reap(now):
+            node.recorder.forget_value(topic.name)
+        node.dedup.reap(now)
         self.staging.reap()
         self.paused.reap(now)
         self.streams.reap()
-        if self.topics.is_nearly_full:
-            self._forget_topics()
-        self.lagging.reap(now)
-        self._tell_drops()
-
-    def _forget_topics(self) -> None:
-        """Make room for new topics at the expense of those that nothing is left of."""
-        if self.topics.forget_unused():
-            self._publishing.forget_topics(self.sessions.values())
+        if node.topics.is_nearly_full and node.topics.forget_unused():
+            self._publisher.forget_topics(node.sessions.values())
+        node.drainer.reap(now)
+        self._publish_drops()
 
     @property
-    def _keeps_drops(self) -> bool:
-        """The log has what was not delivered, whether someone listens or not."""
+    def _captures_drops(self) -> bool:
+        """The log keeps the record of losses, with or without a subscriber."""
         return any(matches(filter, DROPS_TOPIC) for filter in self.settings.log.capture)
 
-    def _tell_drops(self) -> None:
-        """Publish what was not delivered, if someone listens or the log keeps it."""
-        self.ledger.is_watched = self._keeps_drops or bool(self.router.match(DROPS_TOPIC))
-        news = self.ledger.take_news()
+    def _publish_drops(self) -> None:
+        """Publish new losses, if there is a subscriber or the log captures them."""
+        ledger = self._node.ledger
+        ledger.is_watched = self._captures_drops or bool(self._node.router.match(DROPS_TOPIC))
+        news = ledger.take_news()
         with suppress(PenstockError):  # there may be no room for one more topic
-            for start in range(0, len(news) if self.ledger.is_watched else 0, DROPS_A_MESSAGE):
+            for start in range(0, len(news) if ledger.is_watched else 0, DROPS_A_MESSAGE):
                 self.publish_server(DROPS_TOPIC, json.encode(news[start : start + DROPS_A_MESSAGE]))
 
-    def stop(self) -> None:
-        """Take nothing new, and flush; what waits for slow subscribers goes on leaving."""
-        self._publishing.is_stopping = True
-        self.streams.drain()
-        self._publishing.forget_topics(self.sessions.values())  # every publish is decided anew, and refused
-        self.staging.stop()
-        self.tick.close()
-        self.keeping.holding.free_callers()  # only now: the flush may have held them back once more
-
-    def commit_soon(self) -> None:
-        """Something was put into the state store from outside: it is committed with this turn."""
-        self._node.recording.hurry()
-
     @property
-    def owed_from(self) -> int | None:
-        """The oldest offset that someone is still to get; None if nobody is owed anything."""
-        return self._node.recording.owed_from()
+    def oldest_queued_offset(self) -> int | None:
+        """Oldest offset that is still queued or in flight for a session; None if there is none."""
+        return self._node.recorder.oldest_queued_offset()
 
     @property
     def is_drained(self) -> bool:
-        """Nothing waits for anyone who is connected."""
-        connected = (session for session in self.sessions.values() if session.sink is not None)
+        """Nothing is queued for a connected session."""
+        connected = (session for session in self.sessions.values() if session.connection is not None)
         return not any(
-            session.is_waiting or any(group.owed for group in session.groups or ()) for session in connected
+            session.is_waiting or any(group.offline_queue for group in session.groups or ())
+            for session in connected
         )
 
+    def stop(self) -> None:
+        """Refuse new publishes and flush. Queues of slow subscribers continue to drain."""
+        self._publisher.is_stopping = True
+        self.streams.drain()
+        self._publisher.forget_topics(self.sessions.values())  # every publish is decided anew, and refused
+        self.staging.stop()
+        self._node.tick.close()
+        self.backpressure.free_where(is_request_sender)  # last: the flush may have blocked them again
+
     def close(self) -> None:
-        """End every connection; what still waits for one of them is recorded as not delivered."""
-        for session in list(self.sessions.values()):
-            sink, session.stood_at = session.sink, self.position_of(session)
-            session.sink = None
-            if sink is not None:
-                self.counters.disconnections += 1
-                self.lagging.detach(session)
-                session.left_at = self._node.clock.wall_us()
-                self._node.recording.save(session)
-                sink.close(Ending.SHUTTING_DOWN)
+        """End every connection; messages still queued for one of them are recorded as not delivered."""
+        self._session_service.close_all()
         self.streams.close()
-        if self._keeps_drops:
-            self._tell_drops()  # with the last commit
+        if self._captures_drops:
+            self._publish_drops()  # with the last commit

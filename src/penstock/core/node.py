@@ -1,40 +1,38 @@
-"""What one node has: topics, sessions, filters, history, and what moves between them. No rules.
+"""Assembly of one node: topics, sessions, filters, history, delivery and durability.
 
-The rules are in `publishing.py`, `subscribing.py` and `attendance.py`, which share this.
+The node constructs the parts and connects them. The services that decide (publish, subscribe, session
+lifecycle, catch-up, recovery) share it.
 """
 
-from penstock.core.access import Access
-from penstock.core.callers import Callers
-from penstock.core.clock import Clock, Scheduler
-from penstock.core.counters import Counters
-from penstock.core.delivery import Delivery
-from penstock.core.fetching import Fetching
-from penstock.core.gradually import Gradually, Step
-from penstock.core.history import History
-from penstock.core.keeping import Keeping
-from penstock.core.lagging import Lagging
-from penstock.core.leaving import Leaving
-from penstock.core.ledger import Ledger
-from penstock.core.policy import Limits
-from penstock.core.ports import Log, StateStore
-from penstock.core.receipts import Receipts
-from penstock.core.recording import Recording
-from penstock.core.registry import Registry
-from penstock.core.renewal import Renewal, traits_differ
-from penstock.core.replaced import Replaced
-from penstock.core.retained import Retained
-from penstock.core.router import Router
-from penstock.core.sessions import Session
+from penstock.core.access.access import Access
+from penstock.core.delivery.fanout import Fanout
+from penstock.core.delivery.offline_fetch import OfflineFetch
+from penstock.core.delivery.policy import Limits
+from penstock.core.delivery.queueing import Queues
+from penstock.core.diagnostics.counters import Counters
+from penstock.core.diagnostics.ledger import Ledger
+from penstock.core.diagnostics.slow_consumers import SlowConsumers
+from penstock.core.diagnostics.topic_stats import TopicStats
+from penstock.core.durability.recorder import NullRecorder, Recorder
+from penstock.core.durability.rollback import RetainedRollback, Rollback
+from penstock.core.ports.log import Log
+from penstock.core.ports.state import StateStore
+from penstock.core.publishing.deduplication import DedupWindow
+from penstock.core.publishing.request_senders import RequestSenders
+from penstock.core.replay.history import History
+from penstock.core.runtime.background import Background, BackgroundJob, Step
+from penstock.core.runtime.clock import Clock, Scheduler
+from penstock.core.runtime.tick import Tick
+from penstock.core.sessions.session import Session
 from penstock.core.settings import CoreSettings
-from penstock.core.slow import Slow
-from penstock.core.tallies import Tallies
-from penstock.core.tick import Tick
-from penstock.core.turns import Turns
-from penstock.core.unstored import Unstored
+from penstock.core.subscriptions.router import Router
+from penstock.core.topics.registry import Registry, RulesRefresh
+from penstock.core.topics.retained import Retained
+from penstock.core.topics.rules import rules_differ
 
 
 class Node:
-    """The parts of a broker, made once and known to all its rules."""
+    """The parts of a broker, constructed once and shared by its services."""
 
     def __init__(
         self,
@@ -52,13 +50,12 @@ class Node:
         self.clock = clock
         self.scheduler = scheduler
         self.counters = Counters()
-        self.ledger = Ledger(clock, settings.ledger.rows)
         self.topics = Registry(settings, log.last_sequence)
-        self.tallies = Tallies(self.topics, clock)
-        self.ledger.on_lost = self.tallies.note_lost
-        self.slow = Slow(settings.slow, clock)
+        self.topic_stats = TopicStats(self.topics, clock)
+        self.ledger = Ledger(clock, settings.ledger.rows, self.topic_stats.note_lost)
+        self.slow_consumers = SlowConsumers(settings.slow, clock)
         self.sessions: dict[str, Session] = {}
-        self.callers = Callers(scheduler)
+        self.request_senders = RequestSenders(scheduler)
         self.retained = Retained(settings.retained.max_messages)
         self.history = History(self.topics, log, clock)
         self.history.head = log.last_offset
@@ -66,79 +63,70 @@ class Node:
         self.router = Router(self.topics, limits)
         self.tick = Tick(clock, scheduler)
         self.tick.is_durable = log.is_durable
-        self.turns = Turns(clock, scheduler)
-        self.joining: set[Session] = set()  # those that have joins
-        self.recording = Recording(log, state, self.tick, self.sessions)
-        self.receipts = Receipts(settings.message_ids, log, state, clock, self.recording)
-        self.leaving = Leaving(log, self.recording, self.ledger)
-        self.fetching = Fetching(log, access, self.ledger, self.router)
-        self.keeping = Keeping(
+        self.background = Background(clock, scheduler)
+        self.catching_up: set[Session] = set()
+        recorder = Recorder if log.is_durable else NullRecorder
+        self.recorder = recorder(log, state, self.tick, self.sessions)
+        self.dedup = DedupWindow(settings.message_ids, log, state, clock, self.recorder)
+        self.offline_fetch = OfflineFetch(log, access, self.ledger, self.router)
+        self.queues = Queues(
             settings,
             clock,
             scheduler,
             self.ledger,
             self.topics,
             self.sessions,
-            self.recording,
-            self.fetching,
-            self.callers,
-            self.slow,
+            self.recorder,
+            self.offline_fetch,
+            self.request_senders,
+            self.slow_consumers,
         )
-        self.lagging = Lagging(
+        self.fanout = Fanout(
+            log,
             clock,
             scheduler,
             self.ledger,
             self.counters,
-            self.tallies,
-            self.recording,
-            self.keeping,
-            self.leaving,
-            self.fetching,
+            self.topic_stats,
+            self.recorder,
+            self.queues,
+            self.offline_fetch,
         )
-        self.delivery = Delivery(
-            clock,
-            self.ledger,
-            self.counters,
-            self.tallies,
-            self.keeping,
-            self.lagging,
-            self.leaving,
-            self.recording,
-        )
-        self.replaced = Replaced(log, clock, self.topics, self.retained, self.recording)
-        self.unstored = Unstored(
+        self.drainer = self.fanout.drainer
+        self.retained_rollback = RetainedRollback(log, clock, self.topics, self.retained, self.recorder)
+        self.rollback = Rollback(
             log,
             self.tick,
             self.sessions,
             self.ledger,
-            self.recording,
-            self.fetching,
-            self.replaced,
-            self.receipts,
+            self.recorder,
+            self.retained_rollback,
+            (self.dedup.roll_back,),
+            self.offline_fetch.note_gone,
+            self.drainer.wake,
         )
-        self.unstored.on_less = self.lagging.wake
-        self.tick.on_flush = self.delivery.deliver
+        self.tick.on_flush = self.fanout.deliver
         self.tick.on_end = self._end_turn
 
     def configure(self, settings: CoreSettings) -> None:
-        """Hand other settings to all parts that made something of the ones before."""
+        """Apply new settings to every part that derives something from them."""
         before, self.settings = self.settings, settings
-        owed = settings.sessions
+        sessions = settings.sessions
         self.ledger.resize(settings.ledger.rows)
-        self.slow.configure(settings.slow)
+        self.slow_consumers.configure(settings.slow)
         self.retained.limit = settings.retained.max_messages
-        self.router.owed_limits.change(owed.owed_messages, owed.owed_bytes)
-        self.receipts.configure(settings.message_ids)
-        self.keeping.configure(settings)
+        self.router.offline_limits.change(sessions.owed_messages, sessions.owed_bytes)
+        self.dedup.configure(settings.message_ids)
+        self.queues.configure(settings)
         self.topics.configure(settings)
-        works: list[Step] = [self.ledger.shed, self.receipts.shed]
-        if traits_differ(before, settings):
-            works += [Renewal(self.topics).step, self.topics.rings.shed]
-        self.do_gradually(*works)
+        works: list[Step] = [self.ledger.shed, self.dedup.shed]
+        if rules_differ(before, settings):
+            works += [RulesRefresh(self.topics).step, self.topics.rings.shed]
+        self.run_in_background(*works)
 
-    def do_gradually(self, *works: Step) -> None:
-        """Do what would stop everybody if it were done at once."""
-        Gradually(self.turns, *works).begin()
+    def run_in_background(self, *works: Step) -> None:
+        """Run long jobs in slices of a few milliseconds, one job after another."""
+        BackgroundJob(self.background, *works).begin()
 
     def _end_turn(self) -> None:
-        self.recording.end_turn(self.history.head)
+        self.recorder.end_turn(self.history.head)

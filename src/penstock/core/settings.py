@@ -8,6 +8,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from penstock.common.topics import TopicLimits
 from penstock.model import Policy
 
 KIB = 1024
@@ -17,17 +18,6 @@ Count = Annotated[int, Meta(ge=1)]
 CountOrZero = Annotated[int, Meta(ge=0)]
 Milliseconds = Annotated[int, Meta(ge=0)]
 Seconds = Annotated[float, Meta(ge=0)]
-
-
-class TopicLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How long and how deep a topic or filter may be, and how many topics there may be."""
-
-    max_bytes: Annotated[int, Meta(ge=1, le=65535)] = 4096
-    """Longest topic or filter, in bytes of UTF-8."""
-    max_levels: Annotated[int, Meta(ge=1, le=65535)] = 128
-    """Most levels of a topic or filter, counted between slashes."""
-    max_topics: Count = 1_000_000
-    """Most topics that are known at the same time."""
 
 
 class RingSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -44,20 +34,20 @@ class RingSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class OutboxSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What may wait for one subscriber, and how long a publisher waits under `block`."""
+    """Queue of one connected subscriber, and the block timeout."""
 
     messages: Count = 10_000
     """Most messages that wait for one subscriber before its policy decides."""
     bytes: Count = 8 * MIB
     """Most bytes that wait for one subscriber before its policy decides."""
     block_timeout_ms: Milliseconds = 5_000
-    """Longest a publisher is held back under `block`; after it the oldest message is dropped."""
+    """Longest time a publisher is blocked under `block`; then the oldest message is dropped."""
     block_wildcards: bool = False
-    """Whether `block` is allowed on a filter that starts with a wildcard."""
+    """Allow `block` on a filter that starts with a wildcard."""
 
 
 class SessionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How many sessions are kept, how long, and what each may ask for."""
+    """Sessions: number, lifetime, and limits of each."""
 
     max_sessions: Count = 1_000_000
     """Most sessions, connected or not."""
@@ -66,66 +56,68 @@ class SessionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     max_subscriptions: Count = 10_000
     """Most subscriptions of one session."""
     owed_messages: Count = 10_000
-    """Most messages an absent session is owed."""
+    """Most messages in the offline queue of a session."""
     owed_bytes: Count = 8 * MIB
-    """Most bytes an absent session is owed."""
+    """Most bytes in the offline queue of a session."""
 
 
 class RetainedSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How many topics may have a retained value."""
+    """Topics with a retained value."""
 
     max_messages: Count = 1_000_000
     """Most topics with a retained value; another one is refused."""
 
 
 class LedgerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How many rows of non-delivery are remembered; counts are exact whatever this says."""
+    """Rows of the ledger of non-deliveries; counts are exact regardless."""
 
     rows: Count = 100_000
     """Rows remembered; when there are more, the oldest go."""
 
 
 class MessageIdSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How long it is remembered which message ids were accepted, so that none is published twice."""
+    """Deduplication window of message ids."""
 
     window_s: Seconds = 600.0
-    """How long a message id is remembered for its topic; 0 remembers none."""
+    """Time for which a message id is remembered for its topic; 0 disables deduplication."""
     max: CountOrZero = 100_000
     """Most message ids that are remembered; when there are more, the oldest go. 0 remembers none."""
 
 
 class LogSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which topics the log keeps, and how much of them in memory mode."""
+    """Topics that the log captures, and their size in memory mode."""
 
     capture: tuple[str, ...] = ()
     """Filters of the topics that are kept."""
     memory_bytes: CountOrZero = 64 * MIB
     """Most bytes kept while the log is in memory; 0 keeps none."""
     retention_s: Seconds = 7 * 24 * 3600.0
-    """How long messages are kept on disk; 0 sets no limit."""
+    """Retention time of messages on disk; 0 sets no limit."""
     retention_bytes: CountOrZero = 10 * 1024 * MIB
     """Most bytes kept on disk, as stored; the oldest go first, 0 sets no limit."""
     owed_bytes: CountOrZero = 1024 * MIB
-    """Most bytes kept beyond retention because absent sessions are still owed them."""
+    """Most bytes kept beyond retention for offline queues."""
     max_holds: Count = 1_000
     """Most holds, by which readers keep what they have not read yet."""
     max_holds_per_owner: Count = 100
-    """Most holds of one user; all who are anonymous count as one."""
+    """Most holds of one user; all anonymous clients count as one user."""
     max_hold_lapse_s: Annotated[float, Meta(ge=1)] = 7 * 24 * 3600.0
     """Longest a hold may last without a sign of life from its owner."""
     max_readers: Count = 32
-    """Most requests at the same time that read the log in bulk; another one is asked to come again. One user
-    has half of them at most, and the last is for those who may subscribe to `$SYS/#`."""
+    """Most concurrent bulk reads of the log; further requests get a retryable error. One user gets at most
+    half of them, and the last is reserved for clients that may subscribe to `$SYS/#`.
+    """
     read_timeout_s: Annotated[float, Meta(gt=0)] = 300.0
-    """How long whoever reads the log in bulk may take nothing of it before it is cut off; it counts instead
-    of `http.write_timeout_s`."""
+    """Longest pause of a bulk reader before it is cut off; it replaces
+    `http.write_timeout_s`.
+    """
 
 
 class StageSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Messages that wait for a commit before they are published, and how long commits are remembered."""
 
     lapse_s: Annotated[float, Meta(gt=0)] = 3600.0
-    """How long a stage waits for its commit after its last part came."""
+    """Time that a stage waits for its commit after its last part."""
     max_bytes: Count = 256 * MIB
     """Most bytes of all stages together; they are in memory, and with a data directory also there."""
     max_part_bytes: Count = 64 * MIB
@@ -135,13 +127,13 @@ class StageSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     max_stages: Count = 10_000
     """Most stages at the same time."""
     keys_s: Seconds = 7 * 24 * 3600.0
-    """How long the key of a commit is remembered, so that the same commit is not made twice."""
+    """Time for which the key of a commit is remembered, so that a repeated commit does nothing."""
     max_keys: Count = 100_000
     """Most keys that are remembered; when there are more, the oldest go."""
 
 
 class StreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What streams keep for those who receive, and how long either side may wait."""
+    """Streams: buffers, and waits of senders and receivers."""
 
     default_size: Count = 100
     """Messages that a stream keeps when the send that makes it does not say how many."""
@@ -156,40 +148,41 @@ class StreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     max_waiting: Count = 100_000
     """Most sends and receives that wait at the same time, those at the head of the log included."""
     idle_s: Annotated[float, Meta(gt=0)] = 300.0
-    """How long an empty stream that nobody waits at is remembered, and with it its size."""
+    """Time after which an empty stream without waiters is dropped, with its size."""
     abandoned_s: Annotated[float, Meta(gt=0)] = 3600.0
-    """How long a stream keeps its messages if nobody sends to it, receives from it or waits at it."""
+    """Time after which an unused stream drops its messages."""
     default_timeout_s: Seconds = 30.0
-    """How long a receive waits that does not say how long."""
+    """Default wait of a receive."""
     max_timeout_s: Seconds = 300.0
-    """Longest wait of a send or a receive; who asks for more waits so long."""
+    """Longest wait of a send or a receive; longer requests wait this long."""
 
 
 class SlowSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who is called slow, and how long that is remembered."""
+    """Definition of a slow consumer, and how long the record is kept."""
 
     after_ms: Milliseconds = 1_000
-    """How long something has to wait for a connected subscriber until it is slow; one that loses something is
-    slow at once."""
+    """Queueing time after which a connected subscriber is slow; one that loses a message is
+    slow at once.
+    """
     keep_s: Seconds = 600.0
-    """How long it is remembered that somebody was slow, after it has caught up or gone."""
+    """Time for which a slow consumer stays recorded after it caught up or disconnected."""
     max_clients: Count = 1_000
-    """Most of those who are slow or were; when there are more, those who were go first."""
+    """Most recorded slow consumers; recovered ones are dropped first."""
 
 
 class AccessSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who may come in. Without a password file everyone is anonymous."""
+    """Authentication. Without a password file every client is anonymous."""
 
     password_file: str | None = None
     """File with names and password hashes, as `penstock passwd` writes it."""
     acl_file: str | None = None
-    """File that says who may publish and subscribe to what."""
+    """Access list: rights to publish and subscribe."""
     allow_anonymous: bool | None = None
-    """Whether clients may come without a name; unset allows it on loopback if there is no password file."""
+    """Allow clients without a user name; unset allows it on loopback if there is no password file."""
 
     @property
     def wants_passwords(self) -> bool:
-        """Whoever comes has to have a line in the password file."""
+        """Every client needs a line in the password file."""
         return self.password_file is not None and not self.allow_anonymous
 
 
@@ -199,7 +192,9 @@ class TopicRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     filter: str
     """The topics this rule is for."""
     batch_size: Count | None = None
-    """Messages gathered before they leave: with a data directory at QoS 0, and never for who gets cursors."""
+    """Messages gathered before delivery: with a data directory only QoS 0, and never for subscribers with
+    cursors.
+    """
     batch_timeout_ms: Milliseconds | None = None
     """Longest that messages are gathered."""
     ring_messages: CountOrZero | None = None
@@ -209,7 +204,7 @@ class TopicRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ttl_ms: Milliseconds | None = None
     """Lifetime of messages that bring none; 0 means no end."""
     policy: Policy | None = None
-    """What happens when a subscriber's outbox is full."""
+    """Policy of a full outbox."""
 
 
 class CoreSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -233,4 +228,4 @@ class CoreSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     max_payload_bytes: Count = 4 * MIB
     """Largest payload that is taken at any door but MQTT, which has a setting of its own."""
     reaper_interval_ms: Count = 1_000
-    """How often expired messages are looked for and removed."""
+    """Interval of the search for expired messages."""

@@ -1,6 +1,6 @@
-"""A dashboard over a server's HTTP API, read-only: pages that show live what the server reports.
+"""Read-only web dashboard over a server's HTTP API.
 
-It is a client like any other: it may run on another machine. It reaches a server through `penstock.client`
-and a lake through `penstock.pipeline.lake`. Streamlit, Altair and what they need come with the extra
-`dashboard`, and are imported here and nowhere else.
+It is an ordinary client and may run on another machine. It reaches a server through `penstock.client` and a
+lake through `penstock.lake`. Streamlit and Altair come with the extra `dashboard` and are imported in this
+package only.
 """

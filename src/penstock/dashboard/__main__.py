@@ -1,7 +1,7 @@
-"""The dashboard as a child of a server: `python -m penstock.dashboard`.
+"""Entry point of a dashboard that a server starts as its child: `python -m penstock.dashboard`.
 
-What to show comes as one line of JSON on standard input, so that the password is on no command line, and the
-socket is inherited. When standard input ends, whoever started this has gone, and the dashboard ends too.
+Its parameters arrive as one line of JSON on standard input, so that the password is on no command line. The
+listening socket is inherited. When standard input closes, the parent has exited and the dashboard exits too.
 """
 
 import os
@@ -12,21 +12,21 @@ from threading import Thread
 
 import msgspec
 
-from penstock.dashboard.source import Source
+from penstock.dashboard.poller import Source
 
 
 class Order(msgspec.Struct):
-    """What the parent wants."""
+    """Parameters from the parent process."""
 
     listener: int
-    """The number of the inherited socket."""
+    """File descriptor of the inherited socket."""
     address: str
     user: str | None = None
     password: str | None = None
 
 
 def main() -> None:
-    """Serve what the parent asks for, as long as it is there."""
+    """Serve the dashboard until the parent exits."""
     from penstock.dashboard.server import serve  # noqa: PLC0415 - takes a while
 
     order = msgspec.json.decode(sys.stdin.buffer.readline(), type=Order)
@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def _watch(parent: int) -> None:
-    while os.read(parent, 1):  # not through the buffered reader: a thread that waits there spoils the exit
+    while os.read(parent, 1):  # unbuffered: a thread blocked in a buffered reader breaks the exit
         pass
     os.kill(os.getpid(), signal.SIGTERM)
 

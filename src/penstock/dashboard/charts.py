@@ -1,7 +1,7 @@
-"""Charts over time and bars, drawn by Vega in the browser.
+"""Line and bar charts, drawn by Vega in the browser.
 
-The description of a chart depends on the names in it alone and only its data change from second to second:
-so the browser moves the lines and does not draw the chart anew.
+A chart's specification depends only on the names in it; only its data change each second. So the browser
+moves the lines instead of redrawing the chart.
 """
 
 import json
@@ -13,16 +13,16 @@ from typing import Any, TypeVar
 import altair as alt
 import streamlit as st
 
-from penstock.dashboard.colours import GREY
 from penstock.dashboard.history import Point
+from penstock.dashboard.style import GREY
 
 HEIGHT = 170
 LEAST_TOP = 1.0
-"""The axis of a chart of lines reaches at least so far, lest noise look like a mountain."""
+"""Minimum upper end of the axis, so that noise stays small."""
 LEGEND_CHARACTERS = 60
-"""Longer legends have several rows."""
+"""Length from which a legend has several rows."""
 ERRORS_ONLY = 1
-"""Vega warns of charts without data, which they all are for a moment."""
+"""Vega log level: it would warn about charts without data, which all are for a moment."""
 Spec = dict[str, Any]
 Name = TypeVar("Name", bound=str)
 
@@ -35,10 +35,12 @@ def show_lines(
     restarts: Sequence[datetime] = (),
     are_counts: bool = False,
 ) -> None:
-    """Draw numbers over time, all with the same times; a restart of the server is an upright line.
+    """Draw values over time; a restart of the server is a vertical line.
+
+    All lines have the same times.
 
     Args:
-        are_counts: they are of things that are there whole or not at all, and so is what the axis names.
+        are_counts: the values are whole numbers, and so are the axis labels.
     """
     names = tuple(lines)
     spec = line_spec(names, tuple(colours[name] for name in names), are_counts=are_counts)
@@ -46,7 +48,7 @@ def show_lines(
 
 
 def line_data(lines: Mapping[Name, Sequence[Point]], restarts: Sequence[datetime]) -> dict[str, list[Any]]:
-    """The columns of a chart of lines: times, a column for each line, and whether the server restarted."""
+    """Columns of a line chart: times, one column per line, and the restarts."""
     times = [point.time for point in next(iter(lines.values()), ())]
     columns: dict[str, list[Any]] = {"time": times}
     for index, points in enumerate(lines.values()):
@@ -57,9 +59,9 @@ def line_data(lines: Mapping[Name, Sequence[Point]], restarts: Sequence[datetime
 
 @lru_cache(maxsize=256)
 def line_spec(names: tuple[str, ...], colours: tuple[str, ...], *, are_counts: bool = False) -> Spec:
-    """The description of a chart of lines, without its data.
+    """Specification of a line chart, without its data.
 
-    Columns are called c0, c1 and so on: names, which may be those of topics, would be taken for paths.
+    Columns are named c0, c1 and so on: Vega would read topic names as paths.
     """
     named = {f"c{index}": name for index, name in enumerate(names)}
     time = alt.X("time:T", title=None, axis=alt.Axis(format="%H:%M:%S", tickCount=4, grid=False))
@@ -79,7 +81,7 @@ def line_spec(names: tuple[str, ...], colours: tuple[str, ...], *, are_counts: b
 
 
 def _colour(named: Mapping[str, str], colours: Sequence[str]) -> Any:
-    """A colour for each column, and the legend that says whose it is."""
+    """Colours of the columns, and their legend."""
     legend = alt.Legend(
         orient="top",
         columns=3 if sum(map(len, named.values())) > LEGEND_CHARACTERS else 0,
@@ -95,7 +97,7 @@ def _colour(named: Mapping[str, str], colours: Sequence[str]) -> Any:
 
 
 def _ruler(base: Any, time: Any, named: Mapping[str, str]) -> Any:
-    """An upright line where the mouse is, which tells all numbers of that moment."""
+    """Vertical line at the mouse position, with all values of that moment as its tooltip."""
     hover = alt.selection_point(name="hover", on="pointermove", nearest=True, fields=["time"], empty=False)
     numbers = (alt.Tooltip(f"{column}:Q", format=",.2~f", title=name) for column, name in named.items())
     rule = base.mark_rule(color=GREY).encode(
@@ -114,7 +116,7 @@ def show_bars(
     unit: str = "",
     height: int | None = None,
 ) -> None:
-    """Draw bars, a group for each row and in it one for each name that has a colour."""
+    """Draw grouped bars: one group per row, one bar for each name with a colour."""
     names = tuple(colours)
     data = {
         "row": [row for row in rows for _ in names],
@@ -128,13 +130,13 @@ def show_bars(
 
 
 def _bars_height(rows: int, names: int) -> int:
-    """A height at which the bars of so many rows can be told apart."""
+    """Height at which the bars can be told apart."""
     return 50 + max(rows, 1) * (10 * names + 8)
 
 
 @lru_cache(maxsize=256)
 def bar_spec(names: tuple[str, ...], colours: tuple[str, ...], unit: str, height: int) -> Spec:
-    """The description of a chart of bars, without its data."""
+    """Specification of a bar chart, without its data."""
     chart = (
         alt.Chart(alt.NamedData(name="ours"))
         .mark_bar(cornerRadiusEnd=2)
@@ -159,7 +161,7 @@ def bar_spec(names: tuple[str, ...], colours: tuple[str, ...], unit: str, height
 
 
 def _finish(chart: Any, height: int) -> Spec:
-    """The description as Vega takes it; the data come with each drawing."""
+    """Specification as Vega takes it, without data."""
     spec: Spec = chart.properties(
         height=height, padding={"left": 0, "right": 4, "top": 0, "bottom": 0}
     ).to_dict()
@@ -171,5 +173,5 @@ def _finish(chart: Any, height: int) -> Spec:
 
 
 def _words(names: Sequence[str]) -> str:
-    """An expression that gives c0, c1 and so on the names they stand for."""
+    """Vega expression that maps c0, c1 and so on to names."""
     return f"{json.dumps(names)}[toNumber(slice(datum.label, 1))]"

@@ -1,29 +1,40 @@
-"""Serves the dashboard: Streamlit in this process, on a socket that is there already, until told to stop."""
+"""HTTP server of the dashboard: Streamlit on an open socket, until SIGINT or SIGTERM.
+
+Streamlit's HTML shell is served with two changes. The title is Penstock from the start, and the page names
+the address of the backend: otherwise Streamlit first looks below the address of each page and the browser's
+console reports an error.
+"""
 
 import signal
 import socket
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import streamlit
 import streamlit as st
 import uvicorn
+from starlette.responses import HTMLResponse
+from starlette.routing import Route
 from streamlit import config
 
-from penstock.dashboard.listening import is_loopback
-from penstock.dashboard.navigation import PAGES
-from penstock.dashboard.poll import begin
-from penstock.dashboard.shell import routes
-from penstock.dashboard.source import Source
+from penstock.dashboard.app import PAGES
+from penstock.dashboard.listener import is_loopback
+from penstock.dashboard.poller import Source, start_poller
 from penstock.dashboard.style import THEME
 
+STREAMLIT_TITLE = "<title>Streamlit</title>"
+SHELL_HEAD = (
+    "<title>Penstock</title>\n    <script>window.__streamlit = {BACKEND_BASE_URL: `${location.origin}/`, "
+    "MAIN_PAGE_BASE_URL: `${location.origin}/`}</script>"
+)
 SCRIPT = Path(__file__).parent / "script" / "run.py"
 LOCAL_NAMES = ["localhost", "127.0.0.1", "[::1]", "::1"]
 STOP_TIMEOUT_S = 2
-"""How long browsers have to let go when the dashboard ends."""
-
+"""Time for browsers to disconnect on shutdown."""
 OPTIONS: dict[str, Any] = {
-    "browser.gatherUsageStats": False,  # nothing is told to anybody, and nothing is written to the home
+    "browser.gatherUsageStats": False,  # sends no telemetry and writes nothing to the home folder
     "client.showErrorDetails": "none",
     "client.showErrorLinks": False,
     "client.showSidebarNavigation": False,
@@ -37,14 +48,14 @@ OPTIONS: dict[str, Any] = {
     "server.runOnSave": False,
     **THEME,
 }
-"""Options of Streamlit; they count more than its files and environment variables do."""
+"""Streamlit options; they override its files and environment variables."""
 
 
 def serve(source: Source, listener: socket.socket) -> None:
-    """Serve the dashboard until SIGINT or SIGTERM, and close the socket."""
+    """Serve the dashboard until SIGINT or SIGTERM, then close the socket."""
     config.get_config_options(force_reparse=True, options_from_flags=_options_for(listener))
-    poller = begin(source)
-    app = st.App(SCRIPT, routes=routes(list(PAGES)))
+    poller = start_poller(source)
+    app = st.App(SCRIPT, routes=page_routes(list(PAGES)))
     server = uvicorn.Server(
         uvicorn.Config(app, log_level="error", access_log=False, timeout_graceful_shutdown=STOP_TIMEOUT_S)
     )
@@ -52,10 +63,26 @@ def serve(source: Source, listener: socket.socket) -> None:
     with listener:
         try:
             server.run(sockets=[listener])
-        except KeyboardInterrupt:  # uvicorn ends by itself, and then hands the signal on
+        except KeyboardInterrupt:  # uvicorn shuts down, then raises the signal again
             pass
         finally:
             poller.stop()
+
+
+@cache
+def html_shell() -> str:
+    """HTML of every page."""
+    html = Path(streamlit.__file__).with_name("static").joinpath("index.html").read_text(encoding="utf-8")
+    return html.replace(STREAMLIT_TITLE, SHELL_HEAD, 1)
+
+
+def page_routes(pages: list[str]) -> list[Route]:
+    """Routes of the root and of every page."""
+
+    async def respond(_: object) -> HTMLResponse:
+        return HTMLResponse(html_shell(), headers={"Cache-Control": "no-cache"})
+
+    return [Route(path, respond) for path in ("/", *(f"/{page}" for page in pages))]
 
 
 def _end(*_: object) -> None:
@@ -63,10 +90,9 @@ def _end(*_: object) -> None:
 
 
 def _options_for(listener: socket.socket) -> dict[str, Any]:
-    """The options of Streamlit for a socket.
+    """Streamlit options for a socket.
 
-    Where only this machine can reach it, pages have to come from a name of this machine: another name that
-    leads here is a trick of a foreign page.
+    DNS rebinding protection: on loopback, only names of this machine are accepted as host.
     """
     host, port = listener.getsockname()[:2]
     hosts = {"server.allowedHosts": LOCAL_NAMES} if is_loopback(listener) else {}

@@ -1,0 +1,1 @@
+"""Doors: one package per protocol family, none of which imports another."""

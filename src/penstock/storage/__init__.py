@@ -1,0 +1,1 @@
+"""Log and state store: in memory, or on disk."""

@@ -1,7 +1,6 @@
-"""Log and state in memory: the default, and the reference for every other implementation.
+"""Log and state store in memory: the default, and the reference for other implementations.
 
-Everything is committed the moment it is appended and gone when the process ends; the log says so by a
-new id at each start.
+Commits at once. Nothing outlives the process, so each start has a new log id.
 """
 
 from bisect import bisect_right
@@ -12,21 +11,22 @@ from secrets import token_hex
 
 from msgspec import Struct
 
-from penstock.core.ports import Gap, Settled, Span, Ticket, Wanted
-from penstock.core.ring import RUN_BYTES
+from penstock.common.statement import Gap
+from penstock.core.ports.log import Settled, Span, Ticket, Wanted
+from penstock.core.replay.sources import weight_of
 from penstock.core.settings import LogSettings
-from penstock.core.sources import last_of, weight_of
+from penstock.core.topics.ring import RUN_BYTES
 from penstock.model import Door, Reason, Run, Shape
 
 _offset_of = attrgetter("offset")
 _GONE = Run("", b"", 0, 0, 0, Shape("", Door.SERVER, 0, False, True))
-"""Stands where a run was, so that its memory is free before its place is."""
+"""Placeholder for a removed run: frees its memory before the list is compacted."""
 SHED_BYTES = 256 * 1024
-"""What goes at once where less is kept than before."""
+"""Bytes removed per step after the limit was lowered."""
 
 
 class MemoryLog:
-    """The kept runs, bounded by bytes; the oldest leave first."""
+    """Runs in memory, limited by bytes; the oldest are removed first."""
 
     is_durable = False
     failure: Exception | None = None
@@ -38,37 +38,37 @@ class MemoryLog:
         self.first_offset = 1
         self.last_offset = 0
         self._limit_bytes = limit_bytes
-        self._allowed_bytes = limit_bytes  # more than the limit while a lower one is on its way
+        self._allowed_bytes = limit_bytes  # above the limit until `shed` has reached a lowered one
         self._runs: list[Run] = []
-        self._start = 0  # runs before this index are gone; their places are removed in steps
+        self._start = 0  # runs before this index are removed; the list is compacted in steps
         self._size = 0
 
     def configure(self, settings: LogSettings) -> None:
-        """Keep more or less from now on; `shed` lets go of what is too much."""
+        """Apply a changed limit; `shed` removes the excess."""
         self._limit_bytes = settings.memory_bytes
         self._allowed_bytes = max(self._limit_bytes, min(self._allowed_bytes, self._size))
 
     def shed(self) -> bool:
-        """Come a step closer to a limit that is lower than before; tell whether there is more to go."""
+        """Remove one step of excess; return True if there is more."""
         self._allowed_bytes = max(self._limit_bytes, self._allowed_bytes - SHED_BYTES)
         self._trim()
         return self._allowed_bytes > self._limit_bytes
 
     def append(self, run: Run) -> None:
-        """Keep a run."""
+        """Append a run."""
         self._runs.append(run)
-        self.last_offset = run.offset + run.count - 1
+        self.last_offset = run.last_offset
         self._size += len(run.slab) + RUN_BYTES
         if self._size > self._allowed_bytes:
             self._trim()
 
-    # Nothing in memory waits for a commit
+    # Commits: nothing waits in memory
 
     def end_turn(self, head: int, *, is_urgent: bool) -> None:
-        """Everything is committed already."""
+        """Do nothing: everything is committed already."""
 
     def is_committed(self, ticket: Ticket) -> bool:
-        """Everything is."""
+        """Always True."""
         return True
 
     def when_committed(self, ticket: Ticket, callback: Settled) -> None:
@@ -76,7 +76,7 @@ class MemoryLog:
         callback(None)
 
     def uncommitted(self, after: int) -> list[Run]:
-        """Nothing is."""
+        """Always empty."""
         return []
 
     # Reading
@@ -104,7 +104,7 @@ class MemoryLog:
         callback(self.load(offsets))
 
     def load(self, offsets: Sequence[int]) -> dict[int, Run]:
-        """Single messages by offset; those that are not there are left out."""
+        """Single messages by offset; missing ones are omitted."""
         found: dict[int, Run] = {}
         for offset in offsets:
             index = self._index_after(offset - 1)
@@ -122,39 +122,39 @@ class MemoryLog:
         return (run for run in runs if run.shape.qos and wanted(run.topic))
 
     def last_sequence(self, topic: str) -> int:
-        """Nothing was committed before this process."""
+        """Always 0: no earlier process has committed anything."""
         return 0
 
     async def topics_after(self, name: str, limit: int) -> list[tuple[str, int]]:
-        """Nothing was committed before this process."""
+        """Always empty: no earlier process has committed anything."""
         return []
 
     async def find_sequence(self, topic: str, sequence: int) -> int | None:
-        """The offset before the first message of a topic that has this sequence or a higher one."""
+        """Offset before the first message of a topic from this sequence on."""
         for run in islice(self._runs, self._start, None):
             if run.topic == topic and run.sequence + run.count > sequence:
                 return run.offset - 1
         return None
 
     def offset_at(self, wall_us: int) -> int:
-        """The offset before the first message that was published then or later."""
-        for run in islice(self._runs, self._start, None):  # one by one, for the clock may have been set back
+        """Offset before the first message at or after a time."""
+        for run in islice(self._runs, self._start, None):  # linear search: the clock may have been set back
             if run.published_at >= wall_us:
                 return run.offset - 1
         return self.last_offset
 
     def epochs(self) -> tuple[int, ...]:
-        """This one: each start is another log."""
+        """Only the current one: each start has a new log."""
         return (self.epoch,)
 
     def end_of(self, epoch: int) -> int | None:
-        """There is one epoch, and it goes on."""
+        """`last_offset` for the only epoch."""
         return self.last_offset if epoch == self.epoch else None
 
     def _index_after(self, offset: int) -> int:
-        """Where the first run is that has something after an offset."""
+        """Index of the first run that ends after an offset."""
         index = bisect_right(self._runs, offset, lo=self._start, key=_offset_of)
-        return index - 1 if index > self._start and last_of(self._runs[index - 1]) > offset else index
+        return index - 1 if index > self._start and self._runs[index - 1].last_offset > offset else index
 
     def _trim(self) -> None:
         while self._size > self._allowed_bytes and self._start < len(self._runs):

@@ -1,1 +1,1 @@
-"""Renders what core counts: Prometheus text, and JSON in the form of the In-memory Pub/Sub."""
+"""Metrics of the server, as JSON and in Prometheus' formats."""

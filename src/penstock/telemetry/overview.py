@@ -1,64 +1,63 @@
-"""What is told of the server as a whole, in JSON: by door, by reason, and of each thing that has a limit."""
+"""Metrics of the server as a whole, as JSON: by door, by reason, and of everything with a limit."""
 
 from msgspec import Struct
 
 from penstock.model import Door
-from penstock.telemetry.figures import Figures
-from penstock.telemetry.lately import Lately
-from penstock.telemetry.process import look
+from penstock.telemetry.metrics import ServerMetrics
+from penstock.telemetry.samples import RecentTimes, read_process
 
 CLIENT_DOORS = (Door.MQTT, Door.SIDECAR, Door.WEB, Door.STREAMS)
-"""Where messages of clients come in and go out."""
+"""Doors through which clients publish and receive."""
 
 
 class DoorPart(Struct):
-    """Messages of clients since the server started, by the door they came in at and went out at."""
+    """Messages of clients since the start, published and delivered through one door."""
 
     published: int
     delivered: int
-    """Once for each who got it."""
+    """Once per subscriber."""
 
 
 class OutboxPart(Struct):
-    """What waits for those who are connected and lag behind, and who waits for them."""
+    """Messages queued for connected subscribers, and publishers blocked by them."""
 
     lagging_subscribers: int
-    """Something waits for them at this moment."""
+    """Subscribers with queued messages now."""
     slow_subscribers: int
     messages: int
     bytes: int
     largest_messages: int
-    """Messages in the outbox that has most."""
+    """Messages in the outbox with the most."""
     largest_saturation: float
-    """How full the fullest outbox is, by messages or by bytes: from 0 to 1."""
+    """Fill level of the fullest outbox, by messages or by bytes, from 0 to 1."""
     limit_messages: int
     """Messages that fit into one."""
     publishers_held: int
-    """Publishers that wait for a subscriber with the policy `block`, now."""
+    """Publishers blocked now by a subscriber with the policy `block`."""
     publisher_holds: int
-    """How often one had to, since the server started."""
+    """Number of times a publisher was blocked since the start."""
 
 
 class LatencyPart(Struct):
-    """What a message took in the last ten seconds, from the first byte read to the last byte written."""
+    """Latency of the last ten seconds, from the first byte read to the last byte written."""
 
     avg: float
     p50: float
     p95: float
     p99: float
     entries: int
-    """How many were timed; if none was, the others are zero."""
+    """Number of measured messages; if 0, the others are zero."""
 
 
 class LagPart(Struct):
-    """How late the loop was in the last ten seconds with what was due."""
+    """Lag of the event loop in the last ten seconds."""
 
     avg: float
     p99: float
 
 
 class ProcessPart(Struct):
-    """What the operating system says; null is what it cannot tell."""
+    """Resources of the process; null where the operating system does not report them."""
 
     cpu_seconds: float
     memory_bytes: int | None
@@ -67,34 +66,34 @@ class ProcessPart(Struct):
 
 
 class RingPart(Struct):
-    """The last messages of topics, in memory."""
+    """Recent messages of topics, in memory."""
 
     topics: int
-    """That have a ring."""
+    """Topics with a ring."""
     bytes: int
     limit_bytes: int
     evictions: int
-    """Rings that made room for others, since the server started."""
+    """Rings evicted to free memory, since the start."""
 
 
 class LogPart(Struct):
-    """The log, and those who keep what they have not read."""
+    """Log and retention holds."""
 
     durable: bool
     failing: bool
-    """Nothing can be stored at present."""
+    """Messages cannot be stored at present."""
     epoch: int
     first_offset: int
     last_offset: int
     stored_bytes: int | None
-    """What it takes on disk, if it is there."""
+    """Size on disk, if durable."""
     holds: int
     hold_lag_messages: int
-    """Offsets that the slowest of them has not read yet."""
+    """Offsets that the slowest hold has not read yet."""
 
 
 class StreamPart(Struct):
-    """Streams, and who waits at them."""
+    """Streams, and pending sends and receives."""
 
     known: int
     messages: int
@@ -103,7 +102,7 @@ class StreamPart(Struct):
 
 
 class BytePart(Struct):
-    """Bytes from and to clients since the server started."""
+    """Bytes from and to clients since the start."""
 
     received: int
     sent: int
@@ -114,9 +113,9 @@ class Overview(Struct, kw_only=True):
 
     doors: dict[str, DoorPart]
     connections: dict[str, int]
-    """Open now, by door; `web` is `/ws`, and `http` are all others at the HTTP port."""
+    """Open connections by door; `web` is `/ws`, and `http` are all others at the HTTP port."""
     not_delivered: dict[str, int]
-    """Messages that a subscriber did not get since the server started, by reason."""
+    """Undelivered messages since the start by reason, counted once per subscriber."""
     outboxes: OutboxPart
     latency_ms: LatencyPart
     loop_lag_ms: LagPart
@@ -129,49 +128,49 @@ class Overview(Struct, kw_only=True):
     node_id: str
 
 
-async def survey(figures: Figures) -> Overview:
-    """Look at the whole server; those who lag behind in slices, and the rest in one turn of the loop."""
-    outboxes = await _outboxes(figures)
-    seen = figures.broker.counters
+async def survey(metrics: ServerMetrics) -> Overview:
+    """Read the metrics of the whole server; lagging subscribers in slices, the rest at once."""
+    outboxes = await _outboxes(metrics)
+    seen = metrics.broker.counters
     return Overview(
         doors={door: DoorPart(seen.published_at[door], seen.delivered_at[door]) for door in CLIENT_DOORS},
-        connections={door.name: len(door.connections) for door in figures.doors},
-        not_delivered={str(reason): count for reason, count in figures.broker.ledger.counts.items()},
+        connections={door.name: len(door.connections) for door in metrics.doors},
+        not_delivered={str(reason): count for reason, count in metrics.broker.ledger.counts.items()},
         outboxes=outboxes,
-        latency_ms=_latency(figures.latency),
-        loop_lag_ms=_lag(figures.loop_lag),
+        latency_ms=_latency(metrics.latency),
+        loop_lag_ms=_lag(metrics.loop_lag),
         process=_process(),
-        rings=_rings(figures),
-        log=_log(figures),
-        streams=_streams(figures),
+        rings=_rings(metrics),
+        log=_log(metrics),
+        streams=_streams(metrics),
         bytes=BytePart(seen.bytes_received, seen.bytes_sent),
-        version=figures.version,
-        node_id=figures.broker.node_id,
+        version=metrics.version,
+        node_id=metrics.broker.node_id,
     )
 
 
-async def _outboxes(figures: Figures) -> OutboxPart:
-    waiting, broker = await figures.waiting(), figures.broker
+async def _outboxes(metrics: ServerMetrics) -> OutboxPart:
+    totals, broker = await metrics.outboxes(), metrics.broker
     return OutboxPart(
-        lagging_subscribers=waiting.subscribers,
-        slow_subscribers=broker.slow.count,
-        messages=waiting.messages,
-        bytes=waiting.bytes,
-        largest_messages=waiting.largest,
-        largest_saturation=round(waiting.saturation, 4),
-        limit_messages=figures.outbox_limit,
-        publishers_held=broker.keeping.holding.held,
-        publisher_holds=broker.keeping.holding.held_total,
+        lagging_subscribers=totals.subscribers,
+        slow_subscribers=broker.slow_consumers.count,
+        messages=totals.messages,
+        bytes=totals.bytes,
+        largest_messages=totals.largest,
+        largest_saturation=round(totals.saturation, 4),
+        limit_messages=metrics.outbox_limit,
+        publishers_held=broker.backpressure.held,
+        publisher_holds=broker.backpressure.held_total,
     )
 
 
-def _latency(times: Lately) -> LatencyPart:
+def _latency(times: RecentTimes) -> LatencyPart:
     count, mean_s, shares = times.times(0.5, 0.95, 0.99)
     p50, p95, p99 = map(in_ms, shares)
     return LatencyPart(in_ms(mean_s), p50, p95, p99, count)
 
 
-def _lag(times: Lately | None) -> LagPart:
+def _lag(times: RecentTimes | None) -> LagPart:
     if times is None:
         return LagPart(0.0, 0.0)
     _, mean_s, (p99_s,) = times.times(0.99)
@@ -179,12 +178,12 @@ def _lag(times: Lately | None) -> LagPart:
 
 
 def _process() -> ProcessPart:
-    seen = look()
-    return ProcessPart(round(seen.cpu_s, 3), seen.resident_bytes, seen.open_files, seen.max_files)
+    process = read_process()
+    return ProcessPart(round(process.cpu_s, 3), process.resident_bytes, process.open_files, process.max_files)
 
 
-def _rings(figures: Figures) -> RingPart:
-    rings = list(figures.rings())
+def _rings(metrics: ServerMetrics) -> RingPart:
+    rings = list(metrics.rings())
     return RingPart(
         topics=sum(each.rings for each in rings),
         bytes=sum(each.bytes for each in rings),
@@ -193,27 +192,27 @@ def _rings(figures: Figures) -> RingPart:
     )
 
 
-def _log(figures: Figures) -> LogPart:
-    log = figures.broker.log
-    holds, behind = figures.holds()
+def _log(metrics: ServerMetrics) -> LogPart:
+    log = metrics.broker.log
+    holds, behind = metrics.holds()
     return LogPart(
         durable=log.is_durable,
         failing=log.failure is not None,
         epoch=log.epoch,
         first_offset=log.first_offset,
         last_offset=log.last_offset,
-        stored_bytes=None if figures.stored_bytes is None else figures.stored_bytes(),
+        stored_bytes=None if metrics.stored_bytes is None else metrics.stored_bytes(),
         holds=holds,
         hold_lag_messages=behind,
     )
 
 
-def _streams(figures: Figures) -> StreamPart:
-    streams = figures.broker.streams
+def _streams(metrics: ServerMetrics) -> StreamPart:
+    streams = metrics.broker.streams
     seen = streams.counters
     return StreamPart(len(streams), streams.buffers.messages, seen.senders_waiting, seen.receivers_waiting)
 
 
 def in_ms(seconds: float) -> float:
-    """Milliseconds, no finer than a microsecond."""
+    """Milliseconds, rounded to a microsecond."""
     return round(seconds * 1000, 3)

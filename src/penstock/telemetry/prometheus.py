@@ -1,8 +1,7 @@
-"""The figures in Prometheus' text format and in OpenMetrics, through a collector of our own.
+"""Prometheus text format and OpenMetrics.
 
-Everything is read in one turn of the loop, so that numbers fit one another, and then written family by
-family, so that nobody has to wait long. Names follow Prometheus' rules; `docs/reference/metrics.md` has all
-of them.
+All metrics are read in one turn of the event loop, so that they are consistent, and then written family by
+family, so that others are not delayed. `docs/reference/metrics.md` lists all names.
 """
 
 from asyncio import sleep
@@ -14,26 +13,34 @@ from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST as OPEN
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 from prometheus_client.registry import Collector
 
-from penstock.core.counters import Counters
+from penstock.core.broker import Broker
+from penstock.core.diagnostics.counters import Counters
 from penstock.telemetry.aliases import mqtt_families, nexusd_families
-from penstock.telemetry.families import Rows, counter, counters, gauge, gauges, histogram, of_one
-from penstock.telemetry.figures import Figures
+from penstock.telemetry.families import (
+    Rows,
+    Snapshot,
+    counter,
+    counters,
+    gauge,
+    gauges,
+    histogram,
+    label_rows,
+    take_snapshot,
+)
 from penstock.telemetry.labels import DELIVERED, PUBLISHED
+from penstock.telemetry.metrics import ServerMetrics
 from penstock.telemetry.overview import CLIENT_DOORS
-from penstock.telemetry.reading import Reading, read
-from penstock.telemetry.streams import stream_families
 
 __all__ = ["OPENMETRICS_TYPE", "TEXT_TYPE", "render_openmetrics", "render_text"]
-
 TEXT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 STATUSES = ("2xx", "3xx", "4xx", "5xx")
 CALLS = "calls_"
-"""What the numbers of gRPC calls begin with, by the name of their status."""
+"""Prefix of the counters of gRPC calls, followed by their status."""
 _END = b"# EOF\n"
 
 
 class OneFamily(Collector):
-    """A collector of one family, which is written by itself."""
+    """Collector of one family, which is written separately."""
 
     def __init__(self, family: Metric) -> None:
         self._family = family
@@ -42,87 +49,87 @@ class OneFamily(Collector):
         yield self._family
 
 
-async def render_text(figures: Figures) -> bytes:
-    """Prometheus' text format, version 0.0.4."""
+async def render_text(metrics: ServerMetrics) -> bytes:
+    """Prometheus text format, version 0.0.4."""
     parts: list[bytes] = []
-    for family in list(families(await read(figures))):
+    for family in list(families(await take_snapshot(metrics))):
         parts.append(generate_latest(OneFamily(family)))
         await sleep(0)
     return b"".join(parts)
 
 
-async def render_openmetrics(figures: Figures) -> bytes:
+async def render_openmetrics(metrics: ServerMetrics) -> bytes:
     """OpenMetrics, version 1.0.0."""
     parts: list[bytes] = []
-    for family in list(families(await read(figures))):
+    for family in list(families(await take_snapshot(metrics))):
         written: bytes = generate_openmetrics(OneFamily(family))  # type: ignore[no-untyped-call]
         parts.append(written.removesuffix(_END))
         await sleep(0)
     return b"".join(parts) + _END
 
 
-def families(reading: Reading) -> Iterator[Metric]:
-    """Everything there is to tell."""
-    yield from _messages(reading)
-    yield from _clients(reading)
-    yield from _errors(reading)
-    yield from _queues(reading)
-    yield from stream_families(reading.figures.broker)
-    yield from _contents(reading)
-    yield from _log(reading)
-    yield from _server(reading)
-    if reading.figures.settings.nexusd_names:
-        yield from nexusd_families(reading)
-    if reading.figures.settings.mqtt_names:
-        yield from mqtt_families(reading)
+def families(snapshot: Snapshot) -> Iterator[Metric]:
+    """All metric families."""
+    yield from _messages(snapshot)
+    yield from _clients(snapshot)
+    yield from _errors(snapshot)
+    yield from _queues(snapshot)
+    yield from stream_families(snapshot.metrics.broker)
+    yield from _contents(snapshot)
+    yield from _log(snapshot)
+    yield from _server(snapshot)
+    if snapshot.metrics.settings.nexusd_names:
+        yield from nexusd_families(snapshot)
+    if snapshot.metrics.settings.mqtt_names:
+        yield from mqtt_families(snapshot)
 
 
-def _messages(reading: Reading) -> Iterator[Metric]:
-    broker = reading.figures.broker
+def _messages(snapshot: Snapshot) -> Iterator[Metric]:
+    broker = snapshot.metrics.broker
     yield counters(
         "penstock_messages_published",
-        "Messages of clients that were accepted.",
+        "Accepted messages of clients.",
         ["topic"],
-        reading.by_topic(PUBLISHED),
+        snapshot.by_topic(PUBLISHED),
     )
     yield counters(
         "penstock_messages_delivered",
-        "Messages that were sent, once for each subscriber.",
+        "Delivered messages, once per subscriber.",
         ["topic"],
-        reading.by_topic(DELIVERED),
+        snapshot.by_topic(DELIVERED),
     )
     yield counters(
         "penstock_door_messages",
-        "Messages of clients by the door they came in at, and once for each subscriber by the door they went "
-        "out at; the server's own topics are left out.",
+        "Messages of clients published through a door, and delivered through it once per subscriber; without "
+        "the server's own topics.",
         ["door", "direction"],
         _by_door(broker.counters),
     )
     yield counters(
         "penstock_messages_dropped",
-        "Messages that a subscriber lost against its will, once for each subscriber; the policy is empty "
-        "where none decides.",
+        "Messages that a subscriber lost involuntarily, once per subscriber; the policy is empty where none "
+        "applies.",
         ["topic", "reason", "policy"],
-        reading.dropped(),
+        snapshot.dropped(),
     )
     yield counters(
         "penstock_messages_expired",
-        "Messages that expired before a subscriber could get them, once for each subscriber.",
+        "Messages that expired before delivery, once per subscriber.",
         ["topic"],
-        reading.expired(),
+        snapshot.expired(),
     )
     yield counters(
         "penstock_messages_not_delivered",
-        "Messages that a subscriber did not get, with the former two and everyday reasons such as "
-        "not-connected, once for each subscriber.",
+        "Undelivered messages by reason, once per subscriber: dropped, expired, and normal reasons such as "
+        "not-connected.",
         ["reason"],
-        of_one({str(reason): count for reason, count in broker.ledger.counts.items()}),
+        label_rows({str(reason): count for reason, count in broker.ledger.counts.items()}),
     )
     yield histogram(
         "penstock_delivery_latency_seconds",
-        "From the first byte of a chunk read to the last byte of what it brought written, once for each "
-        "stretch of messages with the same subscribers.",
-        broker.tallies.latency,
+        "Time from the first byte of a chunk read to the last byte of its messages written, once per group "
+        "of messages with the same subscribers.",
+        broker.topic_stats.latency,
     )
 
 
@@ -132,197 +139,236 @@ def _by_door(seen: Counters) -> Rows:
         yield (door, DELIVERED), seen.delivered_at[door]
 
 
-def _clients(reading: Reading) -> Iterator[Metric]:
-    figures, seen = reading.figures, reading.figures.broker.counters
+def _clients(snapshot: Snapshot) -> Iterator[Metric]:
+    metrics, seen = snapshot.metrics, snapshot.metrics.broker.counters
     yield gauges(
         "penstock_connections",
-        "Connections that are open; web is /ws.",
+        "Open connections; web is /ws.",
         ["door"],
-        of_one({door.name: len(door.connections) for door in figures.doors}),
+        label_rows({door.name: len(door.connections) for door in metrics.doors}),
     )
-    yield counter("penstock_connects", "Sessions that got a connection.", seen.connections)
-    yield counter("penstock_disconnects", "Sessions that lost their connection.", seen.disconnections)
-    yield counter("penstock_takeovers", "Connections that another one took the session from.", seen.takeovers)
-    away = len(figures.broker.sessions) - figures.connected
+    yield counter("penstock_connects", "Sessions that connected.", seen.connections)
+    yield counter("penstock_disconnects", "Sessions that disconnected.", seen.disconnections)
+    yield counter("penstock_takeovers", "Connections closed by a session takeover.", seen.takeovers)
+    offline = len(metrics.broker.sessions) - metrics.connected
     yield gauges(
         "penstock_sessions",
-        "Sessions that are known; a gRPC stream is one, a paused subscription none.",
+        "Known sessions; a gRPC stream is one, a paused subscription is not.",
         ["state"],
-        of_one({"connected": figures.connected, "away": away}),
+        label_rows({"connected": metrics.connected, "away": offline}),
     )
-    yield counter("penstock_sessions_expired", "Sessions that stayed away too long.", seen.sessions_expired)
-    yield gauge("penstock_subscriptions", "Subscriptions of all sessions.", figures.subscriptions)
+    yield counter("penstock_sessions_expired", "Expired sessions.", seen.sessions_expired)
+    yield gauge("penstock_subscriptions", "Subscriptions of all sessions.", metrics.subscriptions)
     yield gauge(
         "penstock_paused_subscriptions",
-        "Subscriptions of gRPC clients that are paused and can be resumed.",
-        len(figures.broker.paused),
+        "Paused subscriptions of gRPC clients, which can be resumed.",
+        len(metrics.broker.paused),
     )
-    yield counter("penstock_subscriptions_added", "Subscriptions that were made.", seen.subscriptions_added)
-    yield counter("penstock_subscriptions_removed", "Subscriptions that ended.", seen.subscriptions_removed)
-    yield counter("penstock_received_bytes", "Bytes that were read from clients.", seen.bytes_received)
-    yield counter("penstock_sent_bytes", "Bytes that were written to clients.", seen.bytes_sent)
+    yield counter("penstock_subscriptions_added", "Added subscriptions.", seen.subscriptions_added)
+    yield counter("penstock_subscriptions_removed", "Removed subscriptions.", seen.subscriptions_removed)
+    yield counter("penstock_received_bytes", "Bytes read from clients.", seen.bytes_received)
+    yield counter("penstock_sent_bytes", "Bytes written to clients.", seen.bytes_sent)
     yield counters(
         "penstock_control_packets",
-        "MQTT packets, and calls and events of NexusD's gRPC service, that carry no message.",
+        "MQTT packets, and calls and events of NexusD's gRPC service, without a message.",
         ["direction"],
-        of_one({"received": seen.control_packets_received, "sent": seen.control_packets_sent}),
+        label_rows({"received": seen.control_packets_received, "sent": seen.control_packets_sent}),
     )
-    told = figures.told_by_doors()
-    if "requests" in told:
-        yield counter("penstock_http_requests", "HTTP requests that were read.", told["requests"])
-        answers = {status: told.get(f"responses_{status}", 0) for status in STATUSES}
+    by_doors = metrics.door_metrics()
+    if "requests" in by_doors:
+        yield counter("penstock_http_requests", "HTTP requests.", by_doors["requests"])
+        responses = {status: by_doors.get(f"responses_{status}", 0) for status in STATUSES}
         yield counters(
             "penstock_http_responses",
-            "HTTP answers, by the class of their status.",
+            "HTTP responses by status class.",
             ["status"],
-            of_one(answers),
+            label_rows(responses),
         )
-    calls = {name.removeprefix(CALLS): count for name, count in told.items() if name.startswith(CALLS)}
+    calls = {name.removeprefix(CALLS): count for name, count in by_doors.items() if name.startswith(CALLS)}
     if calls:
         yield counters(
             "penstock_grpc_calls",
-            "gRPC calls that ended, by their status; a stream is one call, and one whose client has gone "
-            "is CANCELLED.",
+            "Finished gRPC calls by status; a stream is one call, and CANCELLED if its client disconnected.",
             ["status"],
-            of_one(calls),
+            label_rows(calls),
         )
 
 
-def _errors(reading: Reading) -> Iterator[Metric]:
-    seen = reading.figures.broker.counters
+def _errors(snapshot: Snapshot) -> Iterator[Metric]:
+    seen = snapshot.metrics.broker.counters
     malformed = seen.malformed_packets
-    yield counter(
-        "penstock_connections_refused", "Connections that were not let in at all.", seen.connections_refused
-    )
+    yield counter("penstock_connections_refused", "Refused connections.", seen.connections_refused)
     yield counter(
         "penstock_authentications_failed",
-        "Clients that could not prove who they are.",
+        "Failed authentications.",
         seen.authentications_failed,
     )
     yield counter(
         "penstock_actions_forbidden",
-        "Publishes, subscriptions, wills and gRPC calls that a client has no right to.",
+        "Publishes, subscriptions, wills and gRPC calls refused for lack of rights.",
         seen.actions_forbidden,
     )
-    yield counter("penstock_publishes_refused", "Messages that were not accepted.", seen.publishes_refused)
+    yield counter("penstock_publishes_refused", "Refused messages.", seen.publishes_refused)
     yield counters(
         "penstock_wire_errors",
-        "Bytes that break a protocol: packets that cannot be parsed, and packets that may not come.",
+        "Protocol violations: packets that cannot be parsed, and packets that are not allowed.",
         ["kind"],
-        of_one({"malformed": malformed, "protocol": seen.wire_errors - malformed}),
+        label_rows({"malformed": malformed, "protocol": seen.wire_errors - malformed}),
     )
 
 
-def _queues(reading: Reading) -> Iterator[Metric]:
-    figures, waiting, slow = reading.figures, reading.waiting, reading.figures.broker.slow
-    holding = figures.broker.keeping.holding
+def _queues(snapshot: Snapshot) -> Iterator[Metric]:
+    metrics, outboxes, slow = snapshot.metrics, snapshot.outboxes, snapshot.metrics.broker.slow_consumers
+    backpressure = metrics.broker.backpressure
     yield gauge(
         "penstock_lagging_subscribers",
-        "Connected subscribers for whom something waits at this moment.",
-        waiting.subscribers,
+        "Connected subscribers with queued messages.",
+        outboxes.subscribers,
     )
-    yield gauge("penstock_slow_subscribers", "Those of them who are slow.", slow.count)
-    yield counter("penstock_subscribers_slowed", "How often a subscriber became slow.", slow.total)
-    yield gauge("penstock_outbox_messages", "Messages in the outboxes of all subscribers.", waiting.messages)
-    yield gauge("penstock_outbox_bytes", "Bytes in the outboxes of all subscribers.", waiting.bytes)
-    yield gauge("penstock_outbox_largest_messages", "Messages in the outbox that has most.", waiting.largest)
-    yield gauge("penstock_outbox_limit_messages", "Messages that fit into an outbox.", figures.outbox_limit)
+    yield gauge("penstock_slow_subscribers", "Slow subscribers.", slow.count)
+    yield counter("penstock_subscribers_slowed", "Number of times a subscriber became slow.", slow.total)
+    yield gauge("penstock_outbox_messages", "Messages in the outboxes of all subscribers.", outboxes.messages)
+    yield gauge("penstock_outbox_bytes", "Bytes in the outboxes of all subscribers.", outboxes.bytes)
+    yield gauge("penstock_outbox_largest_messages", "Messages in the outbox with the most.", outboxes.largest)
+    yield gauge("penstock_outbox_limit_messages", "Messages that fit into an outbox.", metrics.outbox_limit)
     yield gauge(
         "penstock_outbox_largest_ratio",
-        "How full the fullest outbox is, by messages or by bytes; 1 is full.",
-        waiting.saturation,
+        "Fill level of the fullest outbox, by messages or by bytes; 1 is full.",
+        outboxes.saturation,
     )
     yield gauge(
         "penstock_publishers_held",
-        "Publishers that wait for a subscriber with the policy block.",
-        holding.held,
+        "Publishers blocked by a subscriber with the policy block.",
+        backpressure.held,
     )
     yield counter(
-        "penstock_publisher_holds", "How often a publisher had to wait for a subscriber.", holding.held_total
+        "penstock_publisher_holds", "Number of times a publisher was blocked.", backpressure.held_total
+    )
+    yield histogram("penstock_publisher_hold_seconds", "Time publishers were blocked.", backpressure.waits)
+    ledger = metrics.broker.ledger
+    yield gauge("penstock_ledger_rows", "Records of undelivered messages.", ledger.rows_known)
+    yield counter(
+        "penstock_ledger_rows_forgotten", "Evicted records of undelivered messages.", ledger.rows_forgotten
+    )
+
+
+def stream_families(broker: Broker) -> Iterator[Metric]:
+    """Metrics of streams."""
+    streams = broker.streams
+    seen, buffers = streams.counters, streams.buffers
+    yield gauge("penstock_streams", "Known streams.", len(streams))
+    yield gauge("penstock_stream_messages", "Messages in streams.", buffers.messages)
+    yield gauge("penstock_stream_bytes", "Memory of messages in streams.", buffers.bytes)
+    yield gauges(
+        "penstock_stream_waiting",
+        "Pending sends and receives.",
+        ["side"],
+        label_rows({"send": seen.senders_waiting, "receive": seen.receivers_waiting}),
+    )
+    yield counter("penstock_stream_sends", "Accepted sends.", seen.sends)
+    yield counters(
+        "penstock_stream_matches",
+        "Received messages, by which side came first.",
+        ["first"],
+        label_rows({"message": seen.met_message, "receiver": seen.met_receiver}),
+    )
+    yield counters(
+        "penstock_stream_timeouts",
+        "Sends and receives that timed out.",
+        ["side"],
+        label_rows({"send": seen.send_timeouts, "receive": seen.receive_timeouts}),
+    )
+    yield counter(
+        "penstock_stream_given_back",
+        "Messages put back to the front because their receiver had disconnected.",
+        seen.given_back,
+    )
+    yield counter(
+        "penstock_stream_dropped", "Messages evicted by newer ones of their stream.", buffers.dropped
     )
     yield histogram(
-        "penstock_publisher_hold_seconds", "How long a publisher had to wait for a subscriber.", holding.waits
+        "penstock_stream_send_wait_seconds",
+        "Time until sends were accepted.",
+        seen.send_waits,
     )
-    ledger = figures.broker.ledger
-    yield gauge("penstock_ledger_rows", "Records of what was not delivered.", ledger.rows_known)
-    yield counter(
-        "penstock_ledger_rows_forgotten", "Records that made room for others.", ledger.rows_forgotten
+    yield histogram(
+        "penstock_stream_receive_wait_seconds",
+        "Time receivers waited for their message.",
+        seen.receive_waits,
     )
 
 
-def _contents(reading: Reading) -> Iterator[Metric]:
-    broker, rings = reading.figures.broker, reading.rings
-    yield gauge("penstock_topics", "Topics that are known, the server's own included.", len(broker.topics))
-    yield gauge("penstock_filters", "Different filters that somebody subscribes to.", broker.router.filters)
+def _contents(snapshot: Snapshot) -> Iterator[Metric]:
+    broker, rings = snapshot.metrics.broker, snapshot.rings
+    yield gauge("penstock_topics", "Known topics, including the server's own.", len(broker.topics))
+    yield gauge("penstock_filters", "Distinct filters with subscribers.", broker.filter_count)
     yield gauge(
-        "penstock_retained_messages", "Topics with a retained value of a client.", broker.retained.of_clients
+        "penstock_retained_messages",
+        "Topics with a retained message of a client.",
+        broker.retained.of_clients,
     )
+    yield gauge("penstock_rings", "Topics with recent messages in memory.", sum(each.rings for each in rings))
+    yield gauge("penstock_ring_bytes", "Memory reserved by rings.", sum(each.bytes for each in rings))
     yield gauge(
-        "penstock_rings", "Topics whose last messages are in memory.", sum(each.rings for each in rings)
+        "penstock_ring_limit_bytes", "Memory limit of rings.", sum(each.limit_bytes for each in rings)
     )
-    yield gauge("penstock_ring_bytes", "Memory that rings have reserved.", sum(each.bytes for each in rings))
-    yield gauge(
-        "penstock_ring_limit_bytes", "Memory that rings may use.", sum(each.limit_bytes for each in rings)
-    )
-    yield counter(
-        "penstock_ring_evictions", "Rings that made room for others.", sum(each.evictions for each in rings)
-    )
+    yield counter("penstock_ring_evictions", "Evicted rings.", sum(each.evictions for each in rings))
 
 
-def _log(reading: Reading) -> Iterator[Metric]:
-    figures, log = reading.figures, reading.figures.broker.log
-    yield gauge("penstock_log_epoch", "How often the log was begun.", log.epoch)
-    yield gauge("penstock_log_first_offset", "The oldest offset that the log may have.", log.first_offset)
-    yield gauge("penstock_log_last_offset", "The last offset that is committed.", log.last_offset)
+def _log(snapshot: Snapshot) -> Iterator[Metric]:
+    metrics, log = snapshot.metrics, snapshot.metrics.broker.log
+    yield gauge("penstock_log_epoch", "Epoch of the log: number of times it was started.", log.epoch)
+    yield gauge("penstock_log_first_offset", "Oldest offset that the log may have.", log.first_offset)
+    yield gauge("penstock_log_last_offset", "Last committed offset.", log.last_offset)
     if log.is_durable:
         yield gauge(
             "penstock_log_failing",
-            "1 while nothing can be stored; only with a data directory.",
+            "1 while messages cannot be stored; only with a data directory.",
             float(log.failure is not None),
         )
-    if figures.stored_bytes is not None:
+    if metrics.stored_bytes is not None:
         yield gauge(
             "penstock_log_stored_bytes",
-            "What the log takes as stored; only with a data directory.",
-            figures.stored_bytes(),
+            "Size of the stored log; only with a data directory.",
+            metrics.stored_bytes(),
         )
-    if figures.archive is not None:
-        holds, behind = figures.holds()
+    if metrics.archive is not None:
+        holds, behind = metrics.holds()
         yield gauge(
             "penstock_log_holds",
-            "Readers that keep what they have not read; only with a data directory.",
+            "Retention holds of readers; only with a data directory.",
             holds,
         )
         yield gauge(
             "penstock_log_hold_lag_messages",
-            "Offsets that the slowest of them has not read yet.",
+            "Offsets that the slowest hold has not read yet.",
             behind,
         )
 
 
-def _server(reading: Reading) -> Iterator[Metric]:
-    figures, process = reading.figures, reading.process
+def _server(snapshot: Snapshot) -> Iterator[Metric]:
+    metrics, process = snapshot.metrics, snapshot.process
     yield InfoMetricFamily(
         "penstock_build",
-        "Which server this is; always 1.",
-        {"version": figures.version, "node_id": figures.broker.node_id},
+        "Version and node id of the server; always 1.",
+        {"version": metrics.version, "node_id": metrics.broker.node_id},
     )
-    yield gauge("penstock_uptime_seconds", "How long the server runs.", figures.uptime_s)
-    if figures.lag is not None:
+    yield gauge("penstock_uptime_seconds", "Uptime of the server.", metrics.uptime_s)
+    if metrics.lag is not None:
         yield histogram(
             "penstock_event_loop_lag_seconds",
-            "How late the loop was with what was due, looked at twice a second.",
-            figures.lag.seconds,
+            "Lag of the event loop, measured twice a second.",
+            metrics.lag.seconds,
         )
-    yield counter("process_cpu_seconds", "Processor time that was used.", process.cpu_s)
+    yield counter("process_cpu_seconds", "CPU time used.", process.cpu_s)
     yield gauge(
         "process_start_time_seconds",
-        "When the server was started, in seconds since 1970.",
-        figures.started_at,
+        "Start time of the server in seconds since 1970.",
+        metrics.started_at,
     )
     if process.max_files is not None:
-        yield gauge("process_max_fds", "Files that may be open.", process.max_files)
+        yield gauge("process_max_fds", "Limit of open files.", process.max_files)
     if process.open_files is not None:
-        yield gauge("process_open_fds", "Files that are open; only on Linux.", process.open_files)
+        yield gauge("process_open_fds", "Open files; only on Linux.", process.open_files)
     if process.resident_bytes is not None:
         yield gauge("process_resident_memory_bytes", "Memory in use; only on Linux.", process.resident_bytes)

@@ -1,67 +1,19 @@
-"""What tests are made of.
+"""Test servers for programs that use Penstock.
 
-For tests of programs that use Penstock: `server`, a whole server in the test's own process, and a pytest
-plugin (`penstock.testing.plugin`) with fixtures of it. Everything else here is for Penstock's own tests, and
-may change: movable time, connections in memory, readable frames.
-
-Each name is loaded when it is first asked for, so that pytest starts as fast with the plugin as without.
+`server()` runs a whole server in the process of the test. The pytest plugin (`penstock.testing.plugin`) has
+fixtures for it. Names load lazily, so that the plugin does not slow down the start of pytest.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from penstock.testing.broker import Client, Stage, as_tagged
-    from penstock.testing.clock import ManualClock, ManualHandle, ManualScheduler
-    from penstock.testing.disk import Disk
-    from penstock.testing.forms import Delivered, PlainForm, as_plain, read_frames
-    from penstock.testing.running import AsyncRunningServer, RunningServer, server
-    from penstock.testing.samples import make_run, make_session, payloads_of, sample_shape
-    from penstock.testing.sink import MemorySink
+    from penstock.testing.aio import AsyncRunningServer
+    from penstock.testing.sync import RunningServer, server
 
-_LOADED_LATER = {
-    "AsyncRunningServer": "running",
-    "Client": "broker",
-    "Delivered": "forms",
-    "Disk": "disk",
-    "ManualClock": "clock",
-    "ManualHandle": "clock",
-    "ManualScheduler": "clock",
-    "MemorySink": "sink",
-    "PlainForm": "forms",
-    "RunningServer": "running",
-    "Stage": "broker",
-    "as_plain": "forms",
-    "as_tagged": "broker",
-    "make_run": "samples",
-    "make_session": "samples",
-    "payloads_of": "samples",
-    "read_frames": "forms",
-    "sample_shape": "samples",
-    "server": "running",
-}
+_LOADED_LATER = {"AsyncRunningServer": "aio", "RunningServer": "sync", "server": "sync"}
 
-__all__ = [
-    "AsyncRunningServer",
-    "Client",
-    "Delivered",
-    "Disk",
-    "ManualClock",
-    "ManualHandle",
-    "ManualScheduler",
-    "MemorySink",
-    "PlainForm",
-    "RunningServer",
-    "Stage",
-    "as_plain",
-    "as_tagged",
-    "make_run",
-    "make_session",
-    "payloads_of",
-    "read_frames",
-    "sample_shape",
-    "server",
-]
+__all__ = ["AsyncRunningServer", "RunningServer", "server"]
 
 
 def __getattr__(name: str) -> Any:

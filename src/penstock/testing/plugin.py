@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from penstock.testing.running import AsyncRunningServer, RunningServer
-    from penstock.testing.running.base import BaseServer
+    from penstock.testing import AsyncRunningServer, RunningServer
+    from penstock.testing.base import BaseServer
 
 MARKER = "penstock(**settings): settings of the server that `penstock_server` is, as in the settings file"
 FIXTURES = ("penstock_server", "penstock_session_server")
@@ -56,7 +56,7 @@ def penstock_session_server(penstock_settings: Mapping[str, Any]) -> "Iterator[R
 
 
 def _settings(item: pytest.Item, common: Mapping[str, Any]) -> dict[str, Any]:
-    """What a test's server is told: what all are, then markers, the nearest last."""
+    """Merge the settings of a test's server: those of all, then markers, the nearest last."""
     settings = dict(common)
     for marker in reversed(list(item.iter_markers("penstock"))):
         if marker.args:
@@ -83,8 +83,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 def _tell(running: "BaseServer") -> str:
-    """Where a server was, what it did not deliver, and what it logged."""
-    from penstock.testing.running.inspection import describe_drops  # noqa: PLC0415
+    """Describe a server: address, losses, log."""
+    from penstock.testing.inspection import describe_drops  # noqa: PLC0415
 
     if not running.is_running:
         return "the server is not running"

@@ -1,0 +1,1 @@
+"""Wire formats as bytes and values; no socket, loop or clock."""

@@ -1,7 +1,7 @@
-"""gRPC over HTTP/2, as bytes and values: messages, metadata, deadlines and how a call ends.
+"""gRPC over HTTP/2 as bytes and values: messages, metadata, deadlines and status.
 
-It follows the protocol's own description ("gRPC over HTTP2"). Requests may be compressed with gzip; answers
-are sent as they are. Which methods there are, and what their messages mean, is not known here.
+It follows the protocol's own description ("gRPC over HTTP2"). Requests may be compressed with gzip;
+responses are not compressed. Methods and the contents of messages are not known here.
 """
 
 import binascii
@@ -29,7 +29,7 @@ _NOT_METADATA = frozenset((b"te", b"content-type", b"content-length", b"host"))
 
 
 class Status(IntEnum):
-    """How a call ended. Names follow the protocol."""
+    """Outcome of a call. Names follow the protocol."""
 
     OK = 0
     CANCELLED = 1
@@ -51,7 +51,7 @@ class Status(IntEnum):
 
 
 class CallFault(WireError):
-    """A call that breaks the protocol; it ends with this status, and the connection goes on."""
+    """A call that breaks the protocol; it ends with this status, and the connection continues."""
 
     def __init__(self, status: Status, text: str) -> None:
         super().__init__(text)
@@ -75,11 +75,11 @@ class MessageReader:
         self._limit_bytes = limit_bytes
         self._is_gzip = encoding == b"gzip"
         self._buffer = bytearray()  # not a list of parts: a part of a few bytes would weigh ten times as much
-        self._needed_bytes = PREFIX_BYTES  # until there is something to look at
+        self._needed_bytes = PREFIX_BYTES  # until a message arrives
 
     @property
     def held_bytes(self) -> int:
-        """How much has come of a message that is not whole."""
+        """Bytes received of an incomplete message."""
         return len(self._buffer)
 
     def feed(self, data: bytes) -> list[bytes]:
@@ -107,7 +107,7 @@ class MessageReader:
             self.error = CallFault(Status.INTERNAL, "the body ends within a message")
 
     def _split(self, data: bytes, messages: list[bytes]) -> int:
-        """Where the first message begins that is not whole."""
+        """Position of the first incomplete message."""
         position, end = 0, len(data)
         while end - position >= PREFIX_BYTES:
             is_compressed, size = _PREFIX.unpack_from(data, position)
@@ -135,7 +135,7 @@ class MessageReader:
     def _inflate(self, data: bytes) -> bytes:
         stream = zlib.decompressobj(_GZIP_WINDOW_BITS)
         try:
-            # One byte more than allowed is asked for: it tells what just fits from what does not.
+            # One byte more than allowed is requested, to detect a larger message.
             message = stream.decompress(data, self._limit_bytes + 1)
         except zlib.error:
             raise CallFault(Status.INTERNAL, "a message that is not gzip") from None
@@ -152,7 +152,7 @@ class MessageReader:
 
 
 def check_encoding(encoding: bytes) -> None:
-    """Whether messages may be compressed as a `grpc-encoding` says.
+    """Check that messages may be compressed as a `grpc-encoding` says.
 
     Raises:
         CallFault: they may not.
@@ -167,7 +167,7 @@ def encode_message(message: bytes) -> bytes:
 
 
 def is_grpc(content_type: bytes) -> bool:
-    """Whether a content type is of calls with Protocol Buffers, which no suffix means as well."""
+    """True if a content type is of calls with Protocol Buffers, which no suffix means as well."""
     return _CONTENT_TYPE.fullmatch(content_type) is not None
 
 
@@ -184,7 +184,7 @@ def decode_timeout(value: bytes) -> float:
 
 
 def decode_metadata(fields: Iterable[Field]) -> list[tuple[str, str | bytes]]:
-    """What a caller has added to a call: text, and bytes where the name ends with `-bin`.
+    """Decode the metadata of a call: text, and bytes where the name ends with `-bin`.
 
     Fields of the protocol are left out. Several values in one `-bin` field, with commas between, are several.
 
@@ -204,12 +204,12 @@ def decode_metadata(fields: Iterable[Field]) -> list[tuple[str, str | bytes]]:
 
 
 def encode_trailers(status: Status, text: str = "") -> bytes:
-    """The block that ends an answer."""
+    """The block that ends a response."""
     return encode_headers(_status_fields(status, text))
 
 
 def encode_refusal(status: Status, text: str = "") -> bytes:
-    """The block that is a whole answer: it tells only how the call ended."""
+    """Header block of a response without messages: only the status of the call."""
     fields = [*_HEAD_FIELDS, *_status_fields(status, text)]
     if status is Status.UNIMPLEMENTED:
         fields.append((b"grpc-accept-encoding", ACCEPTED_ENCODINGS))
@@ -242,6 +242,6 @@ def _decode_base64(name: str, value: bytes) -> bytes:
 
 _HEAD_FIELDS: tuple[Field, ...] = ((b":status", b"200"), (b"content-type", b"application/grpc"))
 HEAD = encode_headers(_HEAD_FIELDS)
-"""Begins every answer that has messages."""
+"""Begins every response that has messages."""
 OK_TRAILERS = encode_trailers(Status.OK)
-"""Ends every answer that went well."""
+"""Ends every response that went well."""

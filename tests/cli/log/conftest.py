@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from penstock.cli import main
-from tests.cli.log.logs import messages, seal, settle, write
+from tests.support.data_directories import messages, seal, settle, write
 
 
 class Ended(NamedTuple):

@@ -8,16 +8,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from penstock.core.cursor import Cursor
-from penstock.core.ports import Position
+from penstock.common.cursor import Cursor, Position
 from penstock.errors import InvalidConfig
-from penstock.storage.disk.copying import Ending, copy_store, epoch_of_copy
-from penstock.storage.disk.log import DiskLog
-from penstock.storage.disk.mark import Mark
-from penstock.storage.disk.opening import open_store
-from penstock.testing import ManualClock
+from penstock.storage.disk.commit.durable_mark import DurableMark
+from penstock.storage.disk.recovery.opening import open_store
 from tests.cli.log.conftest import Run
-from tests.cli.log.logs import NOON, SECOND, OpenLog, digest, messages, scribble, write
+from tests.support.data_directories import OpenLog, digest, messages, scribble, write
 
 
 def test_a_backup_has_every_message_and_leaves_the_original_alone(
@@ -60,7 +56,7 @@ def test_what_is_told_to_programs(run: Run, data: Path, tmp_path: Path) -> None:
         "retained": 0,
         "missing": [],
     }
-    mark = Mark.read(tmp_path / "copy")
+    mark = DurableMark.read(tmp_path / "copy")
     assert mark is not None and (mark.offset, mark.epoch) == (9, epoch)
 
 
@@ -90,38 +86,6 @@ def test_a_cursor_from_after_the_backup_is_told_that_what_it_saw_is_gone(
     assert ended.statement["gaps"] == [{"first": 10, "last": 11, "reason": "lost-uncommitted"}]
     assert [row["topic"] for row in ended.rows] == ["x", "y", "z"]
     assert ended.code == 3
-
-
-async def test_a_server_cuts_such_a_cursor_back_as_well(tmp_path: Path) -> None:
-    opened = OpenLog(tmp_path / "data")
-    await opened.commit(messages("ab"))
-    opened.log.close()
-    clock = ManualClock(NOON)
-    await asyncio.to_thread(_copy_at, tmp_path, clock.wall_us())
-    restored = DiskLog(tmp_path / "copy", asyncio.get_running_loop(), clock, node_id="node")
-    copy = epoch_of_copy(1, NOON)
-    ends = [restored.end_of(epoch) for epoch in (0, 1, 2, copy, copy + 1, copy + 2)]
-    restored.close()
-    assert ends == [None, 2, 2, 2, 2, None]
-
-
-def _copy_at(path: Path, wall_us: int) -> None:
-    store, _ = open_store(path / "data", read_only=True)
-    ending = Ending(last_offset=2, last_commit=2, epoch=epoch_of_copy(1, wall_us))
-    copy_store(store, path / "copy", ending, on_damage=lambda error: pytest.fail(str(error)))
-    store.close()
-
-
-def test_no_two_copies_take_the_same_epochs() -> None:
-    first = epoch_of_copy(3, NOON)
-    assert first > 3
-    assert epoch_of_copy(3, NOON + SECOND) == first + 1
-    assert epoch_of_copy(first, NOON) == first + 1  # a copy of a copy
-
-
-def test_the_epoch_of_a_copy_fits_into_a_cursor() -> None:
-    position = Position("0123456789abcdef", epoch_of_copy(3, NOON), 1)
-    assert Cursor.decode(Cursor((position,)).encode()).positions == (position,)
 
 
 def test_a_backup_of_a_damaged_directory_has_the_rest_and_says_what_is_missing(
@@ -229,7 +193,7 @@ def test_nothing_is_left_of_a_backup_that_failed(
     def fail(*_: object) -> None:
         raise OSError(28, os.strerror(28))
 
-    monkeypatch.setattr("penstock.storage.disk.copying.write_header", fail)
+    monkeypatch.setattr("penstock.storage.disk.backup.write_header", fail)
     ended = run("backup", data, tmp_path / "copy")
     assert (ended.code, f"{tmp_path / 'copy'}: No space left" in ended.err) == (1, True), ended.err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["copy", "data"][not is_there :]

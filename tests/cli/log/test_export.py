@@ -9,13 +9,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.cli.log.files import GROUP_ROWS, PLAIN_SCHEMA, STATEMENT_KEY
+from penstock.cli.log.export import GROUP_ROWS, export_schema
+from penstock.common.log_columns import STATEMENT_KEY
 from penstock.model import Properties
-from penstock.storage.disk.columns import SCHEMA
-from penstock.storage.disk.layout import LOG, ROWS, offset_key
-from penstock.testing import make_run
+from penstock.storage.disk.pieces.arrow_columns import SCHEMA
+from penstock.storage.disk.rocksdb.layout import LOG, ROWS, offset_key
 from tests.cli.log.conftest import Run
-from tests.cli.log.logs import change, digest, write
+from tests.support.data_directories import change, digest, write
+from tests.support.samples import make_run
 
 KINDS = ("parquet", "jsonl")
 
@@ -58,7 +59,7 @@ def test_parquet_has_the_columns_of_the_log_as_plain_values(run: Run, tmp_path: 
     file = tmp_path / "out.parquet"
     assert run("export", tmp_path / "data", file).code == 0
     table = pq.read_table(file)
-    assert table.schema.equals(PLAIN_SCHEMA)
+    assert table.schema.equals(export_schema())
     assert table.schema.names == SCHEMA.names
     assert not any(pa.types.is_dictionary(field.type) for field in table.schema)
     [row] = table.to_pylist()
@@ -112,6 +113,7 @@ def test_a_file_that_was_there_is_replaced(run: Run, data: Path, tmp_path: Path,
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data", file.name]
 
 
+@pytest.mark.system  # starts prlimit
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_cannot_be_written_whole_is_not_there_at_all(data: Path, tmp_path: Path, kind: str) -> None:
     file = tmp_path / f"out.{kind}"

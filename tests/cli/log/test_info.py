@@ -7,12 +7,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.core.records import BEHIND, RETAINED, SESSIONS, BehindRecord, RetainedRecord, SessionRecord
+from penstock.core.durability.records import (
+    BEHIND,
+    RETAINED,
+    SESSIONS,
+    BehindRecord,
+    RetainedRecord,
+    SessionRecord,
+)
 from penstock.model import Door
-from penstock.storage.disk.header import read_header
-from penstock.storage.disk.layout import ROWS, offset_key
+from penstock.storage.disk.rocksdb.header import read_header
+from penstock.storage.disk.rocksdb.layout import ROWS, offset_key
 from tests.cli.log.conftest import Ended, Run
-from tests.cli.log.logs import NOON, OpenLog, change, messages, write
+from tests.support.data_directories import NOON, OpenLog, change, messages, write
 
 
 def figures(ended: Ended) -> dict[str, Any]:

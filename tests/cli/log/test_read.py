@@ -8,12 +8,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from penstock.core.cursor import Cursor
-from penstock.core.ports import Position
+from penstock.common.cursor import Cursor, Position
 from penstock.model import Properties
-from penstock.storage.disk.frames import Frame, encode_frame
-from penstock.storage.disk.header import read_header
-from penstock.storage.disk.layout import (
+from penstock.storage.disk.pieces.frames import Frame, encode_frame
+from penstock.storage.disk.recovery.opening import open_store
+from penstock.storage.disk.rocksdb.header import read_header
+from penstock.storage.disk.rocksdb.layout import (
     FIRST_OFFSET_KEY,
     INDEX,
     LOG,
@@ -24,11 +24,10 @@ from penstock.storage.disk.layout import (
     offset_key,
     sequence_key,
 )
-from penstock.storage.disk.opening import open_store
-from penstock.storage.disk.store import Changes
-from penstock.testing import make_run
+from penstock.storage.disk.rocksdb.store import Changes
 from tests.cli.log.conftest import Run
-from tests.cli.log.logs import NOON, NOON_TEXT, OpenLog, change, messages, seal, write
+from tests.support.data_directories import NOON, NOON_TEXT, OpenLog, change, messages, seal, write
+from tests.support.samples import make_run
 
 ALL = list(range(1, 10))
 
@@ -181,9 +180,9 @@ def test_an_offset_ahead_of_the_log_is_refused(run: Run, data: Path) -> None:
         ("--first 1", "--first and --last are sequences of a --topic"),
         ("--last 1 --filter a", "--first and --last are sequences of a --topic"),
         ("--topic a --first 1 --since 1d", "--first and --last do not go with"),
-        ("--since yesterday", "'yesterday' is no time"),
-        ("--since 999999999d", "'999999999d' is no time"),
-        ("--since 9999999999999d", "'9999999999999d' is no time"),
+        ("--since yesterday", "'yesterday' is not a valid time"),
+        ("--since 999999999d", "'999999999d' is not a valid time"),
+        ("--since 9999999999999d", "'9999999999999d' is not a valid time"),
         ("--topic a --first 3 --last 2", "--first is after --last"),
         ("--since 1d --until 2d", "--since is after --until"),
         ("--filter a/#/b", "the last level of a filter"),

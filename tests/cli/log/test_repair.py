@@ -7,11 +7,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from penstock.core.records import RETAINED, RetainedRecord
+from penstock.core.durability.records import RETAINED, RetainedRecord
 from penstock.model import Door
-from penstock.storage.disk.frames import Frame, Summary, encode_extents, encode_frame, encode_summary
-from penstock.storage.disk.header import read_header
-from penstock.storage.disk.layout import (
+from penstock.storage.disk.commit.durable_mark import DurableMark
+from penstock.storage.disk.pieces.frames import Frame, Summary, encode_extents, encode_frame, encode_summary
+from penstock.storage.disk.rocksdb.header import read_header
+from penstock.storage.disk.rocksdb.layout import (
     DATABASE_FOLDER,
     HEADER_FILE,
     INDEX,
@@ -25,10 +26,8 @@ from penstock.storage.disk.layout import (
     sequence_key,
     state_key,
 )
-from penstock.storage.disk.mark import Mark
-from penstock.testing import make_run
 from tests.cli.log.conftest import Run
-from tests.cli.log.logs import (
+from tests.support.data_directories import (
     NOON,
     OpenLog,
     change,
@@ -39,6 +38,7 @@ from tests.cli.log.logs import (
     scribble,
     write,
 )
+from tests.support.samples import make_run
 
 BATCH, FRAME = offset_key(1), offset_key(7)
 ALL = list(range(1, 10))
@@ -124,10 +124,10 @@ def test_what_is_not_sealed_is_sealed(run: Run, data: Path) -> None:
 
 
 def test_the_mark_is_written_again(run: Run, data: Path) -> None:
-    before = Mark.read(data)
+    before = DurableMark.read(data)
     (data / MARK_FILE).write_bytes(b"?")
     run("repair", data)
-    assert Mark.read(data) == before
+    assert DurableMark.read(data) == before
 
 
 def test_the_header_keeps_its_log_id(run: Run, data: Path) -> None:

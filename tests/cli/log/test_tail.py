@@ -11,12 +11,10 @@ from signal import SIGINT
 
 import pytest
 
-from penstock.cli.log.snapshot import Snapshot
-from penstock.core.cursor import Cursor
-from penstock.storage.disk.layout import ROWS, offset_key
-from penstock.storage.disk.opening import open_store
+from penstock.common.cursor import Cursor
+from penstock.storage.disk.rocksdb.layout import ROWS, offset_key
 from tests.cli.log.conftest import Run
-from tests.cli.log.logs import OpenLog, change, messages, write
+from tests.support.data_directories import OpenLog, change, messages, write
 
 
 @pytest.mark.parametrize(
@@ -129,22 +127,3 @@ async def test_who_interrupts_it_in_the_middle_is_told_where_it_really_ended(dat
     assert words[:2] == ["served", f"{len(offsets):,}"]
     (position,) = Cursor.decode(words[-1]).positions
     assert position.offset == offsets[-1]
-
-
-def test_what_is_not_seen_at_once_is_not_taken_for_damaged(
-    data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store, opening = open_store(data, read_only=True)
-    snapshot = Snapshot(store, opening)
-    write(data, messages("a"))
-    catch_up, tries = store.catch_up, list[None]()
-
-    def overlook_once() -> None:
-        if tries:
-            catch_up()
-        tries.append(None)
-
-    monkeypatch.setattr(store, "catch_up", overlook_once)
-    assert snapshot.refresh()
-    store.close()
-    assert (snapshot.last_offset, snapshot.index.last_offset, snapshot.damage) == (10, 10, ())

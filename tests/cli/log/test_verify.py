@@ -8,11 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from penstock.cli.log import checking
-from penstock.cli.log.findings import Finding
-from penstock.core.records import SESSIONS
-from penstock.storage.disk.columns import decode_batch, encode_batch
-from penstock.storage.disk.frames import (
+from penstock.core.durability.records import SESSIONS
+from penstock.storage.disk import verify
+from penstock.storage.disk.pieces.arrow_columns import decode_batch, encode_batch
+from penstock.storage.disk.pieces.frames import (
     Extent,
     Frame,
     decode_summary,
@@ -20,8 +19,10 @@ from penstock.storage.disk.frames import (
     encode_frame,
     encode_summary,
 )
-from penstock.storage.disk.header import read_header
-from penstock.storage.disk.layout import (
+from penstock.storage.disk.recovery.opening import open_store
+from penstock.storage.disk.recovery.survey import EPOCHS
+from penstock.storage.disk.rocksdb.header import read_header
+from penstock.storage.disk.rocksdb.layout import (
     DATABASE_FOLDER,
     HEADER_FILE,
     INDEX,
@@ -36,11 +37,9 @@ from penstock.storage.disk.layout import (
     sequence_key,
     state_key,
 )
-from penstock.storage.disk.opening import open_store
-from penstock.storage.disk.survey import EPOCHS
-from penstock.testing import make_run
+from penstock.storage.disk.verify import Finding
 from tests.cli.log.conftest import Run
-from tests.cli.log.logs import (
+from tests.support.data_directories import (
     NOON,
     OpenLog,
     change,
@@ -52,6 +51,7 @@ from tests.cli.log.logs import (
     write,
     write_entries,
 )
+from tests.support.samples import make_run
 
 BATCH, FRAME = offset_key(1), offset_key(7)
 WELL = "read 9 messages, 1 sealed batch, 2 frames, 3 records: all is well\n"
@@ -109,13 +109,13 @@ def test_beside_a_server_only_what_is_still_wrong_at_a_second_look_is_damaged(
     store, _ = open_store(data)
     write_entries(store, {key: b"\xc1"})
     assert run("verify", data).code == 1
-    check_files = checking.check_files
+    check_files = verify.check_files
 
     def and_then_it_is_well(path: Path) -> Iterator[Finding]:
         yield from check_files(path)
         write_entries(store, {key: sound})
 
-    monkeypatch.setattr(checking, "check_files", and_then_it_is_well)
+    monkeypatch.setattr(verify, "check_files", and_then_it_is_well)
     assert run("verify", data).code == 0
     store.close()
 

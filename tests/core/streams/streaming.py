@@ -2,14 +2,14 @@
 
 from uuid import UUID
 
-from penstock.core.access import Identity
-from penstock.core.receipts import Receipt
-from penstock.core.streams.engine import Streams
-from penstock.core.streams.sending import Sending
-from penstock.core.streams.waits import Handover, Wait
+from penstock.core.access.identity import Identity
+from penstock.core.publishing.outcome import Receipt
+from penstock.core.streams.send_request import Sending
+from penstock.core.streams.streams import Streams
+from penstock.core.streams.waiters import Handover, Wait
 from penstock.errors import PenstockError
 from penstock.model import NEVER
-from penstock.testing import Stage
+from tests.support.broker import Stage
 
 ANYONE = Identity(None, "")
 

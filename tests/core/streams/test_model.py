@@ -6,8 +6,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from penstock.core.settings import CoreSettings, RingSettings, StreamSettings
 from penstock.core.streams.stream import GROUP
-from penstock.testing import Client, Stage
 from tests.core.streams.streaming import Crowd, Receive, Send
+from tests.support.broker import Client, Stage
 
 DEFAULT_SIZE = 3
 FOREVER = 10_000.0

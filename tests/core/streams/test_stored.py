@@ -5,8 +5,9 @@ import pytest
 from penstock.core.settings import CoreSettings, LogSettings
 from penstock.core.streams.stream import GROUP
 from penstock.model import Door
-from penstock.testing import Disk, Stage
 from tests.core.streams.streaming import ANYONE, Crowd
+from tests.support.broker import Stage
+from tests.support.disk import Disk
 
 NOTHING_KEPT = CoreSettings(log=LogSettings(capture=()))
 
@@ -215,13 +216,13 @@ def test_who_hangs_up_is_not_told_of_the_commit_and_its_message_stays(
 
 
 def test_a_stored_send_that_is_held_back_is_told_of_its_commit_once(stage: Stage, crowd: Crowd) -> None:
-    sink = stage.broker.callers.of(ANYONE, Door.STREAMS).sink
-    assert sink is not None
-    sink.hold(is_unacknowledged=False)
+    connection = stage.broker.request_sender(ANYONE, Door.STREAMS).connection
+    assert connection is not None
+    connection.hold(is_unacknowledged=False)
     send = crowd.send(b"0", is_stored=True)
     stage.settle()
     assert send.is_waiting
-    sink.release()
+    connection.release()
     stage.settle()
     assert send.receipt.is_stored
 

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from penstock.core.registry import Registry
 from penstock.core.settings import CoreSettings
 from penstock.core.streams.stream import Stream, weight_of
-from penstock.testing import make_run
+from penstock.core.topics.registry import Registry
+from tests.support.samples import make_run
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What the stories of the MQTT door share."""
+"""Fixtures of the MQTT door."""
 
 from collections.abc import AsyncIterator
 from uuid import uuid4
@@ -6,12 +6,12 @@ from uuid import uuid4
 import pytest
 
 from tests.doors.mqtt.peers import Peers
-from tests.e2e.servers import RunningServer
+from tests.support.servers import RunningServer
 
 
 @pytest.fixture
 async def peers(server: RunningServer) -> AsyncIterator[Peers]:
-    """Clients of the shared server, unless they are told another port."""
+    """Clients of the shared server, unless given another port."""
     peers = Peers(server.port, hears_words=False)
     yield peers
     await peers.close()
@@ -19,5 +19,5 @@ async def peers(server: RunningServer) -> AsyncIterator[Peers]:
 
 @pytest.fixture
 def name() -> str:
-    """A name that nobody else uses: for clients, and for topics as it is a topic."""
+    """A unique name: for clients, and for topics."""
     return uuid4().hex

@@ -37,7 +37,7 @@ from penstock.wire.mqtt import (
     Version,
     Will,
 )
-from tests.e2e.servers import is_on_disk
+from tests.support.servers import is_on_disk
 
 TIMEOUT_S = 20.0
 FOR_EVER = 0xFFFFFFFF

@@ -23,7 +23,8 @@ from penstock.wire.mqtt import (
 )
 from penstock.wire.mqtt.packets import Request
 from tests.doors.mqtt.peers import Peers, both_versions, payloads
-from tests.e2e.servers import RunningServer, StartServer
+from tests.support.servers import RunningServer, StartServer
+from tests.support.waiting import until
 
 QUICK = PasswordHasher(time_cost=1, memory_cost=64, parallelism=1)
 SLOW = PasswordHasher(time_cost=20, memory_cost=64 * 1024, parallelism=1)
@@ -313,5 +314,4 @@ async def test_client_that_leaves_during_its_check_leaves_nothing_behind(
     await asyncio.sleep(0.1)
     await peer.cut()
     await watcher.receive(Publish)  # let in, and lost
-    while slow_server.open_files > files:
-        await asyncio.sleep(0.01)
+    await until(lambda: slow_server.open_files <= files, "files are still open")

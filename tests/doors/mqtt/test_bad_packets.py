@@ -23,7 +23,7 @@ from penstock.wire.mqtt import (
     encode_packet,
 )
 from tests.doors.mqtt.peers import Peers, both_versions, payloads
-from tests.e2e.servers import RunningServer, StartServer
+from tests.support.servers import RunningServer, StartServer
 from tests.wire.mqtt.case import ALIASES, Case
 from tests.wire.mqtt.catalogue import BAD, DERIVED, GOOD, SERVER
 

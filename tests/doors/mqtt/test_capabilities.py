@@ -14,7 +14,7 @@ from penstock.wire.mqtt import (
     Will,
 )
 from tests.doors.mqtt.peers import Peers, both_versions
-from tests.e2e.servers import RunningServer, StartServer
+from tests.support.servers import RunningServer, StartServer
 
 
 @pytest.fixture(scope="module")

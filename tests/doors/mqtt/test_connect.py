@@ -33,7 +33,7 @@ from penstock.wire.mqtt import (
 )
 from penstock.wire.mqtt.packets import Request
 from tests.doors.mqtt.peers import FOR_EVER, TIMEOUT_S, Peers, both_versions
-from tests.e2e.servers import RunningServer, StartServer
+from tests.support.servers import RunningServer, StartServer
 
 CONNECT_TIMEOUT_S = 1
 MAX_CONTROL_BYTES = 65 * 1024

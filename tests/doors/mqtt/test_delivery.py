@@ -25,7 +25,7 @@ from penstock.wire.mqtt import (
     encode_packet,
 )
 from tests.doors.mqtt.peers import FOR_EVER, Peer, Peers, both_versions, payloads
-from tests.e2e.servers import RunningServer, StartServer
+from tests.support.servers import RunningServer, StartServer
 
 KIB = 1024
 MIB = 1024 * KIB

@@ -7,7 +7,7 @@ import pytest
 
 from penstock.wire.mqtt import Disconnect, PingReq, PingResp, Publish, ReasonCode, Version, Will
 from tests.doors.mqtt.peers import Peers, both_versions
-from tests.e2e.servers import RunningServer, StartServer
+from tests.support.servers import RunningServer, StartServer
 
 
 @pytest.fixture(scope="module")

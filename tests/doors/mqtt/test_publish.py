@@ -19,7 +19,7 @@ from penstock.wire.mqtt import (
 )
 from penstock.wire.mqtt.packets import Request
 from tests.doors.mqtt.peers import Peers, both_versions, every_qos, payloads
-from tests.e2e.servers import RunningServer, StartServer
+from tests.support.servers import RunningServer, StartServer
 
 MIB = 1024 * 1024
 LIMIT_BYTES = 4 * MIB + 65 * 1024

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.wire.mqtt import PubAck, Publish, PubRec, ReasonCode, Version, encode_packet
 from tests.doors.mqtt.peers import Peers, both_versions
-from tests.e2e.servers import RunningServer, StartServer
+from tests.support.servers import RunningServer, StartServer
 
 BURST = 10
 

@@ -21,7 +21,8 @@ from penstock.wire.mqtt import (
 )
 from penstock.wire.mqtt.packets import Request
 from tests.doors.mqtt.peers import FOR_EVER, Peer, Peers, both_versions, payloads
-from tests.e2e.servers import RunningServer, StartServer
+from tests.support.servers import RunningServer, StartServer
+from tests.support.waiting import until
 
 TAKEOVERS = 200
 KEEPING: dict[str, Any] = {"clean": False, "expiry": FOR_EVER}
@@ -95,8 +96,7 @@ async def test_two_hundred_take_overs_leave_one_connection_and_one_session(
 
 async def has_open(server: RunningServer, files: int) -> None:
     """Wait until it has no more files open: it closes one a little after its client has noticed."""
-    while server.open_files > files:
-        await asyncio.sleep(0.01)
+    await until(lambda: server.open_files <= files, "files are still open")
 
 
 async def test_simultaneous_connects_of_one_client_id_leave_one(peers: Peers, name: str) -> None:

@@ -20,7 +20,7 @@ from penstock.wire.mqtt import (
 )
 from penstock.wire.mqtt.packets import Request
 from tests.doors.mqtt.peers import FOR_EVER, Peer, Peers, both_versions, every_qos, payloads
-from tests.e2e.servers import RunningServer, StartServer
+from tests.support.servers import RunningServer, StartServer
 
 
 @pytest.fixture(scope="module")

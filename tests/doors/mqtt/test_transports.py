@@ -27,9 +27,10 @@ from penstock.wire.mqtt import (
     Version,
     encode_packet,
 )
-from tests.certificates import Authority, Files
 from tests.doors.mqtt.peers import Peers
-from tests.e2e.servers import RunningServer, StartServer
+from tests.support.certificates import Authority, Files
+from tests.support.servers import RunningServer, StartServer
+from tests.support.waiting import until
 
 SUBPROTOCOL = ["mqtt"]
 
@@ -183,8 +184,7 @@ async def test_renewed_certificate_is_taken_on_sighup_and_old_connections_live_o
     new = Authority()
     new.issue(folder, "renewed")
     server.process.send_signal(signal.SIGHUP)
-    while "certificates reloaded" not in server.logged:
-        await asyncio.sleep(0.02)
+    await until(lambda: "certificates reloaded" in server.logged, "'certificates reloaded' is not in the log")
     assert await greet(port, new.client_context())
     assert not await greet(port, authority.client_context())
     writer.write(b"\xc0\x00")
@@ -201,8 +201,7 @@ async def test_renewed_certificate_is_found_without_being_told(
     port = start_server({"mqtt": {"tls_port": 0}, "tls": settings}).port_of("mqtts")
     new = Authority()
     new.issue(folder, "found")
-    while not await greet(port, new.client_context()):
-        await asyncio.sleep(0.05)
+    await until(lambda: greet(port, new.client_context()), "the new certificate is not used", every_s=0.05)
 
 
 async def test_plain_bytes_on_the_tls_port_are_a_line_in_the_log(every_port: RunningServer) -> None:
@@ -212,8 +211,7 @@ async def test_plain_bytes_on_the_tls_port_are_a_line_in_the_log(every_port: Run
         writer.write_eof()
         await reader.read()
         writer.close()
-    while "handshake" not in every_port.logged:
-        await asyncio.sleep(0.02)
+    await until(lambda: "handshake" in every_port.logged, "'handshake' is not in the log")
     assert "Traceback" not in every_port.logged
 
 
@@ -290,8 +288,11 @@ async def test_address_that_comes_too_often_is_told(start_server: StartServer) -
     assert await peers.refused(Connect("", Version.V5)) == [ConnAck(False, 0x9F)]
     assert await peers.refused(Connect("", Version.V311)) == [ConnAck(False, 3)]
     await peers.close()
-    while "connections refused by address" not in server.logged:
-        await asyncio.sleep(0.05)
+    await until(
+        lambda: "connections refused by address" in server.logged,
+        "'connections refused by address' is not in the log",
+        every_s=0.05,
+    )
     assert "127.0.0.1" in server.logged
 
 

@@ -21,7 +21,7 @@ from penstock.wire.mqtt import (
     encode_packet,
 )
 from tests.doors.mqtt.peers import Peers
-from tests.e2e.servers import RunningServer
+from tests.support.servers import RunningServer
 
 SILENT = PacketProperties(request_problem_information=0)
 

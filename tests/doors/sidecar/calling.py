@@ -1,14 +1,14 @@
 """NexusD's clients in the hands of a test: stubs of the service on channels of grpcio."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
 import grpc
 import pytest
 
 from penstock.app import Server
-from penstock.wire.sidecar import nexusd
+from penstock.wire.sidecar.messages import nexusd
 from tests.doors.sidecar.serving import channel_of
 
 SERVICE = "nexusd.sidecar.SidecarService"
@@ -60,7 +60,7 @@ class Events:
 
     async def next(self) -> nexusd.MessageEvent:
         """The next event; fails if the stream has ended."""
-        event = await asyncio.wait_for(self.call.read(), TIMEOUT_S)
+        event: nexusd.MessageEvent = await asyncio.wait_for(self.call.read(), TIMEOUT_S)
         assert event is not grpc.aio.EOF, "the stream has ended"
         return event
 
@@ -122,7 +122,10 @@ class Client:
     async def publish(self, topic: str, payload: bytes = b"x", **fields: Any) -> nexusd.PublishResponse:
         """Publish one message."""
         request = nexusd.PublishRequest(topic=topic, payload=payload, **fields)
-        return await self.stub.publish(request, timeout=TIMEOUT_S, metadata=self._metadata)
+        response: nexusd.PublishResponse = await self.stub.publish(
+            request, timeout=TIMEOUT_S, metadata=self._metadata
+        )
+        return response
 
     def ask(self, request: Any, **options: Any) -> Events:
         """Begin a stream, and read nothing of it."""
@@ -148,20 +151,16 @@ class Client:
     async def unsubscribe(self, id: str, *, pause: bool = False) -> nexusd.UnsubscribeResponse:
         """End a subscription."""
         request = nexusd.UnsubscribeRequest(subscription_id=id, pause=pause)
-        return await self.stub.unsubscribe(request, timeout=TIMEOUT_S, metadata=self._metadata)
+        response: nexusd.UnsubscribeResponse = await self.stub.unsubscribe(
+            request, timeout=TIMEOUT_S, metadata=self._metadata
+        )
+        return response
 
     async def topics(self, *, include_counts: bool = True) -> dict[str, int]:
         """Which topics there are."""
         request = nexusd.GetTopicsRequest(include_counts=include_counts)
         answer = await self.stub.get_topics(request, timeout=TIMEOUT_S, metadata=self._metadata)
         return dict(answer.topics)
-
-
-async def until(is_so: Callable[[], object]) -> None:
-    """Wait for something that nobody tells."""
-    async with asyncio.timeout(TIMEOUT_S):
-        while not is_so():
-            await asyncio.sleep(0.005)
 
 
 async def refusal(call: Any) -> tuple[grpc.StatusCode, str]:

@@ -1,7 +1,7 @@
 """A call without a transport, which remembers what a method did with it."""
 
-from penstock.doors.base import Peer
-from penstock.doors.sidecar.calls import Call, Metadata, Method, Streaming
+from penstock.doors.sidecar.transport.method import Call, Metadata, Method, Streaming
+from penstock.net.door import Peer
 from penstock.wire.grpc import MessageReader, Status
 
 

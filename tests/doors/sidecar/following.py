@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import grpc
 
-from penstock.wire.sidecar import nexusd
+from penstock.wire.sidecar.messages import nexusd
 from tests.doors.sidecar.calling import Events, Stub
 
 OVER = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.ABORTED})

@@ -4,18 +4,18 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from penstock.core.access import OpenAccess
+from penstock.core.access.access import OpenAccess
 from penstock.core.broker import Broker
-from penstock.core.clock import SystemClock
+from penstock.core.runtime.clock import SystemClock
 from penstock.core.settings import CoreSettings
 from penstock.doors.sidecar.door import SidecarDoor
-from penstock.doors.sidecar.offer import Offer
+from penstock.doors.sidecar.services import Services
 from penstock.doors.sidecar.settings import SidecarSettings
 from penstock.storage.memory import MemoryLog, MemoryStateStore
 
 
 @asynccontextmanager
-async def opened(offer: Offer) -> AsyncIterator[str]:
+async def opened(offer: Services) -> AsyncIterator[str]:
     """Where clients find what is offered."""
     loop, clock = asyncio.get_running_loop(), SystemClock()
     broker = Broker(CoreSettings(), OpenAccess(), MemoryLog(0), MemoryStateStore(), clock, loop)

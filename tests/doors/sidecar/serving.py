@@ -6,41 +6,10 @@ from typing import Any
 import grpc
 
 from penstock.app import Server
-from penstock.config import Settings
-from penstock.core.clock import Clock, SystemClock
-from penstock.doors.http.settings import HttpSettings
-from penstock.doors.mqtt.settings import MqttSettings
-from penstock.doors.sidecar.settings import SidecarSettings
-from tests.doors.web.serving import port_of
+from penstock.core.runtime.clock import SystemClock
+from tests.doors.serving import port_of
 
 NO_LIMIT = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
-
-
-class Start:
-    """Starts servers with settings of their own, on free ports."""
-
-    def __init__(self) -> None:
-        self._running: list[Server] = []
-
-    async def __call__(
-        self, *, sidecar: SidecarSettings | None = None, clock: Clock | None = None, **settings: Any
-    ) -> Server:
-        mine = sidecar or SidecarSettings(port=0)
-        others = {"mqtt": MqttSettings(port=0), "http": HttpSettings(port=(0,)), "shutdown_timeout_s": 1.0}
-        server = Server(Settings(**{**others, **settings, "sidecar": mine}), clock)
-        await server.start()
-        self._running.append(server)
-        return server
-
-    async def stop(self, server: Server) -> None:
-        """Stop a server before the test is over."""
-        self._running.remove(server)
-        await server.stop()
-
-    async def stop_all(self) -> None:
-        """Stop whatever still runs."""
-        for server in list(self._running):
-            await self.stop(server)
 
 
 def address_of(server: Server) -> str:
@@ -66,5 +35,5 @@ class MovableClock(SystemClock):
     def wall_us(self) -> int:
         return super().wall_us() + round(self._ahead_s * 1_000_000)
 
-    def monotonic(self) -> float:  # type: ignore[override]
+    def monotonic(self) -> float:
         return time.monotonic() + self._ahead_s

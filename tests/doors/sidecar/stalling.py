@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from penstock.app import Server
-from penstock.doors.sidecar.stream import Stream
+from penstock.doors.sidecar.nexusd.stream import Stream
 
 
 def stream_of(server: Server, id: str) -> Stream:
     """The stream of a subscription."""
-    sink = server.broker.sessions[id].sink
+    sink = server.broker.sessions[id].connection
     assert isinstance(sink, Stream)
     return sink
 

@@ -10,14 +10,15 @@ import pytest
 from argon2 import PasswordHasher
 
 from penstock.app import Server
-from penstock.core.identity import Identity
+from penstock.core.access.identity import Identity
 from penstock.core.settings import AccessSettings
-from penstock.doors.guard import GuardSettings
-from penstock.doors.sidecar.admission import authorization_of
+from penstock.doors.sidecar.transport.auth import authorization_of
 from penstock.errors import BadCredentials
-from penstock.wire.sidecar import nexusd
-from tests.doors.sidecar.calling import TIMEOUT_S, Client, Metadata, refusal, until
-from tests.doors.sidecar.serving import Start
+from penstock.net.address_limits import AddressLimitSettings
+from penstock.wire.sidecar.messages import nexusd
+from tests.doors.serving import Start
+from tests.doors.sidecar.calling import TIMEOUT_S, Client, Metadata, refusal
+from tests.support.waiting import until
 
 QUICK = PasswordHasher(time_cost=1, memory_cost=64, parallelism=1)
 RULES = """
@@ -56,8 +57,8 @@ async def guarded(start: Start, tmp_path: Path, rules: Path) -> Server:
     lines = [f"{user}:{QUICK.hash(user)}" for user in ("alice", "bob", "carol")]
     (tmp_path / "passwords").write_text("\n".join(lines), encoding="utf-8")
     access = AccessSettings(password_file=str(tmp_path / "passwords"), acl_file=str(rules))
-    guard = GuardSettings(failures_per_address=0.001, failure_burst_per_address=5)
-    return await start(access=access, connections=guard)
+    limits = AddressLimitSettings(failures_per_address=0.001, failure_burst_per_address=5)
+    return await start(access=access, connections=limits)
 
 
 @pytest.mark.parametrize("metadata", [as_pair("alice"), as_basic("alice")])
@@ -119,7 +120,7 @@ async def test_one_forbidden_topic_is_enough_to_be_refused(guarded: Server) -> N
     async with Client(guarded, as_pair("bob")) as bob:
         code, _ = await bob.ask(nexusd.SubscribeRequest(topics=["a/b", "c"])).end()
         assert code is PERMISSION_DENIED
-        await until(lambda: not guarded.broker.sessions)
+        await until(lambda: not guarded.broker.sessions, "a session is still there")
         assert len(guarded.broker.paused) == 0
 
 
@@ -148,7 +149,7 @@ async def test_a_stream_ends_when_its_right_is_withdrawn(guarded: Server, rules:
         assert (code, text.partition(":")[0]) == (PERMISSION_DENIED, "not-authorized")
         request = nexusd.ResumeSubscribeRequest(subscription_id=events.id)
         assert (await bob.ask(request).end())[0] is PERMISSION_DENIED
-        await until(lambda: not guarded.broker.sessions)
+        await until(lambda: not guarded.broker.sessions, "a session is still there")
 
 
 async def test_a_stream_ends_when_its_user_is_unknown_any_more(guarded: Server, tmp_path: Path) -> None:
@@ -199,7 +200,7 @@ async def test_a_password_that_takes_long_to_check_delays_nobody_else(
         monkeypatch.setattr(type(guarded.broker.access), "verify", verify)
         try:
             waiting = asyncio.ensure_future(alice.publish("a/b"))
-            await until(lambda: asked)
+            await until(lambda: asked, "no request was made")
             assert (await carol.publish("a/b")).success
             assert not waiting.done()
         finally:
@@ -220,9 +221,9 @@ async def test_a_call_that_is_cancelled_while_its_password_is_checked_does_nothi
         monkeypatch.setattr(type(guarded.broker.access), "verify", verify)
         try:
             events = alice.ask(nexusd.SubscribeRequest(topics=["a/b"]))
-            await until(asked.is_set)
+            await until(asked.is_set, "no request was made")
             events.call.cancel()
-            await until(lambda: not guarded.doors[-1].admission.checking)  # type: ignore[attr-defined]
+            await until(lambda: not guarded.doors[-1].admission.checking, "a check is still running")  # type: ignore[attr-defined]
         finally:
             gate.set()
         assert not guarded.broker.sessions

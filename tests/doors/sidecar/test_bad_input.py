@@ -8,9 +8,10 @@ import pytest
 from penstock.app import Server
 from penstock.core.settings import SessionSettings
 from penstock.doors.sidecar.settings import SidecarSettings
-from penstock.wire.sidecar import nexusd
-from tests.doors.sidecar.calling import TIMEOUT_S, Client, refusal, until
-from tests.doors.sidecar.serving import Start
+from penstock.wire.sidecar.messages import nexusd
+from tests.doors.serving import Start
+from tests.doors.sidecar.calling import TIMEOUT_S, Client, refusal
+from tests.support.waiting import until
 
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
 EXHAUSTED = grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -67,8 +68,8 @@ async def test_a_bad_subscription_is_refused_with_a_code(server: Server, client:
     request, error = SUBSCRIBES[case]
     code, text = await client.ask(request).end()
     assert (code, text.partition(":")[0]) == (INVALID, error)
-    await until(lambda: not server.broker.sessions)
-    assert (len(server.broker.paused), server.broker.router.filters) == (0, 0)
+    await until(lambda: not server.broker.sessions, "a session is still there")
+    assert (len(server.broker.paused), server.broker.filter_count) == (0, 0)
 
 
 async def test_five_megabytes_are_refused_before_they_are_read(server: Server, client: Client) -> None:
@@ -108,7 +109,7 @@ async def test_negative_and_unknown_sequences_are_as_good_as_none(server: Server
     await client.publish("a", b"1")
     await events.payloads(1)
     events.call.cancel()
-    await until(lambda: len(server.broker.paused))
+    await until(lambda: len(server.broker.paused), "no session was paused")
     await client.publish("a", b"2")
     again, info = await client.resume(events.id, last_sequence_per_topic={"a": -5, "other": 0})
     assert (info.gap_detected, info.missed_message_count) == (False, 0)
@@ -129,7 +130,7 @@ async def test_too_many_topics_are_refused(start: Start) -> None:
     async with Client(server) as client:
         code, text = await client.ask(nexusd.SubscribeRequest(topics=["a", "b", "c"])).end()
         assert (code, text.partition(":")[0]) == (EXHAUSTED, "quota-exceeded")
-        await until(lambda: not server.broker.sessions)
+        await until(lambda: not server.broker.sessions, "a session is still there")
 
 
 async def test_too_many_subscriptions_are_refused(start: Start) -> None:
@@ -159,7 +160,7 @@ async def test_a_mistake_of_ours_is_told_and_noted_once(
     def fail(*_: object) -> None:
         raise RuntimeError("mistake")
 
-    monkeypatch.setattr(server.broker.callers, "of", fail)
+    monkeypatch.setattr(server.broker._node.request_senders, "of", fail)
     assert (await refusal(client.publish("a")))[0] is grpc.StatusCode.INTERNAL
     assert capsys.readouterr().out.count("call not carried out") == 1
 
@@ -174,8 +175,8 @@ async def test_a_mistake_of_ours_leaves_no_stream_behind(
         failing.setattr(server.broker.paused, "begin", fail)
         code, _ = await client.ask(nexusd.SubscribeRequest(topics=["a"])).end()
         assert code is grpc.StatusCode.INTERNAL
-    await until(lambda: not server.broker.sessions)
-    assert server.broker.router.filters == 0
+    await until(lambda: not server.broker.sessions, "a session is still there")
+    assert server.broker.filter_count == 0
 
 
 async def test_what_is_refused_has_one_line_in_the_log(

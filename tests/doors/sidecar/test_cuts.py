@@ -6,10 +6,10 @@ import random
 import pytest
 
 from penstock.core.settings import RingSettings
-from tests.doors.sidecar.calling import TIMEOUT_S, Client, until
+from tests.doors.serving import Start, port_of
+from tests.doors.sidecar.calling import TIMEOUT_S, Client
 from tests.doors.sidecar.following import Follower
-from tests.doors.sidecar.serving import Start
-from tests.doors.web.serving import port_of
+from tests.support.waiting import until
 
 TOPICS = ("a", "b", "c/1", "c/2")
 EVERYTHING = RingSettings(messages=100_000, topic_bytes=2**26, total_bytes=2**30)
@@ -67,7 +67,7 @@ async def test_whoever_resumes_gets_everything_once(start: Start, scale: int) ->
     where = await cutter.open()
     follower = Follower(lambda: where, "a", "b", "c/#")
     following = asyncio.ensure_future(follower.follow())
-    await until(lambda: follower.id)
+    await until(lambda: follower.id, "the follower has no id")
     chance = random.Random(8)
     counts = dict.fromkeys(TOPICS, 0)
     is_over = False
@@ -84,10 +84,16 @@ async def test_whoever_resumes_gets_everything_once(start: Start, scale: int) ->
             seen = follower.resumptions
             await asyncio.sleep(chance.random() * 0.02)
             cutter.cut()
-            await until(lambda seen=seen: follower.resumptions > seen or follower.faults)
+            await until(
+                lambda seen=seen: follower.resumptions > seen or follower.faults,
+                "the follower did not resume",
+            )
         is_over = True
         await asyncio.wait_for(asyncio.gather(*publishing), TIMEOUT_S)
-    await until(lambda: follower.faults or follower.last == {k: v for k, v in counts.items() if v})
+    await until(
+        lambda: follower.faults or follower.last == {k: v for k, v in counts.items() if v},
+        "the follower did not receive the last messages",
+    )
     following.cancel()
     await asyncio.wait((following,))
     await cutter.close()

@@ -6,9 +6,8 @@ from paho.mqtt.properties import Properties
 
 from penstock.app import Server
 from penstock.doors.web.settings import WebSettings
+from tests.doors.serving import Start, client_of, mqtt_of
 from tests.doors.sidecar.calling import Client
-from tests.doors.sidecar.serving import Start
-from tests.doors.web.serving import client_of, mqtt_of
 from tests.doors.web.socket.talking import Talker
 
 OPEN = WebSettings(explicit_topics=False)

@@ -7,10 +7,11 @@ from pathlib import Path
 import grpc
 import pytest
 
-from penstock.wire.sidecar import nexusd
-from tests.doors.sidecar.calling import Stub, until
+from penstock.wire.sidecar.messages import nexusd
+from tests.doors.sidecar.calling import Stub
 from tests.doors.sidecar.following import Follower
-from tests.e2e.servers import RunningServer, start
+from tests.support.servers import RunningServer, start
+from tests.support.waiting import until
 
 TOPICS = ("a", "b/1", "b/2")
 KILLS = 4
@@ -68,16 +69,25 @@ async def test_a_killed_server_takes_nothing_with_it_that_was_answered(tmp_path:
     try:
         follower, publisher = Follower(lambda: site.address, "a", "b/#"), Publisher(site)
         following = asyncio.ensure_future(follower.follow())
-        await until(lambda: follower.id)
+        await until(lambda: follower.id, "the follower has no id")
         publishing = asyncio.ensure_future(publisher.publish())
         for _ in range(KILLS * scale):
             answered, resumed = len(publisher.answered), follower.resumptions
-            await until(lambda answered=answered: len(publisher.answered) > answered + 20)
+            await until(
+                lambda answered=answered: len(publisher.answered) > answered + 20,
+                "fewer than 20 further messages were acknowledged",
+            )
             await asyncio.to_thread(site.kill)
-            await until(lambda resumed=resumed: follower.resumptions > resumed or follower.faults)
+            await until(
+                lambda resumed=resumed: follower.resumptions > resumed or follower.faults,
+                "the follower did not resume",
+            )
         publisher.is_over = True
         await publishing
-        await until(lambda: follower.faults or set(publisher.answered) <= set(follower.payloads))
+        await until(
+            lambda: follower.faults or set(publisher.answered) <= set(follower.payloads),
+            "the follower did not receive all acknowledged messages",
+        )
         following.cancel()
         await asyncio.wait((following,))
     finally:

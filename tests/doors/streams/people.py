@@ -1,13 +1,12 @@
 """Those who send and receive, as tests see them: with a client that knows only HTTP."""
 
-import asyncio
-from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
 import httpx
 
 from penstock.app import Server
+from tests.support.waiting import until
 
 SEND, RECEIVE = "/api/v1/streams/send", "/api/v1/streams/receive"
 TIMEOUT = {"error": "long poll waiting timeout"}
@@ -47,20 +46,20 @@ class Person:
         return answer.status_code == 424 and answer.json() == TIMEOUT
 
 
-async def until(holds: Callable[[], bool]) -> None:
-    """Wait for something that is about to happen."""
-    while not holds():
-        await asyncio.sleep(0.001)
-
-
 async def receivers_wait(server: Server, count: int) -> None:
     """Until so many receives wait."""
-    await until(lambda: server.broker.streams.counters.receivers_waiting == count)
+    await until(
+        lambda: server.broker.streams.counters.receivers_waiting == count,
+        "the number of waiting receivers is wrong",
+    )
 
 
 async def senders_wait(server: Server, count: int) -> None:
     """Until so many sends wait."""
-    await until(lambda: server.broker.streams.counters.senders_waiting == count)
+    await until(
+        lambda: server.broker.streams.counters.senders_waiting == count,
+        "the number of waiting senders is wrong",
+    )
 
 
 async def reader_waits(server: Server, stream: str, count: int = 1) -> None:
@@ -70,4 +69,4 @@ async def reader_waits(server: Server, stream: str, count: int = 1) -> None:
         topic = server.broker.topics.find(stream)
         return 0 if topic is None or topic.stream is None else len(topic.stream.watchers or ())
 
-    await until(lambda: waiting() == count)
+    await until(lambda: waiting() == count, "the number of waiting requests is wrong")

@@ -9,8 +9,8 @@ import pytest
 
 from penstock.app import Server
 from penstock.core.settings import StreamSettings
+from tests.doors.serving import Start, client_of
 from tests.doors.streams.people import RECEIVE, SEND, Person
-from tests.doors.web.serving import Start, client_of
 
 INVALID = "invalid request schema"
 GOOD_ID = "123e4567-e89b-12d3-a456-426614174000"

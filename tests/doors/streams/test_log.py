@@ -10,16 +10,15 @@ import httpx
 import pytest
 
 from penstock.app import Server
+from penstock.common.cursor import Cursor, Position
 from penstock.config import Settings
-from penstock.core.cursor import Cursor
-from penstock.core.ports import Position
 from penstock.core.settings import LogSettings
-from penstock.doors.http.settings import HttpSettings
 from penstock.doors.mqtt.settings import MqttSettings
 from penstock.doors.sidecar.settings import SidecarSettings
-from penstock.testing import ManualClock
+from penstock.net.http.settings import HttpSettings
+from tests.doors.serving import EVERYTHING, Start, client_of
 from tests.doors.streams.people import TIMEOUT, Person, reader_waits, receivers_wait
-from tests.doors.web.serving import EVERYTHING, Start, client_of
+from tests.support.clock import ManualClock
 
 
 async def read(person: Person, stream: str, token: str = "", wait: int = 0, **more: Any) -> httpx.Response:

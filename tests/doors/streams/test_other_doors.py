@@ -6,9 +6,9 @@ from uuid import uuid4
 import aiohttp
 
 from penstock.app import Server
-from penstock.doors.http.settings import HttpSettings
+from penstock.net.http.settings import HttpSettings
+from tests.doors.serving import Start, client_of, mqtt_of, port_of
 from tests.doors.streams.people import RECEIVE, SEND, Person, receivers_wait
-from tests.doors.web.serving import Start, client_of, mqtt_of, port_of
 
 
 async def test_a_subscriber_over_mqtt_hears_what_is_sent(server: Server, person: Person, name: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import httpx
 
 from penstock.app import Server
-from tests.doors.web.serving import client_of
+from tests.doors.serving import client_of
 
 PATH = "/api/v1/events"
 

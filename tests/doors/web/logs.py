@@ -11,18 +11,16 @@ import pyarrow as pa
 from msgspec import Struct, json
 
 from penstock.app import Server
-from penstock.cli.log.asking import Request
-from penstock.cli.log.opened import opened
-from penstock.cli.log.serving import Serving
+from penstock.common.cursor import Cursor, Position
 from penstock.config import Settings
-from penstock.core.cursor import Cursor
-from penstock.core.ports import Position
 from penstock.core.settings import LogSettings
-from penstock.doors.http.settings import HttpSettings
 from penstock.doors.mqtt.settings import MqttSettings
 from penstock.doors.sidecar.settings import SidecarSettings
+from penstock.net.http.settings import HttpSettings
 from penstock.storage.disk.log import DiskLog
-from tests.doors.web.serving import client_of
+from penstock.storage.disk.scan import Request, Scan
+from penstock.storage.disk.snapshot import open_snapshot
+from tests.doors.serving import client_of
 
 LOG = "/api/v1/log"
 KEEP_ALL = LogSettings(capture=("#", "$penstock/#"), retention_s=0, retention_bytes=0)
@@ -93,7 +91,7 @@ class LogSite:
         broker = self.server.broker
         settled: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
         broker.commit_soon()
-        broker.tick.after(lambda: self.disk.when_committed(self.disk.ticket, settled.set_result))
+        broker.when_flushed(lambda: self.disk.when_committed(self.disk.ticket, settled.set_result))
         assert await settled is None
 
     def seal(self) -> None:
@@ -134,10 +132,10 @@ class LogSite:
 
     def read_by_command(self, **request: Any) -> tuple[list[Row], Any]:
         """The rows and the statement that `penstock log read` comes to."""
-        with opened(self.path) as snapshot:
-            serving = Serving(snapshot, Request(**request))
-            rows = [row for batch in serving.batches() for row in batch.to_pylist()]
-            return rows, serving.statement()
+        with open_snapshot(self.path) as snapshot:
+            scan = Scan(snapshot, Request(**request))
+            rows = [row for batch in scan.batches() for row in batch.to_pylist()]
+            return rows, scan.statement()
 
 
 def _query(parameters: dict[str, Any]) -> list[tuple[str, str]]:

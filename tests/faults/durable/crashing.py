@@ -9,6 +9,7 @@ from penstock.wire.mqtt import ReasonCode, Version
 from tests.faults.durable.homes import Home
 from tests.faults.durable.load import Publisher, Subscriber
 from tests.faults.durable.reckoning import ALL_IS_WELL, names_of, reckon
+from tests.support.waiting import until
 
 LOOK_EVERY_S = 0.005
 STUMBLES = 0.3
@@ -80,8 +81,12 @@ class Load:
     async def has_taken(self, more: int) -> None:
         """Wait until the server has taken so many more messages over."""
         wanted = self.acknowledged + more
-        while self.acknowledged < wanted:
-            await asyncio.sleep(LOOK_EVERY_S)
+        await until(
+            lambda: self.acknowledged >= wanted,
+            "not enough messages were acknowledged",
+            timeout_s=120,
+            every_s=LOOK_EVERY_S,
+        )
 
     async def _all_is_there(self) -> None:
         wanted = names_of(self.publishers)

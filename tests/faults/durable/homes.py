@@ -13,14 +13,7 @@ from typing import Any, Protocol
 
 import yaml
 
-from tests.e2e.servers import (
-    COMPLAINT,
-    STOP_TIMEOUT_S,
-    RunningServer,
-    Settings,
-    bare_environment,
-    start,
-)
+from tests.support.servers import COMPLAINT, STOP_TIMEOUT_S, RunningServer, Settings, bare_environment, start
 
 PATIENT: Settings = {
     "sessions": {"owed_messages": 1_000_000, "owed_bytes": 1 << 30},
@@ -56,7 +49,7 @@ class Home:
         self.environment = dict(environment or {})
         self.starts_s: list[float] = []
         """How long each start took, until clients were let in."""
-        self.callers: list[Visitor] = []
+        self.request_senders: list[Visitor] = []
         """Clients that come back again and again."""
         self._server: RunningServer | None = None
         self._lives = 0
@@ -185,7 +178,7 @@ class Home:
     async def abandon(self) -> None:
         """End whatever still runs, and every connection to it."""
         self.leave()
-        for caller in self.callers:
+        for caller in self.request_senders:
             await caller.cut()
 
     def leave(self) -> None:

@@ -69,7 +69,7 @@ class Caller:
         self._home = home
         self._window = window
         self._stream: PacketStream | None = None
-        home.callers.append(self)
+        home.request_senders.append(self)
 
     async def connect(self) -> PacketStream:
         """Come (back) as soon as there is a server."""
@@ -235,7 +235,7 @@ class Publisher(Caller):
 
 
 class Subscriber(Caller):
-    """Takes everything below `load/`, and remembers what came in which order."""
+    """Takes everything below `load_app/`, and remembers what came in which order."""
 
     def __init__(
         self,

@@ -14,6 +14,7 @@ from penstock.wire.mqtt import PubAck, Publish, ReasonCode, Version
 from tests.doors.mqtt.peers import FOR_EVER, Peer, Peers
 from tests.faults.durable.homes import Home
 from tests.faults.durable.load import TOPICS, Publisher, name_of
+from tests.support.waiting import until
 
 NAME = "writer"
 MESSAGES = 11_000
@@ -78,7 +79,7 @@ def original(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     home = Home(tmp_path_factory.mktemp("original"))
     home.start()
     try:
-        asyncio.run(write_everything(home, is_sealed=request.param == "sealed"))
+        asyncio.run(write_everything(home, is_sealed=request.param != "killed"))
         if request.param == "stopped":
             home.stop()
         else:
@@ -97,9 +98,8 @@ async def write_everything(home: Home, *, is_sealed: bool) -> None:
         for topic, value in KEPT.items():
             await keeper.publish(topic, value, retain=True)
     await Publisher(home, NAME, Version.V5, 1, window=1_000, count=MESSAGES).run()
-    async with asyncio.timeout(PATIENCE_S):
-        while is_sealed and not await home.has_sealed():
-            await asyncio.sleep(0.05)
+    if is_sealed:
+        await until(home.has_sealed, "nothing was sealed", timeout_s=PATIENCE_S, every_s=0.05)
 
 
 @asynccontextmanager

@@ -12,6 +12,7 @@ from tests.doors.mqtt.peers import Peers, both_versions
 from tests.faults.durable.crashing import LOOK_EVERY_S, End, Load
 from tests.faults.durable.homes import Home, MakeHome
 from tests.faults.durable.stracing import failing
+from tests.support.waiting import until
 
 PATIENCE_S = 20.0
 JOURNALS = 300
@@ -62,8 +63,11 @@ def fail_with(peers: Peers, version: Version, calls: str, error: str) -> End:
         pid = home.server.process.pid
         paths = journals(home) if calls == WRITE else []
         async with failing(pid, home.folder, calls, error, paths) as fault, asyncio.timeout(PATIENCE_S):
-            while await is_taken(peers, home, version):
-                await asyncio.sleep(LOOK_EVERY_S)
+
+            async def is_refused() -> bool:
+                return not await is_taken(peers, home, version)
+
+            await until(is_refused, "messages are still accepted", PATIENCE_S, LOOK_EVERY_S)
             await still_serves(peers, home)
         assert fault.injections
         assert home.is_running

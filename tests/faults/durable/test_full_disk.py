@@ -1,6 +1,5 @@
 """A file system of 8 MB that fills up: no acknowledgement for what is not stored, and it goes on."""
 
-import asyncio
 import re
 import subprocess
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from penstock.wire.mqtt import Disconnect, PubAck, Publish, ReasonCode, Version
 from tests.doors.mqtt.peers import FOR_EVER, Peer, Peers, both_versions
 from tests.faults.durable.homes import Home, MakeHome
 from tests.faults.durable.load import Subscriber, body_of
+from tests.support.waiting import until
 
 DISK_BYTES = 8 << 20
 BALLAST_BYTES = 3 << 20
@@ -83,9 +83,7 @@ class Filler:
 
     async def go_on(self) -> None:
         """Publish until the server takes it again."""
-        async with asyncio.timeout(PATIENCE_S):
-            while not await self.publish():
-                await asyncio.sleep(0.05)
+        await until(self.publish, "no message was accepted", timeout_s=PATIENCE_S, every_s=0.05)
         assert [await self.publish() for _ in range(10)] == [True] * 10
 
 

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from penstock.storage.disk.layout import FORMAT, HEADER_FILE, LOCK_FILE
+from penstock.storage.disk.rocksdb.layout import FORMAT, HEADER_FILE, LOCK_FILE
 from tests.doors.mqtt.peers import FOR_EVER, Peers
 from tests.faults.durable.homes import MakeHome, refusal
 

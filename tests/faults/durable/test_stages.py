@@ -13,6 +13,7 @@ import pytest
 
 from penstock.wire.arrow import MEDIA_TYPE as ARROW
 from tests.faults.durable.homes import Home, MakeHome
+from tests.support.waiting import TIMEOUT_S, until
 
 ROWS = 8_000
 """Of each part; a commit takes several slices for it."""
@@ -60,20 +61,20 @@ class Driver:
     async def _until_answered(
         self, ask: Callable[[httpx.AsyncClient], Awaitable[httpx.Response]]
     ) -> httpx.Response:
-        while True:
-            try:
-                async with self._client() as http:
-                    answer = await ask(http)
-            except httpx.TransportError:  # the server is gone
-                await asyncio.sleep(0.01)
-                continue
-            assert answer.is_success, answer.text
-            return answer
+        async with asyncio.timeout(TIMEOUT_S):
+            while True:
+                try:
+                    async with self._client() as http:
+                        answer = await ask(http)
+                except httpx.TransportError:  # the server is gone
+                    await asyncio.sleep(0.01)
+                    continue
+                assert answer.is_success, answer.text
+                return answer
 
     @asynccontextmanager
     async def _client(self) -> AsyncIterator[httpx.AsyncClient]:
-        while not self._home.is_running:
-            await asyncio.sleep(0.01)
+        await until(lambda: self._home.is_running, "the server does not run", timeout_s=120)
         port = self._home.server.port_of("http")
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as http:
             yield http
@@ -142,8 +143,11 @@ async def test_a_commit_that_a_kill_has_cut_short_goes_on_by_itself(make_home: M
             break
     else:
         raise AssertionError("no kill came amid a commit")
-    while await driver.offset() < before + BATCH_ROWS:
-        await asyncio.sleep(0.01)
+
+    async def is_committed() -> bool:
+        return await driver.offset() >= before + BATCH_ROWS
+
+    await until(is_committed, "the batch was not committed", timeout_s=120)
     assert (await driver.logged())[-BATCH_ROWS:] == rows_of(batch)
     assert len(set(await driver.logged())) == await driver.offset()
     home.was_well()

@@ -1,6 +1,5 @@
 """What is kept beside messages, across kills: subscriptions, retained values, wills, and who is owed what."""
 
-import asyncio
 from random import Random
 from uuid import uuid4
 
@@ -25,6 +24,7 @@ from penstock.wire.mqtt import (
 from tests.doors.mqtt.peers import FOR_EVER, Peer, Peers, both_versions, payloads
 from tests.faults.durable.crashing import Load, kill_with
 from tests.faults.durable.homes import Home, MakeHome
+from tests.support.waiting import until
 
 SEALING_S = 40.0
 """How long a server that was just started may take to seal what is there, on a busy machine."""
@@ -280,7 +280,5 @@ async def test_kills_while_the_log_is_sealed_lose_nothing(
     await home.open()
     load = Load(home, version, 1, window=300, pace_s=0)
     await load.run([kill_with(dice)] * 2 * scale, dice, least=5_000, most=8_000)
-    async with asyncio.timeout(SEALING_S):
-        while not await home.has_sealed():
-            await asyncio.sleep(0.05)
+    await until(home.has_sealed, "nothing was sealed", timeout_s=SEALING_S, every_s=0.05)
     home.was_well()

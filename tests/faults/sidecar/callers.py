@@ -7,8 +7,9 @@ from typing import Any
 
 import grpc
 
-from penstock.client.nexusd_stub import Stub
-from penstock.wire.sidecar import nexusd
+from penstock.client.grpc.nexusd.stub import Stub
+from penstock.wire.sidecar.messages import nexusd
+from tests.support.waiting import until
 
 PATIENCE_S = 60.0
 OPTIONS = [("grpc.use_local_subchannel_pool", 1)]  # a connection of its own
@@ -57,9 +58,11 @@ class Steady:
 
     async def has(self, wanted: dict[str, int]) -> None:
         """Wait until it has so many messages of each topic, and no more."""
-        async with asyncio.timeout(PATIENCE_S):
-            while self.lasts != wanted and not self._task.done():
-                await asyncio.sleep(0.01)
+        await until(
+            lambda: self.lasts == wanted or self._task.done(),
+            "the last messages did not arrive",
+            timeout_s=PATIENCE_S,
+        )
         if self._task.done():
             self._task.result()
         assert self.lasts == wanted

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from penstock.client.nexusd_stub import Stub
-from tests.e2e.servers import StartServer
+from penstock.client.grpc.nexusd.stub import Stub
 from tests.faults.sidecar.callers import Steady, begin, calls_to, publish
 from tests.faults.watching import Costs, Witness
+from tests.support.servers import StartServer
 
 AT_ONCE = 10
 KIB = 1024

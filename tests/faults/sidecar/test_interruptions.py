@@ -10,8 +10,9 @@ from typing import NamedTuple
 import pytest
 
 from penstock.compat.nexusd_client import AsyncNexusdClient, NexusdError, ReconnectionPolicy
-from tests.client.cable import Cable, cable_to
+from tests.client.grpc.cable import Cable, cable_to
 from tests.faults.durable.homes import Home, MakeHome, NobodyHome
+from tests.support.waiting import until
 
 TOPICS = ("orders", "stock", "prices")
 SOON = ReconnectionPolicy(initial_delay_ms=5, max_delay_ms=100)
@@ -135,14 +136,19 @@ async def exhaust(reading: AsyncIterator[None]) -> None:
 async def has_taken(publisher: Publisher, more: int) -> None:
     """Wait until the server has taken so many more messages."""
     wanted = len(publisher.acknowledged) + more
-    async with asyncio.timeout(PATIENCE_S):
-        while len(publisher.acknowledged) < wanted:
-            await asyncio.sleep(0.002)
+    await until(
+        lambda: len(publisher.acknowledged) >= wanted,
+        "not enough messages were acknowledged",
+        timeout_s=PATIENCE_S,
+    )
 
 
 async def has_all(reader: Reader, wanted: list[Named]) -> None:
     """Wait for messages; what is missing in the end is named by `check`."""
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(PATIENCE_S):
-            while not set(wanted) <= set(reader.received):
-                await asyncio.sleep(0.05)
+        await until(
+            lambda: set(wanted) <= set(reader.received),
+            "the reader did not receive all messages",
+            timeout_s=PATIENCE_S,
+            every_s=0.05,
+        )

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from penstock.client.nexusd_stub import Stub
-from tests.e2e.servers import StartServer
+from penstock.client.grpc.nexusd.stub import Stub
 from tests.faults.sidecar.callers import PATIENCE_S, Steady, begin, calls_to, publish
 from tests.faults.watching import MIB, Costs, Witness
+from tests.support.servers import StartServer
 
 COUNT = 15_000
 PUBLISHERS = 8

@@ -1,4 +1,4 @@
-"""A disk that is soon full."""
+"""A small disk that fills up."""
 
 import subprocess
 from collections.abc import Iterator

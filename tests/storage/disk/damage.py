@@ -1,4 +1,4 @@
-"""What can happen to files, each by a seeded generator so that a failure can be had again."""
+"""Damage to files, seeded so that a failure can be repeated."""
 
 from collections.abc import Callable
 from pathlib import Path

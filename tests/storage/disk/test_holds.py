@@ -1,4 +1,4 @@
-"""Holds keep what their owners have not read yet, and end by themselves when nobody comes back."""
+"""Retention holds: keep unread messages, and lapse without renewal."""
 
 from threading import Thread
 from typing import Any
@@ -16,9 +16,9 @@ from penstock.errors import (
     UnknownHold,
 )
 from penstock.storage.disk.holds import HOLDS, LONGEST_NAME, Hold, HoldRecord, Holds
-from penstock.storage.disk.index import Index
+from penstock.storage.disk.pieces.index import Index
 from penstock.storage.memory import MemoryStateStore
-from penstock.testing import ManualClock
+from tests.support.clock import ManualClock
 
 HOUR_S = 3600.0
 LONGEST_LAPSE_S = LogSettings().max_hold_lapse_s
@@ -124,7 +124,7 @@ def test_its_owner_may_make_a_hold_again_elsewhere(desk: Desk) -> None:
     assert [(hold.offset, hold.lapse_s) for hold in desk.holds.listing()] == [(5, 10)]
 
 
-def test_nobody_else_may_touch_a_hold(desk: Desk) -> None:
+def test_only_the_owner_may_change_a_hold(desk: Desk) -> None:
     desk.create()
     with pytest.raises(NotAuthorized):
         desk.create(owner="bob", offset=30)
@@ -145,7 +145,7 @@ def test_a_name_that_has_lapsed_is_free_for_anyone(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("has_lapsed", [False, True])
-def test_an_unknown_or_lapsed_hold_is_told_so(desk: Desk, has_lapsed: bool) -> None:
+def test_an_unknown_or_lapsed_hold_raises(desk: Desk, has_lapsed: bool) -> None:
     if has_lapsed:
         desk.create(lapse_s=1)
         desk.clock.advance(1)
@@ -180,7 +180,7 @@ def test_there_are_only_so_many_holds() -> None:
     assert set(desk.stored()) == {"b", "c"}
 
 
-def test_nobody_takes_all_the_holds_there_are() -> None:
+def test_one_owner_cannot_take_all_holds() -> None:
     desk = Desk(max_holds=9, max_holds_per_owner=2)
     desk.create("a", lapse_s=60)
     desk.create("b", lapse_s=600)
@@ -193,7 +193,7 @@ def test_nobody_takes_all_the_holds_there_are() -> None:
     assert desk.names() == ["b", "c"]
 
 
-def test_who_watches_over_all_may_end_the_hold_of_another(desk: Desk) -> None:
+def test_without_an_owner_any_hold_can_be_released(desk: Desk) -> None:
     desk.create("lake")
     desk.holds.release("lake", None)
     assert desk.names() == []
@@ -280,7 +280,7 @@ def test_a_moved_hold_is_where_it_was_moved_after_a_restart(desk: Desk) -> None:
     assert desk.holds.lowest() == 30
 
 
-def test_a_hold_that_lapsed_while_nobody_looked_is_gone(desk: Desk) -> None:
+def test_a_hold_that_lapsed_while_the_server_was_down_is_gone(desk: Desk) -> None:
     desk.create(lapse_s=60)
     desk.clock.advance(61)
     desk.restart()
@@ -305,7 +305,7 @@ def test_a_stored_hold_comes_back_as_it_was(desk: Desk) -> None:
     assert msgpack.decode(msgpack.encode(record), type=HoldRecord) == record
 
 
-def test_lapsed_holds_are_told_once_and_removed(desk: Desk) -> None:
+def test_lapsed_holds_are_returned_once_and_removed(desk: Desk) -> None:
     desk.create("a", lapse_s=60)
     desk.create("b", lapse_s=600)
     desk.clock.advance(60)
@@ -314,7 +314,7 @@ def test_lapsed_holds_are_told_once_and_removed(desk: Desk) -> None:
     assert set(desk.stored()) == {"b"}
 
 
-def test_nobody_makes_a_hold_while_it_is_decided_what_leaves(desk: Desk) -> None:
+def test_no_hold_is_created_while_retention_decides(desk: Desk) -> None:
     refused: list[PenstockError] = []
 
     def create_late() -> None:

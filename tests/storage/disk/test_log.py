@@ -1,4 +1,4 @@
-"""The log on disk as core sees it, over restarts, kills, damage and clocks that are set."""
+"""Log on disk through its port: restarts, kills, damage and clock changes."""
 
 import asyncio
 import shutil
@@ -9,18 +9,21 @@ import pyarrow as pa
 import pytest
 from structlog.testing import capture_logs
 
-from penstock.core.archive import LOG_COLUMNS
-from penstock.core.ports import Gap
-from penstock.core.records import BEHIND, BehindRecord
+from penstock.common.log_columns import LOG_COLUMNS
+from penstock.common.statement import Gap
+from penstock.core.durability.records import BEHIND, BehindRecord
 from penstock.core.settings import LogSettings
 from penstock.errors import InvalidConfig, StorageUnavailable
 from penstock.model import Reason, Run
 from penstock.storage.disk import log as log_module
 from penstock.storage.disk.log import DiskLog
-from penstock.storage.disk.store import StorageFull, Store
-from penstock.storage.disk.worker import Order, Sealed, Worker, seal
-from penstock.testing import ManualClock, make_run, payloads_of
+from penstock.storage.disk.pieces.sealing_process import SealingProcess, SealRequest, SealResult, seal
+from penstock.storage.disk.rocksdb.errors import StorageFull
+from penstock.storage.disk.rocksdb.store import Store
 from tests.storage.disk.damage import flip_byte, table_of
+from tests.support.clock import ManualClock
+from tests.support.samples import make_run, payloads_of
+from tests.support.waiting import until
 
 HOUR = 3_600.0
 
@@ -116,10 +119,10 @@ async def home(tmp_path: Path, clock: ManualClock) -> "Iterator[Home]":
 def sealing_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make batches in this process: the one that makes them otherwise takes long to start."""
 
-    def seal_here(_: Worker, order: Order) -> Sealed:
+    def seal_here(_: SealingProcess, order: SealRequest) -> SealResult:
         return seal(order)
 
-    monkeypatch.setattr(Worker, "seal", seal_here)
+    monkeypatch.setattr(SealingProcess, "seal", seal_here)
 
 
 def _raise_full(store: Store) -> None:
@@ -138,7 +141,7 @@ def gaps_of(*gaps: tuple[int, int]) -> tuple[Gap, ...]:
 
 
 @pytest.mark.parametrize("ending", [Home.restart, Home.crash])
-async def test_it_goes_on_after_the_last_committed_offset_in_a_new_epoch(
+async def test_it_continues_after_the_last_committed_offset_in_a_new_epoch(
     home: Home, ending: Callable[[Home], None]
 ) -> None:
     await home.publish("a", b"1", b"2")
@@ -198,8 +201,7 @@ async def test_a_disk_that_was_full_at_the_start_is_used_as_soon_as_there_is_roo
         full_disk.setattr(Store, "check_space", _raise_full)
         home.restart()
         assert await home.payloads() == [b"1"]
-    while home.log.failure is not None:
-        await asyncio.sleep(0.01)
+    await until(lambda: home.log.failure is None, "the log did not recover from its failure")
     await home.publish("a", b"2")
     home.crash()
     home.open()
@@ -279,7 +281,7 @@ async def test_a_clock_that_is_set_does_not_touch_what_is_not_committed(home: Ho
     assert found[1].expires_at == run.expires_at == home.clock.monotonic() + 10.0
 
 
-async def test_what_cannot_be_read_now_is_fetched_later_and_told_once(
+async def test_what_cannot_be_read_now_is_fetched_later_and_logged_once(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_module, "FETCH_AGAIN_S", 0.002)
@@ -315,7 +317,7 @@ async def test_nothing_is_fetched_from_a_log_that_is_closed(home: Home) -> None:
 
 @pytest.mark.usefixtures("sealing_here")
 @pytest.mark.parametrize("is_sealed", [False, True])
-async def test_lifetimes_go_on_while_nobody_looks(home: Home, is_sealed: bool) -> None:
+async def test_lifetimes_continue_while_the_server_is_down(home: Home, is_sealed: bool) -> None:
     await home.publish("a", b"1", ttl=100.0)
     if is_sealed:
         home.seal()
@@ -330,7 +332,7 @@ async def test_lifetimes_go_on_while_nobody_looks(home: Home, is_sealed: bool) -
     assert [run.expires_at for run in home.log.scan(0, lambda topic: True)] == [expected]
 
 
-async def test_a_clock_set_back_while_nobody_looks_gives_nothing_more_than_its_lifetime(home: Home) -> None:
+async def test_a_clock_set_back_while_the_server_is_down_prolongs_no_lifetime(home: Home) -> None:
     await home.publish("a", b"1", ttl=100.0)
     home.log.close()
     home.clock.jump(-24 * HOUR)
@@ -339,7 +341,7 @@ async def test_a_clock_set_back_while_nobody_looks_gives_nothing_more_than_its_l
     assert run.expires_at == pytest.approx(home.clock.monotonic() + 100.0)
 
 
-async def test_what_has_expired_is_told_as_expired_and_not_as_gone(home: Home) -> None:
+async def test_expired_messages_are_reported_as_expired_and_not_as_lost(home: Home) -> None:
     await home.publish("a", b"1", ttl=10.0)
     home.clock.advance(11.0)
     home.restart()
@@ -352,7 +354,7 @@ async def test_what_has_expired_is_told_as_expired_and_not_as_gone(home: Home) -
 
 @pytest.mark.usefixtures("sealing_here")
 @pytest.mark.parametrize("is_sealed", [False, True])
-async def test_sequences_go_on_after_a_restart(home: Home, is_sealed: bool) -> None:
+async def test_sequences_continue_after_a_restart(home: Home, is_sealed: bool) -> None:
     home.append("a", b"1", b"2")
     await home.publish("b", b"3")
     await home.publish("a/b", b"4")
@@ -366,7 +368,9 @@ async def test_sequences_go_on_after_a_restart(home: Home, is_sealed: bool) -> N
 
 @pytest.mark.usefixtures("sealing_here")
 @pytest.mark.parametrize("is_sealed", [False, True])
-async def test_sequences_go_on_though_retention_took_all_messages(home: Home, is_sealed: bool) -> None:
+async def test_sequences_continue_although_retention_removed_all_messages(
+    home: Home, is_sealed: bool
+) -> None:
     await home.publish("a", b"1", b"2")
     if is_sealed:
         home.seal()
@@ -383,7 +387,7 @@ async def test_no_sequence_comes_twice_because_a_log_cannot_be_asked_now(
     await home.publish("a", b"1", b"2")
     await home.publish("b", b"3")
     home.restart()
-    with home.log._store._gate.alone():  # it is being opened again, and the loop does not wait for that
+    with home.log._store._lock.exclusive():  # it is being opened again, and the loop does not wait for that
         assert home.log.last_sequence("a") >= 2
     with monkeypatch.context() as closed:
         closed.setattr(Store, "last_before", _raise_unavailable)
@@ -412,7 +416,7 @@ async def test_retention_takes_what_is_too_old_and_says_so(home: Home) -> None:
     assert home.log.first_offset == 4
 
 
-async def test_retention_leaves_what_sessions_are_owed_until_that_is_too_much(home: Home) -> None:
+async def test_retention_keeps_offline_queues_up_to_their_limit(home: Home) -> None:
     await home.publish("a", *(b"%d" % number for number in range(6)))
     size = home.log._index.bytes // 6
     home.restart(LogSettings(retention_s=0, retention_bytes=1, owed_bytes=3 * size))
@@ -427,10 +431,10 @@ async def test_a_look_that_fails_is_not_the_last(home: Home, monkeypatch: pytest
     with monkeypatch.context() as failing, capture_logs() as said:
         failing.setattr(Store, "write", _raise_unavailable)
         await home.trim()
-    assert [line["event"] for line in said] == ["retention has to wait"]
+    assert [line["event"] for line in said] == ["retention failed, will retry"]
     with capture_logs() as said:
         assert await home.trim() == 2
-    assert [(line["event"], line["messages"]) for line in said] == [("messages left the log", "1")]
+    assert [(line["event"], line["messages"]) for line in said] == [("retention removed messages", "1")]
 
 
 async def test_holds_outlive_the_process_and_keep_what_they_hold(home: Home) -> None:
@@ -465,8 +469,7 @@ async def test_the_reason_why_a_message_is_not_there_is_known(
         home.append("a", b"3")
         assert isinstance(await home.commit(), StorageUnavailable)
         assert home.log.reason_of(3) is Reason.NEVER_STORED
-    while home.log.failure is not None:
-        await asyncio.sleep(0.01)
+    await until(lambda: home.log.failure is None, "the log did not recover from its failure")
     await home.publish("a", b"4")
     home.restart(LogSettings(retention_s=0, retention_bytes=home.log._index.bytes - 1))
     assert await home.trim() == 2
@@ -482,7 +485,7 @@ def lose_the_end(path: Path) -> None:
         file.unlink()
 
 
-async def test_a_lost_end_is_told_and_its_offsets_are_not_given_again(home: Home) -> None:
+async def test_a_lost_end_is_logged_and_its_offsets_are_not_reused(home: Home) -> None:
     await home.publish("a", b"1", b"2")
     home.restart()
     await home.publish("a", b"3", b"4")
@@ -535,7 +538,7 @@ async def test_records_that_come_after_damage_to_others_are_kept(home: Home) -> 
     assert said == []  # what was mended stays mended
 
 
-async def test_a_damaged_batch_is_told_once_and_the_rest_is_served(home: Home, sealing_here: None) -> None:
+async def test_a_damaged_batch_is_logged_once_and_the_rest_is_served(home: Home, sealing_here: None) -> None:
     await home.publish("a", b"1", b"2")
     home.seal()
     await home.publish("a", b"3")

@@ -1,18 +1,21 @@
-"""A replay over a real log that is being written: it reaches the head, and nothing is missing or doubled."""
+"""Replay of a log that is being written: reaches the head without gaps or duplicates."""
 
 import asyncio
 from pathlib import Path
 
 import pytest
 
-from penstock.core.access import Identity, OpenAccess
+from penstock.core.access.access import OpenAccess
+from penstock.core.access.identity import Identity
 from penstock.core.broker import Arrival, Broker
-from penstock.core.clock import SystemClock
-from penstock.core.sessions import Options
+from penstock.core.runtime.clock import SystemClock
 from penstock.core.settings import CoreSettings, LogSettings
+from penstock.core.subscriptions.subscription import Options
 from penstock.model import Door, Policy
 from penstock.storage.disk.log import DiskLog
-from penstock.testing import MemorySink, PlainForm, make_run, payloads_of
+from tests.support.connection import MemoryConnection
+from tests.support.encodings import PlainEncoding
+from tests.support.samples import make_run, payloads_of
 
 LEAST_AT_START, LEAST_LIVE = 1_000, 300
 
@@ -25,8 +28,10 @@ async def test_a_reader_joins_the_audience_under_load_without_hole_and_double(
     log = DiskLog(tmp_path / "data", loop, clock)
     settings = CoreSettings(log=LogSettings(capture=("#",)))
     broker = Broker(settings, OpenAccess(), log, log.state, clock, loop)
-    sink = MemorySink(lambda size: None)
-    sender, _ = broker.connect(Arrival(Identity(None, "s"), Door.MQTT), MemorySink(lambda size: None), _same)
+    sink = MemoryConnection(lambda size: None)
+    sender, _ = broker.connect(
+        Arrival(Identity(None, "s"), Door.MQTT), MemoryConnection(lambda size: None), _same
+    )
     reader, _ = broker.connect(Arrival(Identity(None, "r"), Door.MQTT), sink, _same)
     broker.resume(reader)
     sent, goal = 0, LEAST_AT_START
@@ -51,14 +56,14 @@ async def test_a_reader_joins_the_audience_under_load_without_hole_and_double(
             assert chunk.statement.is_complete
             served += [payload for run in chunk.runs for payload in payloads_of(run)]
             is_at_head = chunk.statement.is_at_head
-        broker.subscribe(reader, "a/#", Options(), PlainForm(qos=0), policy=Policy.DROP_NEWEST)
+        broker.subscribe(reader, "a/#", Options(), PlainEncoding(qos=0), policy=Policy.DROP_NEWEST)
         goal = sent + LEAST_LIVE
         await publishing
-        broker.tick.flush()
+        broker.flush()
         assert served + sink.take_payloads() == [b"%06d" % number for number in range(1, sent + 1)]
     finally:
         log.close()
 
 
-def _same(form: PlainForm) -> PlainForm:
+def _same(form: PlainEncoding) -> PlainEncoding:
     return form

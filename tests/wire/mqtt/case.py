@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from penstock.wire.mqtt import MqttWireError, Names, Packet, PacketReader, RunReader, Version
+from penstock.wire.mqtt import MqttWireError, Packet, PacketReader, RunReader, TopicNameCache, Version
 
 V3, V5 = (Version.V311,), (Version.V5,)
 BOTH = V3 + V5
@@ -77,7 +77,7 @@ def reading(version: Version) -> PacketReader:
 
 def serving(version: Version) -> RunReader:
     """A reader of runs whose client has just said CONNECT."""
-    reader = RunReader(LIMIT_BYTES, Names(), ALIASES)
+    reader = RunReader(LIMIT_BYTES, TopicNameCache(), ALIASES)
     no_properties = b"\x00" if version is Version.V5 else b""
     assert reader.feed(connect(version, b"\x02\x00\x00" + no_properties + b"\x00\x01c"))
     return reader

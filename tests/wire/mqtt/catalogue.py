@@ -1,7 +1,7 @@
 """The catalogue of byte cases, and the tables of the standard that cases can be made from.
 
 Written by hand from MQTT 3.1.1 and 5.0, so that the codec is measured against something it did not
-make itself. `GOOD` and `BAD` are single packets; `SERVER` is what only a reader of clients refuses.
+make itself. `GOOD` and `BAD_HUFFMAN` are single packets; `SERVER` is what only a reader of clients refuses.
 """
 
 from collections.abc import Iterator

@@ -11,7 +11,6 @@ from penstock.model import Properties, Run
 from penstock.wire.mqtt import (
     Connect,
     Disconnect,
-    Names,
     Packet,
     PacketProperties,
     PacketReader,
@@ -20,6 +19,7 @@ from penstock.wire.mqtt import (
     Publish,
     RunReader,
     SubAck,
+    TopicNameCache,
     Version,
     encode_packet,
 )
@@ -60,7 +60,7 @@ def resolve(packets: Sequence[Packet]) -> list[Packet]:
 
 def serve(data: bytes, aliases_limit: int) -> list[object]:
     """The messages that a server reads: it resolves aliases itself."""
-    reader = RunReader(LARGE, Names(), aliases_limit)
+    reader = RunReader(LARGE, TopicNameCache(), aliases_limit)
     reader.feed(encode_packet(Connect("c", Version.V5), Version.V5))
     runs = [item for item in reader.feed(data) if isinstance(item, Run)]
     assert reader.error is None

@@ -14,7 +14,6 @@ from penstock.wire.mqtt import (
     InvalidTopicName,
     MalformedPacket,
     MqttWireError,
-    Names,
     Packet,
     PacketProperties,
     PacketReader,
@@ -24,6 +23,7 @@ from penstock.wire.mqtt import (
     PubAck,
     Publish,
     RunReader,
+    TopicNameCache,
     Version,
     encode_packet,
 )
@@ -62,7 +62,7 @@ def outcome(reader: PacketReader, pieces: list[bytes]) -> tuple[list[object], ty
 
 def serve(limit_bytes: int) -> RunReader:
     """A server's reader, before its client has said anything; it does not look into payloads."""
-    return RunReader(limit_bytes, Names(), abilities=Abilities(checks_payload_format=False))
+    return RunReader(limit_bytes, TopicNameCache(), abilities=Abilities(checks_payload_format=False))
 
 
 READERS: list[Callable[[int], PacketReader]] = [PacketReader, serve]
@@ -221,7 +221,7 @@ def test_every_alias_up_to_the_maximum_is_taken() -> None:  # MQTT-3.3.2-12
 
 
 def test_aliases_end_with_their_connection() -> None:  # MQTT-3.3.2-7
-    names = Names()
+    names = TopicNameCache()
     hello = encode_packet(Connect("c", Version.V5), Version.V5)
     first = RunReader(LARGE, names, ALIASES)
     assert topics(first.feed(hello + alias(b"a", 1) + alias(b"", 1))) == ["a", "a"]
@@ -246,7 +246,7 @@ def test_a_client_reads_aliases_as_they_are() -> None:
 
 
 def test_a_name_that_comes_again_is_remembered() -> None:
-    names = Names()
+    names = TopicNameCache()
     assert names["é".encode()] == "é"
     assert not names  # it may have been the only time
     first, second = names["é".encode()], names["é".encode()]
@@ -256,7 +256,7 @@ def test_a_name_that_comes_again_is_remembered() -> None:
 
 @pytest.mark.parametrize("raw", [b"a/+", b"#", b"a\x00", b"\xff"])
 def test_bad_names_are_never_remembered(raw: bytes) -> None:
-    names = Names()
+    names = TopicNameCache()
     for _ in range(2):
         with pytest.raises((InvalidTopicName, MalformedPacket)):
             names[raw]
@@ -264,7 +264,7 @@ def test_bad_names_are_never_remembered(raw: bytes) -> None:
 
 
 def test_strangers_cannot_fill_the_memory_with_names() -> None:
-    names = Names()
+    names = TopicNameCache()
     for number in range(70_000):
         for _ in range(2):
             assert names[b"%d" % number] == str(number)
@@ -276,7 +276,7 @@ def test_strangers_cannot_fill_the_memory_with_names() -> None:
 
 
 def test_a_flood_of_new_names_leaves_those_in_use_alone() -> None:
-    names = Names()
+    names = TopicNameCache()
     for _ in range(2):
         names[b"in use"]
     for number in range(200_000):
@@ -360,8 +360,8 @@ def test_damaged_streams_only_ever_set_the_error(
     pieces = data.draw(cuts(stream))
     as_packets = outcome(PacketReader(LARGE), pieces)
     assert as_packets == outcome(PacketReader(LARGE), [stream])
-    as_runs = outcome(RunReader(LARGE, Names(), 9), pieces)
-    assert as_runs == outcome(RunReader(LARGE, Names(), 9), [stream])
+    as_runs = outcome(RunReader(LARGE, TopicNameCache(), 9), pieces)
+    assert as_runs == outcome(RunReader(LARGE, TopicNameCache(), 9), [stream])
     # A server is at least as strict, and what both take is the same.
     if as_runs[1] is None:
         assert as_packets[1] is None

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.wire.sidecar import batches
-from penstock.wire.sidecar import penstock as wire
 from penstock.wire.sidecar.batches import BadBatch, Entry, LongBatch, read_batch
 from penstock.wire.sidecar.fields import varint
+from penstock.wire.sidecar.messages import penstock as wire
 
 MOST = 10_000
 texts = st.text(st.characters(codec="utf-8"), max_size=5)

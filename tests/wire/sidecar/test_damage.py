@@ -7,7 +7,7 @@ from google.protobuf.message import DecodeError, Message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.wire.sidecar import health, nexusd, penstock, reflection
+from penstock.wire.sidecar.messages import health, nexusd, penstock, reflection
 from tests.fuzz.damage import damaged
 
 GOOD: list[Message] = [

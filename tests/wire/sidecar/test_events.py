@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.model import Door, Properties, Run, bare_shape
-from penstock.wire.sidecar import nexusd
 from penstock.wire.sidecar.events import Arm, encode_event, encode_messages
+from penstock.wire.sidecar.messages import nexusd
 from tests.wire.sidecar.made_runs import NAMES, made_runs, messages_in
 
 ARMS = {Arm.MESSAGE: "message", Arm.RETAINED: "retained_message", Arm.REPLAY: "replay_message"}

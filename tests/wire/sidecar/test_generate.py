@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.wire.sidecar.generate import HERE, NAMES, compile_to
+from penstock.wire.sidecar.generate import HERE, MESSAGES, NAMES, compile_to
 
 
 @pytest.fixture(scope="module")
@@ -16,8 +16,8 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_committed_is_what_the_file_says(compiled: Path, name: str) -> None:
-    assert (HERE / f"{name}.binpb").read_bytes() == (compiled / f"{name}.binpb").read_bytes()
-    assert (HERE / f"{name}.pyi").read_text() == (compiled / f"{name}.pyi").read_text()
+    assert (MESSAGES / f"{name}.binpb").read_bytes() == (compiled / f"{name}.binpb").read_bytes()
+    assert (MESSAGES / f"{name}.pyi").read_text() == (compiled / f"{name}.pyi").read_text()
 
 
 def test_every_file_is_compiled() -> None:

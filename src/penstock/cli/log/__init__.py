@@ -1,18 +1,14 @@
-"""`penstock log`: look into a data directory, take messages out of it, and put a damaged one in order.
+"""`penstock log`: inspect, read, export, back up and repair a data directory.
 
-All but `repair` work beside a running server and write nothing into the directory. RocksDB and Arrow are
-imported when a command runs, because `penstock --help` looks at all commands.
+All commands but `repair` work beside a running server and write nothing into the directory. RocksDB and Arrow
+are imported when a command runs: `penstock --help` imports all commands.
 """
 
 import typer
 
-from penstock.cli.log.backup import backup, restore
 from penstock.cli.log.export import export
-from penstock.cli.log.info import info
-from penstock.cli.log.read import read
-from penstock.cli.log.repair import repair
-from penstock.cli.log.tail import tail
-from penstock.cli.log.verify import verify
+from penstock.cli.log.maintain import backup, info, repair, restore, verify
+from penstock.cli.log.read import read, tail
 
 __all__ = ["app"]
 

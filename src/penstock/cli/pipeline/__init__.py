@@ -1,16 +1,12 @@
-"""`penstock pipeline`: jobs on Spark that keep a lake of Parquet files behind the log, and use it.
+"""`penstock pipeline`: Spark jobs that keep a lake of Parquet files behind the log, and use it.
 
-Spark is imported when a command runs, because `penstock --help` looks at all commands.
+Spark is imported when a command runs: `penstock --help` imports all commands.
 """
 
 import typer
 
-from penstock.cli.pipeline.archive import archive
-from penstock.cli.pipeline.audit import audit
-from penstock.cli.pipeline.compact import compact
-from penstock.cli.pipeline.expire import expire
-from penstock.cli.pipeline.insights import insights
-from penstock.cli.pipeline.replay import replay
+from penstock.cli.pipeline.lake import archive, audit, compact, expire
+from penstock.cli.pipeline.replay import insights, replay
 
 __all__ = ["app"]
 

@@ -1,4 +1,4 @@
-"""The client for programs with an event loop: the same as `sync`, call by call."""
+"""Client for asyncio, with the same methods as the blocking one."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -8,27 +8,29 @@ from typing import Any, Self
 import grpc
 import grpc.aio
 
-from penstock.client.nexusd_stub import Stub
-from penstock.compat.nexusd_client.base import CHANNEL_OPTIONS, ClientBase, publish_request, published
-from penstock.compat.nexusd_client.errors import NexusdError, PublishError, UnsubscribeError, error_of
-from penstock.compat.nexusd_client.listeners import logger
-from penstock.compat.nexusd_client.recovery import InfoCallback, Recovery
-from penstock.compat.nexusd_client.values import (
+from penstock.client.grpc.nexusd.stub import Stub
+from penstock.compat.nexusd_client.base import CHANNEL_OPTIONS, ClientBase, publish_request, publish_result
+from penstock.compat.nexusd_client.recovery import InfoCallback, Recovery, logger
+from penstock.compat.nexusd_client.types import (
     GapRecoveryMode,
     Message,
+    NexusdError,
     PeerInfo,
+    PublishError,
     PublishResult,
     ReconnectionState,
     SubscriptionInfo,
     TopicInfo,
-    peers_of,
-    topics_of,
+    UnsubscribeError,
+    error_from_call,
+    peers_from_wire,
+    topics_from_wire,
 )
-from penstock.wire.sidecar import nexusd
+from penstock.wire.sidecar.messages import nexusd
 
 
 class Stream:
-    """The events of one subscription, over as many calls as it takes."""
+    """Events of one subscription, across calls."""
 
     def __init__(self, recovery: Recovery, open_call: Callable[[Any], Any]) -> None:
         self.recovery = recovery
@@ -39,7 +41,7 @@ class Stream:
         self._ending = asyncio.Event()
 
     def close(self) -> None:
-        """Let whoever waits come to an end."""
+        """End it, and wake its reader."""
         self.is_over = True
         self._ending.set()
         if self._call is not None:
@@ -48,7 +50,7 @@ class Stream:
             self._reading.cancel()
 
     async def next_event(self) -> nexusd.MessageEvent | None:
-        """The next event of this call, or of the one after it; None when all is over."""
+        """The next event of this call, or of the one after it; None at the end."""
         while not self.is_over:
             try:
                 if self._call is None:
@@ -62,7 +64,7 @@ class Stream:
         return None
 
     async def _read(self) -> nexusd.MessageEvent | None:
-        """One event. If the waiting is cancelled the reading is not: the next caller gets what it finds."""
+        """Read one event. Cancelling the caller does not cancel the read: the next caller gets the event."""
         if self._reading is None:
             self._reading = asyncio.create_task(self._call.read())
         await asyncio.wait([self._reading])
@@ -74,7 +76,7 @@ class Stream:
 
     async def _lost(self, error: grpc.RpcError) -> None:
         self._call = None
-        delay_s = None if self.is_over else self.recovery.after(error)
+        delay_s = None if self.is_over else self.recovery.retry_delay_s(error)
         if delay_s is None:
             self.is_over = True
         elif delay_s:
@@ -83,33 +85,33 @@ class Stream:
 
 
 class AsyncSubscription:
-    """The messages of one subscription; iterate over it.
+    """Messages of one subscription; iterate over it.
 
-    It begins with the first message that is asked for, or with `start`, and ends with `close`, with the
-    client's own close, and when somebody unsubscribes it.
+    It starts with the first iteration, or with `start`. It ends with its own or the client's `close`, or with
+    `unsubscribe`.
     """
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
 
     def __del__(self) -> None:
-        self._stream.close()  # one that nobody reads is nobody's
+        self._stream.close()  # an unreferenced subscription has no reader
 
     @property
     def info(self) -> SubscriptionInfo:
-        """Its id, and how far it is."""
+        """Its id and progress."""
         return self._stream.recovery.info
 
     @property
     def is_over(self) -> bool:
-        """Whether no more messages come."""
+        """Return whether it has ended."""
         return self._stream.is_over
 
     async def start(self) -> SubscriptionInfo:
-        """Wait until the daemon has accepted it, without taking a message."""
+        """Wait until the daemon has accepted it, without consuming a message."""
         recovery = self._stream.recovery
-        while not recovery.is_begun and (event := await self._stream.next_event()) is not None:
-            recovery.take(event)  # the first event of a stream is never a message
+        while not recovery.is_started and (event := await self._stream.next_event()) is not None:
+            recovery.handle(event)  # the first event of a stream is never a message
         return self.info
 
     def __aiter__(self) -> Self:
@@ -117,18 +119,18 @@ class AsyncSubscription:
 
     async def __anext__(self) -> Message:
         while (event := await self._stream.next_event()) is not None:
-            message = self._stream.recovery.take(event)
+            message = self._stream.recovery.handle(event)
             if message is not None:
                 return message
         raise StopAsyncIteration
 
     async def close(self) -> None:
-        """End it here. The server keeps its place for a while, as after a lost connection."""
+        """End it on this side. The server keeps its position for a while, as after a lost connection."""
         self._stream.close()
 
 
 class AsyncNexusdClient(ClientBase):
-    """A client of a NexusD daemon, or of a Penstock server.
+    """Client of a NexusD daemon or a Penstock server.
 
     >>> async with AsyncNexusdClient("localhost:5672") as client:
     ...     await client.publish("sensors/temperature", b"23.5")
@@ -137,7 +139,7 @@ class AsyncNexusdClient(ClientBase):
     """
 
     def _prepare(self) -> None:
-        self._channel: grpc.aio.Channel | None = None  # there may be no loop yet
+        self._channel: grpc.aio.Channel | None = None  # created later: there may be no event loop yet
         self._made_stub: Stub | None = None
         self._streams: set[Stream] = set()
 
@@ -154,13 +156,13 @@ class AsyncNexusdClient(ClientBase):
         return self._made_stub
 
     async def connect(self, timeout_ms: int | None = None) -> None:
-        """Wait until the daemon can be reached.
+        """Wait until the daemon responds.
 
         Raises:
-            ConnectionError: it cannot, within that time.
+            ConnectionError: no response in time.
         """
         request = nexusd.GetTopicsRequest()
-        await self._ask(self._stub.get_topics, request, "connect", timeout_ms=timeout_ms, wait=True)
+        await self._call_method(self._stub.get_topics, request, "connect", timeout_ms=timeout_ms, wait=True)
 
     async def publish(
         self,
@@ -171,13 +173,13 @@ class AsyncNexusdClient(ClientBase):
         correlation_id: str = "",
         ttl_ms: int = 0,
     ) -> PublishResult:
-        """Publish a message; it is never published twice, because it is never tried twice.
+        """Publish a message, at most once: a failed publish is not retried.
 
         Raises:
-            PublishError: it was refused, or there was no answer in time.
+            PublishError: the daemon refused it, or did not respond in time.
         """
         request = publish_request(topic, payload, content_type, retain, correlation_id, ttl_ms)
-        return published(await self._ask(self._stub.publish, request, "publish", PublishError))
+        return publish_result(await self._call_method(self._stub.publish, request, "publish", PublishError))
 
     def subscribe(
         self,
@@ -190,12 +192,12 @@ class AsyncNexusdClient(ClientBase):
         subscription_id: str = "",
         last_sequence_per_topic: Mapping[str, int] | None = None,
     ) -> AsyncSubscription:
-        """Iterate over the messages of topics, across interruptions.
+        """Subscribe to topics; the subscription resumes after interruptions.
 
         Args:
             on_gap_detected: called with a `SubscriptionInfo` when messages are missing after an interruption.
-            subscription_id: go on with a subscription that was paused, perhaps by another process.
-            last_sequence_per_topic: how far that one was, if it knows better than the daemon.
+            subscription_id: resume a paused subscription, also of another process.
+            last_sequence_per_topic: its progress; default: as recorded by the daemon.
         """
         recovery = self._recovery(
             topics,
@@ -211,37 +213,37 @@ class AsyncNexusdClient(ClientBase):
         return AsyncSubscription(stream)
 
     async def unsubscribe(self, subscription_id: str, pause: bool = False) -> bool:
-        """End a subscription, or pause it so that it can go on later; False if the daemon does not know it.
+        """End a subscription, or pause it for a later resume; False if the daemon does not know it.
 
         Raises:
-            UnsubscribeError: the daemon could not be asked.
+            UnsubscribeError: the call failed.
         """
         request = nexusd.UnsubscribeRequest(subscription_id=subscription_id, pause=pause)
-        answer: nexusd.UnsubscribeResponse = await self._ask(
+        response: nexusd.UnsubscribeResponse = await self._call_method(
             self._stub.unsubscribe, request, "unsubscribe", UnsubscribeError
         )
         for stream in self._streams:
-            if stream.recovery.following.subscription_id == subscription_id:
+            if stream.recovery.resume.subscription_id == subscription_id:
                 stream.close()
-        return answer.success
+        return response.success
 
     async def get_topics(self) -> list[TopicInfo]:
         """Topics that have subscribers."""
         request = nexusd.GetTopicsRequest(include_counts=True)
-        return topics_of(await self._ask(self._stub.get_topics, request, "get topics"))
+        return topics_from_wire(await self._call_method(self._stub.get_topics, request, "get topics"))
 
     async def get_peers(self) -> list[PeerInfo]:
         """Other nodes of the mesh."""
         request = nexusd.GetPeersRequest(include_state=True)
-        return peers_of(await self._ask(self._stub.get_peers, request, "get peers"))
+        return peers_from_wire(await self._call_method(self._stub.get_peers, request, "get peers"))
 
     def active_subscriptions(self) -> list[SubscriptionInfo]:
-        """Subscriptions that the daemon has accepted and nobody has ended."""
+        """Accepted subscriptions that have not ended."""
         active = [one.recovery.info for one in self._streams if not one.is_over]
         return [info for info in active if info.subscription_id]
 
     async def close(self) -> None:
-        """Pause every subscription, so that it can go on later, and hang up."""
+        """Pause all subscriptions for a later resume, and close the connection."""
         if self._is_closed:
             return
         for info in self.active_subscriptions():
@@ -249,13 +251,13 @@ class AsyncNexusdClient(ClientBase):
                 await self.unsubscribe(info.subscription_id, pause=True)
             except NexusdError as error:
                 logger.warning("subscriptions were not paused: %s", error)
-                break  # the others would wait as long, and in vain
+                break  # the others would time out as well
         self._is_closed = True
         for stream in self._streams:
             stream.close()
         if self._channel is not None:
             await self._channel.close()
-        self._listeners.tell_state(ReconnectionState.DISCONNECTED)
+        self._listeners.notify_state(ReconnectionState.DISCONNECTED)
 
     async def __aenter__(self) -> Self:
         return self
@@ -265,7 +267,7 @@ class AsyncNexusdClient(ClientBase):
     ) -> None:
         await self.close()
 
-    async def _ask(
+    async def _call_method(
         self,
         call: Any,
         request: Any,
@@ -279,4 +281,4 @@ class AsyncNexusdClient(ClientBase):
         try:
             return await call(request, timeout=timeout_s, metadata=self._metadata, wait_for_ready=wait)
         except grpc.RpcError as error:
-            raise error_of(error, kind, doing) from error
+            raise error_from_call(error, kind, doing) from error

@@ -1,4 +1,4 @@
-"""What the blocking client and its asynchronous twin are made with, and what both are asked the same way."""
+"""Base class of the blocking and the asynchronous client."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -6,29 +6,35 @@ from uuid import uuid4
 
 import grpc
 
-from penstock.client.channels import credentials_metadata
-from penstock.client.nexusd_following import Following
-from penstock.compat.nexusd_client.errors import ConnectionError, PublishError
-from penstock.compat.nexusd_client.listeners import GapCallback, Listeners, StateCallback
-from penstock.compat.nexusd_client.policy import ReconnectionPolicy
-from penstock.compat.nexusd_client.recovery import InfoCallback, Recovery
-from penstock.compat.nexusd_client.values import (
-    GapRecoveryMode,
-    PublishResult,
-    ReconnectionState,
-    result_of,
+from penstock.client.grpc.channel import credentials_metadata
+from penstock.client.grpc.nexusd.resume import ResumeState
+from penstock.compat.nexusd_client.recovery import (
+    GapCallback,
+    InfoCallback,
+    Listeners,
+    Recovery,
+    StateCallback,
 )
-from penstock.wire.sidecar import nexusd
+from penstock.compat.nexusd_client.types import (
+    ConnectionError,
+    GapRecoveryMode,
+    PublishError,
+    PublishResult,
+    ReconnectionPolicy,
+    ReconnectionState,
+    publish_result_from_wire,
+)
+from penstock.wire.sidecar.messages import nexusd
 
 CHANNEL_OPTIONS = [
-    ("grpc.max_receive_message_length", -1),  # the daemon's limit is the limit
+    ("grpc.max_receive_message_length", -1),  # the daemon's limits apply
     ("grpc.max_send_message_length", -1),
-    ("grpc.use_local_subchannel_pool", 1),  # another client's trouble is not ours
-    ("grpc.initial_reconnect_backoff_ms", 100),  # our own policy waits; the channel is not to wait on top
-    ("grpc.min_reconnect_backoff_ms", 20_000),  # in truth, how long one attempt may take
+    ("grpc.use_local_subchannel_pool", 1),  # connections are not shared between clients
+    ("grpc.initial_reconnect_backoff_ms", 100),  # the reconnection policy decides when to retry
+    ("grpc.min_reconnect_backoff_ms", 20_000),  # despite its name the timeout of one attempt
     ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.enable_retries", 0),
-    ("grpc.keepalive_time_ms", 30_000),  # so that a daemon that vanished is noticed
+    ("grpc.keepalive_time_ms", 30_000),  # detects a daemon that vanished
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.http2.ping_timeout_ms", 10_000),
 ]
@@ -36,7 +42,7 @@ DEFAULT_TIMEOUT_MS = 5000
 
 
 class ClientBase:
-    """Everything of a client but its waiting."""
+    """Common part of both clients: everything except I/O."""
 
     def __init__(
         self,
@@ -51,15 +57,14 @@ class ClientBase:
         password: str | None = None,
         ca_file: str | Path | None = None,
     ) -> None:
-        """Get ready to talk to a daemon; the connection is made when it is needed.
+        """Configure a client; it connects on first use.
 
         Args:
-            reconnect_config: the older name of `reconnection_policy`.
-            gap_recovery_mode: what subscriptions do after an interruption unless they say otherwise; None
-                stands for `REPLAY_BUFFER`.
-            timeout_ms: how long a call may take that is not a subscription.
-            username: who we are, for a server that wants to know.
-            ca_file: whom to believe; with it, and only with it, the connection is encrypted.
+            reconnect_config: older name of `reconnection_policy`.
+            gap_recovery_mode: default of subscriptions that set none; None means `REPLAY_BUFFER`.
+            timeout_ms: limit of calls other than subscriptions.
+            username: user name, for servers with access control.
+            ca_file: trusted authorities (PEM); without it the connection is not encrypted.
         """
         self.address = address
         self.client_id = client_id or str(uuid4())
@@ -73,22 +78,22 @@ class ClientBase:
         self._prepare()
 
     def _prepare(self) -> None:
-        """Make what can be made before anything is asked."""
+        """Set up the parts that depend on the kind of client."""
 
     @property
     def state(self) -> ReconnectionState:
-        """How the subscriptions and the daemon stand to each other."""
+        """State of the connection."""
         return self._listeners.state
 
     def on_connection_state_change(self, callback: StateCallback) -> None:
-        """Call a function with each new state, and the error that led to it or None."""
+        """Register a callback for state changes; it gets the state, and the error that caused it or None."""
         self._listeners.add_state(callback)
 
     def on_gap_detected(self, callback: GapCallback) -> None:
-        """Call a function for each gap: with the number that was expected, the one that came, and the topic.
+        """Register a callback for gaps; it gets the expected number, the received one, and the topic.
 
-        The number that came is -1 if the daemon has forgotten the subscription: then nobody knows what is
-        missing. It is lower than the one expected if the daemon has begun to count anew.
+        The received number is -1 if the daemon has lost the subscription: the size of the gap is unknown. It
+        is lower than the expected one if the daemon has started to count again.
         """
         self._listeners.add_gap(callback)
 
@@ -103,7 +108,7 @@ class ClientBase:
         last_sequences: Mapping[str, int] | None,
     ) -> Recovery:
         self._check_open()
-        following = Following(
+        resume = ResumeState(
             [topics] if isinstance(topics, str) else topics,
             client_id=self.client_id,
             receive_retained=receive_retained,
@@ -112,7 +117,7 @@ class ClientBase:
             subscription_id=subscription_id,
             last_sequences=last_sequences,
         )
-        return Recovery(following, self._policy, self._listeners, on_gap)
+        return Recovery(resume, self._policy, self._listeners, on_gap)
 
     def _channel_credentials(self) -> grpc.ChannelCredentials | None:
         if self._ca_file is None:
@@ -127,7 +132,7 @@ class ClientBase:
 def publish_request(
     topic: str, payload: bytes, content_type: str, retain: bool, correlation_id: str, ttl_ms: int
 ) -> nexusd.PublishRequest:
-    """A message as it is sent."""
+    """Request for a publish."""
     return nexusd.PublishRequest(
         topic=topic,
         payload=payload,
@@ -138,12 +143,12 @@ def publish_request(
     )
 
 
-def published(response: nexusd.PublishResponse) -> PublishResult:
-    """What became of it.
+def publish_result(response: nexusd.PublishResponse) -> PublishResult:
+    """Result of a publish.
 
     Raises:
-        PublishError: the daemon has answered that it did not take it.
+        PublishError: the daemon refused the message.
     """
     if not response.success:
         raise PublishError(f"publish: {response.error_message}")
-    return result_of(response)
+    return publish_result_from_wire(response)

@@ -1,4 +1,4 @@
-"""The client that blocks. Several threads may use it; each subscription is for one."""
+"""Blocking client. Several threads may share it; a subscription belongs to one thread."""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -8,60 +8,57 @@ from weakref import WeakSet
 
 import grpc
 
-from penstock.client.nexusd_stub import Stub
-from penstock.compat.nexusd_client.base import CHANNEL_OPTIONS, ClientBase, publish_request, published
-from penstock.compat.nexusd_client.errors import (
-    NexusdError,
-    PublishError,
-    UnsubscribeError,
-    error_of,
-)
-from penstock.compat.nexusd_client.listeners import logger
-from penstock.compat.nexusd_client.recovery import InfoCallback, Recovery
-from penstock.compat.nexusd_client.values import (
+from penstock.client.grpc.nexusd.stub import Stub
+from penstock.compat.nexusd_client.base import CHANNEL_OPTIONS, ClientBase, publish_request, publish_result
+from penstock.compat.nexusd_client.recovery import InfoCallback, Recovery, logger
+from penstock.compat.nexusd_client.types import (
     GapRecoveryMode,
     Message,
+    NexusdError,
     PeerInfo,
+    PublishError,
     PublishResult,
     ReconnectionState,
     SubscriptionInfo,
     TopicInfo,
-    peers_of,
-    topics_of,
+    UnsubscribeError,
+    error_from_call,
+    peers_from_wire,
+    topics_from_wire,
 )
-from penstock.wire.sidecar import nexusd
+from penstock.wire.sidecar.messages import nexusd
 
 
 class Subscription:
-    """The messages of one subscription; iterate over it.
+    """Messages of one subscription; iterate over it.
 
-    It begins with the first message that is asked for, or with `start`, and ends with `close`, with the
-    client's own close, and when somebody unsubscribes it.
+    It starts with the first iteration, or with `start`. It ends with its own or the client's `close`, or with
+    `unsubscribe`.
     """
 
     def __init__(self, recovery: Recovery, open_stream: Callable[[Any], Any]) -> None:
         self._recovery = recovery
         self._open_stream = open_stream
         self._call: Any = None
-        self._over = threading.Event()
+        self._ended = threading.Event()
 
     def __del__(self) -> None:
-        self.close()  # one that nobody reads is nobody's
+        self.close()  # an unreferenced subscription has no reader
 
     @property
     def info(self) -> SubscriptionInfo:
-        """Its id, and how far it is."""
+        """Its id and progress."""
         return self._recovery.info
 
     @property
     def is_over(self) -> bool:
-        """Whether no more messages come."""
-        return self._over.is_set()
+        """Return whether it has ended."""
+        return self._ended.is_set()
 
     def start(self) -> SubscriptionInfo:
-        """Wait until the daemon has accepted it, without taking a message."""
-        while not self._recovery.is_begun and (event := self._next_event()) is not None:
-            self._recovery.take(event)  # the first event of a stream is never a message
+        """Wait until the daemon has accepted it, without consuming a message."""
+        while not self._recovery.is_started and (event := self._next_event()) is not None:
+            self._recovery.handle(event)  # the first event of a stream is never a message
         return self.info
 
     def __iter__(self) -> Self:
@@ -69,46 +66,46 @@ class Subscription:
 
     def __next__(self) -> Message:
         while (event := self._next_event()) is not None:
-            message = self._recovery.take(event)
+            message = self._recovery.handle(event)
             if message is not None:
                 return message
         raise StopIteration
 
     def close(self) -> None:
-        """End it here. The server keeps its place for a while, as after a lost connection."""
-        self._over.set()
+        """End it on this side. The server keeps its position for a while, as after a lost connection."""
+        self._ended.set()
         if self._call is not None:
             self._call.cancel()
 
     def _next_event(self) -> nexusd.MessageEvent | None:
-        """The next event of this stream, or of the one after it; None when all is over."""
-        while not self._over.is_set():
+        """The next event of this stream, or of the one after it; None at the end."""
+        while not self._ended.is_set():
             try:
                 if self._call is None:
                     self._call = self._open_stream(self._recovery.next_request())
                 event: nexusd.MessageEvent | None = next(self._call, None)
             except grpc.RpcError as error:
                 self._lost(error)
-            except ValueError:  # the channel was closed a moment ago, by another thread
-                if not self._over.is_set():
+            except ValueError:  # another thread has just closed the channel
+                if not self._ended.is_set():
                     raise
             else:
                 if event is None:
-                    self._over.set()
+                    self._ended.set()
                 return event
         return None
 
     def _lost(self, error: grpc.RpcError) -> None:
         self._call = None
-        delay_s = None if self._over.is_set() else self._recovery.after(error)
+        delay_s = None if self._ended.is_set() else self._recovery.retry_delay_s(error)
         if delay_s is None:
-            self._over.set()
+            self._ended.set()
         else:
-            self._over.wait(delay_s)
+            self._ended.wait(delay_s)
 
 
 class NexusdClient(ClientBase):
-    """A client of a NexusD daemon, or of a Penstock server.
+    """Client of a NexusD daemon or a Penstock server.
 
     >>> with NexusdClient("localhost:5672") as client:
     ...     client.publish("sensors/temperature", b"23.5")
@@ -126,12 +123,12 @@ class NexusdClient(ClientBase):
         self._subscriptions: WeakSet[Subscription] = WeakSet()
 
     def connect(self, timeout_ms: int | None = None) -> None:
-        """Wait until the daemon can be reached.
+        """Wait until the daemon responds.
 
         Raises:
-            ConnectionError: it cannot, within that time.
+            ConnectionError: no response in time.
         """
-        self._ask(
+        self._call_method(
             self._stub.get_topics, nexusd.GetTopicsRequest(), "connect", timeout_ms=timeout_ms, wait=True
         )
 
@@ -144,13 +141,13 @@ class NexusdClient(ClientBase):
         correlation_id: str = "",
         ttl_ms: int = 0,
     ) -> PublishResult:
-        """Publish a message; it is never published twice, because it is never tried twice.
+        """Publish a message, at most once: a failed publish is not retried.
 
         Raises:
-            PublishError: it was refused, or there was no answer in time.
+            PublishError: the daemon refused it, or did not respond in time.
         """
         request = publish_request(topic, payload, content_type, retain, correlation_id, ttl_ms)
-        return published(self._ask(self._stub.publish, request, "publish", PublishError))
+        return publish_result(self._call_method(self._stub.publish, request, "publish", PublishError))
 
     def subscribe(
         self,
@@ -163,12 +160,12 @@ class NexusdClient(ClientBase):
         subscription_id: str = "",
         last_sequence_per_topic: Mapping[str, int] | None = None,
     ) -> Subscription:
-        """Iterate over the messages of topics, across interruptions.
+        """Subscribe to topics; the subscription resumes after interruptions.
 
         Args:
             on_gap_detected: called with a `SubscriptionInfo` when messages are missing after an interruption.
-            subscription_id: go on with a subscription that was paused, perhaps by another process.
-            last_sequence_per_topic: how far that one was, if it knows better than the daemon.
+            subscription_id: resume a paused subscription, also of another process.
+            last_sequence_per_topic: its progress; default: as recorded by the daemon.
         """
         subscription = Subscription(
             self._recovery(
@@ -186,37 +183,37 @@ class NexusdClient(ClientBase):
         return subscription
 
     def unsubscribe(self, subscription_id: str, pause: bool = False) -> bool:
-        """End a subscription, or pause it so that it can go on later; False if the daemon does not know it.
+        """End a subscription, or pause it for a later resume; False if the daemon does not know it.
 
         Raises:
-            UnsubscribeError: the daemon could not be asked.
+            UnsubscribeError: the call failed.
         """
         request = nexusd.UnsubscribeRequest(subscription_id=subscription_id, pause=pause)
-        answer: nexusd.UnsubscribeResponse = self._ask(
+        response: nexusd.UnsubscribeResponse = self._call_method(
             self._stub.unsubscribe, request, "unsubscribe", UnsubscribeError
         )
         for subscription in list(self._subscriptions):
             if subscription.info.subscription_id == subscription_id:
                 subscription.close()
-        return answer.success
+        return response.success
 
     def get_topics(self) -> list[TopicInfo]:
         """Topics that have subscribers."""
         request = nexusd.GetTopicsRequest(include_counts=True)
-        return topics_of(self._ask(self._stub.get_topics, request, "get topics"))
+        return topics_from_wire(self._call_method(self._stub.get_topics, request, "get topics"))
 
     def get_peers(self) -> list[PeerInfo]:
         """Other nodes of the mesh."""
         request = nexusd.GetPeersRequest(include_state=True)
-        return peers_of(self._ask(self._stub.get_peers, request, "get peers"))
+        return peers_from_wire(self._call_method(self._stub.get_peers, request, "get peers"))
 
     def active_subscriptions(self) -> list[SubscriptionInfo]:
-        """Subscriptions that the daemon has accepted and nobody has ended."""
+        """Accepted subscriptions that have not ended."""
         active = [one.info for one in list(self._subscriptions) if not one.is_over]
         return [info for info in active if info.subscription_id]
 
     def close(self) -> None:
-        """Pause every subscription, so that it can go on later, and hang up."""
+        """Pause all subscriptions for a later resume, and close the connection."""
         if self._is_closed:
             return
         for info in self.active_subscriptions():
@@ -224,12 +221,12 @@ class NexusdClient(ClientBase):
                 self.unsubscribe(info.subscription_id, pause=True)
             except NexusdError as error:
                 logger.warning("subscriptions were not paused: %s", error)
-                break  # the others would wait as long, and in vain
+                break  # the others would time out as well
         self._is_closed = True
         for subscription in list(self._subscriptions):
             subscription.close()
         self._channel.close()
-        self._listeners.tell_state(ReconnectionState.DISCONNECTED)
+        self._listeners.notify_state(ReconnectionState.DISCONNECTED)
 
     def __enter__(self) -> Self:
         return self
@@ -239,7 +236,7 @@ class NexusdClient(ClientBase):
     ) -> None:
         self.close()
 
-    def _ask(
+    def _call_method(
         self,
         call: Any,
         request: Any,
@@ -254,4 +251,4 @@ class NexusdClient(ClientBase):
         try:
             return call(request, timeout=timeout_s, metadata=self._metadata, wait_for_ready=wait)
         except grpc.RpcError as error:
-            raise error_of(error, kind, doing) from error
+            raise error_from_call(error, kind, doing) from error

@@ -1,1 +1,1 @@
-"""Streams: topics whose messages are handed to one receiver each. `engine.py` is their face."""
+"""Streams: competing receivers on a topic."""

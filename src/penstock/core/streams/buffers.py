@@ -1,19 +1,68 @@
-"""What all streams keep together: how much that may be, and what has to go when it is too much.
+"""Buffers of all streams: total size, eviction, and expiry by second.
 
-A stream lets go of its oldest message for a new one. Whatever goes without having been received is in the
-ledger; the ring and the log of its topic may still have it.
+A stream evicts its oldest message for a new one. Evicted and expired messages are in the ledger; the ring and
+the log of the topic may still have them. Expiry costs the same however many streams there are.
 """
 
 from collections.abc import Callable
+from heapq import heapify, heappop, heappush
+from math import ceil
 
-from penstock.core.ledger import Ledger
+from penstock.core.diagnostics.ledger import Ledger
 from penstock.core.settings import StreamSettings
-from penstock.core.streams.expiring import Expiring
 from penstock.core.streams.stream import GROUP, Stream, weight_of
 from penstock.model import NEVER, Policy, Reason, Run
 
+
+class Expiring:
+    """Streams, each in the bucket of one second."""
+
+    def __init__(self) -> None:
+        self._buckets: dict[int, dict[Stream, None]] = {}
+        self._order: list[int] = []  # a heap of their seconds, and of some whose bucket is there no more
+
+    def add(self, stream: Stream, expires_at: float) -> None:
+        """A stream has a message that expires at this time of the monotonic clock."""
+        second = ceil(expires_at)
+        if stream.due is not None and stream.due <= second:
+            return
+        self.discard(stream)
+        stream.due = second
+        if second not in self._buckets:
+            self._buckets[second] = {}
+            heappush(self._order, second)
+            self._tidy()
+        self._buckets[second][stream] = None
+
+    def discard(self, stream: Stream) -> None:
+        """A stream has no such message any more."""
+        if stream.due is not None:
+            bucket = self._buckets[stream.due]
+            del bucket[stream]
+            if not bucket:
+                del self._buckets[stream.due]
+            stream.due = None
+
+    def take(self, now: float) -> Stream | None:
+        """Take out a stream in which something may have expired, if there is one."""
+        while self._order and self._order[0] <= now:
+            bucket = self._buckets.get(self._order[0])
+            if bucket:
+                stream = next(reversed(bucket))
+                self.discard(stream)
+                return stream
+            heappop(self._order)
+        return None
+
+    def _tidy(self) -> None:
+        """Forget seconds without a bucket when most are."""
+        if len(self._order) > 2 * len(self._buckets):
+            self._order = list(self._buckets)
+            heapify(self._order)
+
+
 LOOKED_AT = 20_000
-"""How many messages are looked at in one reap, about."""
+"""Approximate number of messages that one pass examines."""
 
 
 class StreamBuffers:
@@ -41,7 +90,7 @@ class StreamBuffers:
             self._expiring.add(stream, run.expires_at)
 
     def put_back(self, stream: Stream, run: Run) -> None:
-        """Whoever was to get a message has gone: it is the first again."""
+        """Put a message back to the front: its receiver is gone."""
         stream.put_first(run)
         self.messages += 1
         self.bytes += weight_of(run)
@@ -50,7 +99,7 @@ class StreamBuffers:
         """The oldest message that has not expired."""
         while stream.count:
             run = self._take(stream)
-            if not NEVER < run.expires_at <= now:
+            if not run.is_expired(now):
                 return run
             self._ledger.add(run, GROUP, Reason.EXPIRED)
         return None
@@ -77,13 +126,13 @@ class StreamBuffers:
         return self.bytes - kept + weight <= self._settings.total_bytes
 
     def _size_of(self, stream: Stream) -> int:
-        """How many messages a stream keeps."""
+        """Return how many messages a stream keeps."""
         return self._settings.default_size if stream.size is None else stream.size
 
     def trim(self, stream: Stream) -> None:
-        """Let the oldest messages go that are too many, behind those that somebody waits for.
+        """Evict the oldest messages above the limit, behind those that are reserved.
 
-        Where nothing is kept, what somebody was to get who had gone has no other place: it stays, too.
+        A stream without a buffer keeps returned messages: they have no other place.
         """
         settings, size = self._settings, self._size_of(stream)
         awaited = 0 if stream.receivers is None else len(stream.receivers)
@@ -101,7 +150,7 @@ class StreamBuffers:
         self._ledger.add(self._take(stream, index), GROUP, Reason.OUTBOX_FULL, Policy.DROP_OLDEST, setting)
 
     def remove(self, stream: Stream, is_unwanted: Callable[[Run], bool], reason: Reason) -> int:
-        """Take some messages out, wherever they stand, and tell the ledger why; answer how many."""
+        """Remove messages by a predicate and record the reason; return their number."""
         before = stream.bytes
         removed = stream.remove(is_unwanted)
         self.messages -= len(removed)
@@ -111,20 +160,20 @@ class StreamBuffers:
         return len(removed)
 
     def clear(self, stream: Stream, reason: Reason) -> int:
-        """Let everything go; answer how much it was."""
+        """Remove everything; return the number of messages."""
         self._expiring.discard(stream)
         return self.remove(stream, lambda run: True, reason)
 
     def expire(self, now: float) -> list[Stream]:
-        """Take out what has expired; answer the streams that have room again.
+        """Remove expired messages; return the streams that have room again.
 
-        If there is much to look at, the rest has its turn next time: what has expired is never received.
+        A long pass continues next time: expired messages are never received.
         """
         relieved: list[Stream] = []
         looked_at = 0
         while looked_at <= LOOKED_AT and (stream := self._expiring.take(now)) is not None:
             looked_at += 1 + stream.count
-            if self.remove(stream, lambda run: NEVER < run.expires_at <= now, Reason.EXPIRED):
+            if self.remove(stream, lambda run: run.is_expired(now), Reason.EXPIRED):
                 relieved.append(stream)
             times = [run.expires_at for run in stream.messages if run.expires_at != NEVER]
             if times:

@@ -1,6 +1,6 @@
-"""What happened at streams so far, as plain integers."""
+"""Totals of all streams since start, as plain integers."""
 
-from penstock.core.latency import Histogram, bucket_of
+from penstock.core.diagnostics.histogram import Histogram, bucket_of
 
 
 class StreamCounters:

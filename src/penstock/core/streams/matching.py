@@ -1,23 +1,22 @@
-"""Brings messages and receivers together, first come, first served on either side.
+"""Matching of messages and receivers, first come, first served on both sides.
 
-Messages come in while they are being published, and then nobody may be called back. So those of other doors
-are handed over at the end of the turn, and what is sent to a stream right after it was published. A message
-that is to be stored is handed over after its commit; what came in behind it waits with it, so order stays.
+Messages arrive while they are being published, when no callback may run. Those of other doors are handed over
+at the end of the turn, those sent to the stream right after their publish. A message that is stored is handed
+over after its commit, and later ones wait behind it, so the order stays.
 """
 
 from collections import OrderedDict, deque
 
-from penstock.core.accepting import Accepting
 from penstock.core.node import Node
-from penstock.core.publishing import Publishing, raise_it
-from penstock.core.receipts import Receipt
-from penstock.core.sessions import Session
+from penstock.core.publishing.idempotent import IdempotentPublisher
+from penstock.core.publishing.outcome import Receipt
+from penstock.core.publishing.publish import Publisher, raise_it
+from penstock.core.runtime.timeouts import Timeouts
+from penstock.core.sessions.session import Session
 from penstock.core.streams.buffers import StreamBuffers
 from penstock.core.streams.counters import StreamCounters
 from penstock.core.streams.stream import Stream, weight_of
-from penstock.core.streams.waits import Handover, Receiver, Sender, Take
-from penstock.core.streams.watching import Watching
-from penstock.core.timeouts import Timeouts
+from penstock.core.streams.waiters import Handover, Receiver, Sender, Take, Watching
 from penstock.errors import PenstockError
 from penstock.model import Door, Reason, Run
 
@@ -28,8 +27,8 @@ class Matching:
     def __init__(
         self,
         node: Node,
-        publishing: Publishing,
-        accepting: Accepting,
+        publishing: Publisher,
+        accepting: IdempotentPublisher,
         buffers: StreamBuffers,
         counters: StreamCounters,
         timeouts: Timeouts,
@@ -47,12 +46,11 @@ class Matching:
         self._gates: dict[Stream, deque[int]] = {}  # offsets of what is handed over after its commit
         self._is_sending = False  # what is being published is sent to a stream
         self._is_storing = False  # and not handed over before its commit
-        publishing.on_streamed = self._on_published
 
     # Coming in
 
     def publish(self, stream: Stream, run: Run, caller: Session) -> Receipt:
-        """Publish what was sent to a stream, and hand it over if somebody waits."""
+        """Publish what was sent to a stream, and hand it to a waiting receiver."""
         self._is_sending = True
         try:
             ticket = self._publishing.publish_all((run,), caller, raise_it)
@@ -72,8 +70,8 @@ class Matching:
         finally:
             self._is_storing = False
 
-    def _on_published(self, stream: Stream, run: Run) -> None:
-        """A stream's topic got something. Nobody may be called back from here."""
+    def on_published(self, stream: Stream, run: Run) -> None:
+        """Enter a run of the stream's topic. No callback may run here."""
         if stream.watchers:
             self._watching.on_published(stream, is_forced=self._is_storing)
         if not stream.is_open:
@@ -96,7 +94,7 @@ class Matching:
             self.move_on(stream)
 
     def release(self, stream: Stream, offset: int, *, is_stored: bool) -> None:
-        """The commit of a message is over: hand it over, or let go of it if it could not be stored."""
+        """Hand over a message after its commit, or drop it if the commit failed."""
         gate = self._gates.get(stream)
         if gate is None or offset not in gate:
             return
@@ -119,7 +117,7 @@ class Matching:
     # Handing over
 
     def move_on(self, stream: Stream) -> None:
-        """Something has changed: bring together who waits and what is there."""
+        """Match waiters and messages after a change."""
         self._serve(stream)
         self._buffers.trim(stream)
         self.let_in(stream)
@@ -138,7 +136,7 @@ class Matching:
         return True
 
     def _serve(self, stream: Stream) -> None:
-        """Hand what is there to those who wait for it."""
+        """Hand messages to waiting receivers."""
         while stream.receivers and stream.count and not self._is_gated(stream):
             now = self._clock.monotonic()
             run = self._buffers.take(stream, now)
@@ -166,7 +164,7 @@ class Matching:
     # Those who wait
 
     def line_up(self, receiver: Receiver) -> None:
-        """A receiver waits for a message; if somebody waits for a receiver, that is over now."""
+        """Add a waiting receiver; a sender that waits for one is released."""
         stream = receiver.stream
         if stream.receivers is None:
             stream.receivers = OrderedDict()
@@ -223,7 +221,7 @@ class Matching:
         return not stream.count and self._is_awaited(stream)
 
     def _is_awaited(self, stream: Stream) -> bool:
-        """Somebody waits for a message and is still there; those before it that are not leave the line."""
+        """Return whether a present receiver waits; absent ones before it leave the queue."""
         while stream.receivers:
             first = next(iter(stream.receivers))
             if first.is_here():

@@ -1,23 +1,26 @@
-"""One stream: what waits in it for those who receive, and who waits at it.
+"""One stream: the queue of its messages, and its waiting receivers and senders.
 
-There may be a million of them, and most have one message or none, nobody who waits, and no other wishes. So
-the first message is kept by itself, and lines are made when somebody stands in them.
+There may be a million streams, most of them with one message or none and nothing waiting. The first message
+is therefore stored by itself, and queues are made when they are needed.
 """
 
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from penstock.core.registry import Topic
-from penstock.core.ring import RUN_BYTES
+from penstock.core.topics.ring import RUN_BYTES
+from penstock.core.topics.topic import Topic
 from penstock.model import Run
 
 if TYPE_CHECKING:
-    from penstock.core.streams.waits import Receiver, Sender
-    from penstock.core.streams.watching import Watcher
+    from penstock.core.streams.waiters import Receiver, Sender, Watcher
 
 GROUP = "$stream"
-"""What the ledger calls those who receive from a stream: of them one gets each message."""
+"""Name of a stream's receivers in the ledger: one of them gets each message."""
+
+
+def _ignore(stream: "Stream", run: Run) -> None:
+    """Stand in for a callback."""
 
 
 class Stream:
@@ -29,6 +32,7 @@ class Stream:
         "count",
         "due",
         "is_open",
+        "on_published",
         "receivers",
         "returned",
         "senders",
@@ -38,8 +42,11 @@ class Stream:
         "watchers",
     )
 
-    def __init__(self, topic: Topic, now: float) -> None:
+    def __init__(
+        self, topic: Topic, now: float, on_published: Callable[["Stream", Run], None] = _ignore
+    ) -> None:
         self.topic = topic
+        self.on_published = on_published  # called for each run of the topic
         self.size: int | None = None  # messages that it keeps; the first send decides
         self.is_open = False  # it keeps messages at all; if not, somebody only wants to know of them
         self.used_at = now  # when somebody last sent, received or waited here
@@ -59,7 +66,7 @@ class Stream:
 
     @property
     def is_attended(self) -> bool:
-        """Somebody waits here."""
+        """A receiver, sender or watcher waits."""
         return bool(self.receivers or self.senders or self.watchers)
 
     @property
@@ -95,7 +102,7 @@ class Stream:
         self.bytes += weight_of(run)
 
     def take(self, index: int = 0) -> Run:
-        """Take a message away that is there: the oldest, or one so many places behind it."""
+        """Remove and return a message: the oldest, or one this many places behind it."""
         messages = self._messages
         assert messages is not None
         if isinstance(messages, deque):
@@ -112,7 +119,7 @@ class Stream:
         return run
 
     def remove(self, is_unwanted: Callable[[Run], bool]) -> list[Run]:
-        """Take some messages away, wherever they stand."""
+        """Remove messages by a predicate."""
         messages = self.messages
         removed = [run for run in messages if is_unwanted(run)]
         if removed:
@@ -133,5 +140,5 @@ class Stream:
 
 
 def weight_of(run: Run) -> int:
-    """What a message takes of a stream's memory."""
+    """Weight of a message in a stream's memory."""
     return len(run.slab) + RUN_BYTES

@@ -1,1 +1,1 @@
-"""One page of the dashboard each: `show()` draws it, and `live` parts of it are drawn anew each second."""
+"""Pages of the dashboard: `show()` of each module draws its page."""

@@ -1,15 +1,14 @@
-"""Who cannot keep up, what waits for them, what is lost by it, and who is held back because of it."""
+"""Backpressure page: slow subscribers, their queues, dropped messages and blocked publishers."""
 
 import streamlit as st
 
+from penstock.common.text import count_text, percent_text, size_text
 from penstock.dashboard.charts import show_bars, show_lines
-from penstock.dashboard.colours import LEVELS, OUTCOMES, SATURATION, SERIES, Level, Outcome
-from penstock.dashboard.figures import Figures, TopicFigures
-from penstock.dashboard.live import live
-from penstock.dashboard.panels import Cell, Tile, show_heading, show_table, show_tiles
-from penstock.dashboard.poll import View
-from penstock.dashboard.tables import LOSSES, SLOW_COLUMNS, reason_rows, slow_rows, topic_cell
-from penstock.dashboard.units import count, percent, size
+from penstock.dashboard.pages.tables import LOSSES, SLOW_COLUMNS, reason_rows, slow_rows, topic_cell
+from penstock.dashboard.poller import View
+from penstock.dashboard.responses import Metrics, TopicMetrics
+from penstock.dashboard.style import LEVELS, OUTCOMES, SATURATION, SERIES, Level, Outcome
+from penstock.dashboard.widgets import Cell, Tile, live, show_heading, show_table, show_tiles
 
 GAUGES = 8
 BARS = 8
@@ -29,126 +28,126 @@ def show() -> None:
 
 @live
 def _tiles(view: View) -> None:
-    show_tiles(tiles(view.figures))
+    show_tiles(tiles(view.metrics))
 
 
 @live
 def _charts(view: View) -> None:
     history, restarts = view.history, view.history.restarts()
-    drops, waiting, held = st.columns(3)
+    drops, queued, blocked = st.columns(3)
     with drops:
         show_heading("Dropped", "messages per second")
-        rates = {"dropped": history.rates(lambda figures: figures.total.total_dropped)}
+        rates = {"dropped": history.rates(lambda metrics: metrics.total.total_dropped)}
         show_lines("drops", rates, {"dropped": OUTCOMES[Outcome.DROPPED]}, restarts=restarts)
-    with waiting:
-        show_heading("Waiting in outboxes", "messages")
+    with queued:
+        show_heading("Queued in outboxes", "messages")
         lines = {
-            "all outboxes": history.values(lambda figures: figures.outboxes.messages),
-            "fullest outbox": history.values(lambda figures: figures.outboxes.largest_messages),
+            "all outboxes": history.values(lambda metrics: metrics.outboxes.messages),
+            "fullest outbox": history.values(lambda metrics: metrics.outboxes.largest_messages),
         }
         colours = dict(zip(lines, SERIES, strict=False))
         show_lines("waiting", lines, colours, restarts=restarts, are_counts=True)
-    with held:
-        show_heading("Subscribers behind, publishers held", "now")
+    with blocked:
+        show_heading("Lagging subscribers, blocked publishers", "now")
         lines = {
-            "behind": history.values(lambda figures: figures.outboxes.lagging_subscribers),
-            "slow": history.values(lambda figures: figures.outboxes.slow_subscribers),
-            "publishers held": history.values(lambda figures: figures.outboxes.publishers_held),
+            "lagging": history.values(lambda metrics: metrics.outboxes.lagging_subscribers),
+            "slow": history.values(lambda metrics: metrics.outboxes.slow_subscribers),
+            "publishers blocked": history.values(lambda metrics: metrics.outboxes.publishers_held),
         }
-        colours = {"behind": SERIES[0], "slow": LEVELS[Level.CRITICAL], "publishers held": SERIES[3]}
+        colours = {"lagging": SERIES[0], "slow": LEVELS[Level.CRITICAL], "publishers blocked": SERIES[3]}
         show_lines("held", lines, colours, restarts=restarts, are_counts=True)
 
 
 @live
 def _gauges(view: View) -> None:
-    show_heading("Saturation by topic", "how full the fullest outbox of its subscribers is")
-    rows = [gauge_row(name, view.figures.topics[name]) for name in fullest_topics(view.figures, GAUGES)]
-    columns = ("topic", "", "", "waiting", "saturation")
+    show_heading("Saturation by topic", "fill level of the fullest subscriber outbox")
+    rows = [gauge_row(name, view.metrics.topics[name]) for name in fullest_topics(view.metrics, GAUGES)]
+    columns = ("topic", "", "", "queued", "saturation")
     show_table("saturation", columns, rows, numbers=2, empty="No topic has messages yet.")
 
 
 @live
 def _slow(view: View) -> None:
-    show_heading("Slow subscribers", "now and until a while ago")
-    show_table("slow", SLOW_COLUMNS, slow_rows(view.slow), numbers=4, empty="Everybody keeps up.")
+    show_heading("Slow subscribers", "now and recently")
+    show_table("slow", SLOW_COLUMNS, slow_rows(view.slow), numbers=4, empty="No slow subscribers.")
 
 
 @live
 def _drops(view: View) -> None:
-    figures = view.figures
-    show_heading("Published, delivered and dropped", "messages by topic, since the start")
-    show_bars("comparison", comparison(figures, BARS), OUTCOMES)
-    show_heading("Drops by topic", "since the start")
+    metrics = view.metrics
+    show_heading("Published, delivered and dropped", "messages by topic, since the server started")
+    show_bars("comparison", comparison(metrics, BARS), OUTCOMES)
+    show_heading("Drops by topic", "since the server started")
     columns = ("topic", "published", "delivered", "dropped")
-    show_table("drops", columns, drop_rows(figures, GAUGES), numbers=3, empty="Nothing was dropped.")
-    show_heading("Drops by reason", "since the start")
-    lost = {reason: number for reason, number in figures.not_delivered.items() if reason in LOSSES}
+    show_table("drops", columns, drop_rows(metrics, GAUGES), numbers=3, empty="No messages dropped.")
+    show_heading("Drops by reason", "since the server started")
+    lost = {reason: number for reason, number in metrics.not_delivered.items() if reason in LOSSES}
     show_table(
-        "loss-reasons", ("reason", "", "messages"), reason_rows(lost), numbers=1, empty="Nothing was dropped."
+        "loss-reasons", ("reason", "", "messages"), reason_rows(lost), numbers=1, empty="No messages dropped."
     )
 
 
-def tiles(figures: Figures) -> list[Tile]:
-    """The numbers that come first."""
-    boxes, total = figures.outboxes, figures.total
+def tiles(metrics: Metrics) -> list[Tile]:
+    """Tiles at the top."""
+    boxes, total = metrics.outboxes, metrics.total
     fullest = boxes.saturation
     return [
         Tile(
             "lagging",
-            "Subscribers behind",
-            count(boxes.lagging_subscribers),
-            note=f"of {count(total.active_subscribers)}",
+            "Lagging subscribers",
+            count_text(boxes.lagging_subscribers),
+            note=f"of {count_text(total.active_subscribers)}",
         ),
         Tile(
             "slow",
             "Slow subscribers",
-            count(boxes.slow_subscribers),
+            count_text(boxes.slow_subscribers),
             level=Level.CRITICAL if boxes.slow_subscribers else Level.GOOD,
         ),
-        Tile("waiting", "Messages waiting", count(boxes.messages), note=size(boxes.bytes)),
+        Tile("waiting", "Messages queued", count_text(boxes.messages), note=size_text(boxes.bytes)),
         Tile(
             "fullest",
             "Fullest outbox",
-            percent(fullest),
-            note=f"{count(boxes.largest_messages)} messages",
+            percent_text(fullest),
+            note=f"{count_text(boxes.largest_messages)} messages",
             level=SATURATION.level(fullest),
         ),
         Tile(
             "held",
-            "Publishers held",
-            count(boxes.publishers_held),
-            note=f"{count(boxes.publisher_holds)} times so far",
+            "Publishers blocked",
+            count_text(boxes.publishers_held),
+            note=f"{count_text(boxes.publisher_holds)} times so far",
             level=Level.ELEVATED if boxes.publishers_held else Level.GOOD,
         ),
-        Tile("dropped", "Dropped", count(total.total_dropped), note="since the start"),
-        Tile("expired", "Expired", count(total.total_expired), note="since the start"),
+        Tile("dropped", "Dropped", count_text(total.total_dropped), note="since the server started"),
+        Tile("expired", "Expired", count_text(total.total_expired), note="since the server started"),
     ]
 
 
-def fullest_topics(figures: Figures, limit: int) -> list[str]:
-    """The topics whose subscribers are worst off; where nobody is, the busiest."""
+def fullest_topics(metrics: Metrics, limit: int) -> list[str]:
+    """Topics with the fullest outboxes; if all are empty, the busiest."""
     ranked = sorted(
-        figures.topics.items(), key=lambda item: (-item[1].saturation, -item[1].messages_published, item[0])
+        metrics.topics.items(), key=lambda item: (-item[1].saturation, -item[1].messages_published, item[0])
     )
     return [name for name, _ in ranked[:limit]]
 
 
-def gauge_row(name: str, topic: TopicFigures) -> list[Cell | str]:
-    """A topic with a bar that is as long as its fullest outbox is full."""
+def gauge_row(name: str, topic: TopicMetrics) -> list[Cell | str]:
+    """Topic with a bar for the fill level of its fullest outbox."""
     level = SATURATION.level(topic.saturation)
-    text = percent(topic.saturation)
+    text = percent_text(topic.saturation)
     return [
         topic_cell(name),
         Cell(text, level, topic.saturation),
         Cell(str(level), level),
-        count(topic.queue_depth),
+        count_text(topic.queue_depth),
         Cell(text, level),
     ]
 
 
-def comparison(figures: Figures, limit: int) -> dict[str, dict[Outcome, float]]:
-    """What became of the messages of the busiest topics."""
-    ranked = sorted(figures.topics.items(), key=lambda item: (-item[1].messages_published, item[0]))
+def comparison(metrics: Metrics, limit: int) -> dict[str, dict[Outcome, float]]:
+    """Published, delivered and dropped messages of the busiest topics."""
+    ranked = sorted(metrics.topics.items(), key=lambda item: (-item[1].messages_published, item[0]))
     return {
         name: {
             Outcome.PUBLISHED: topic.messages_published,
@@ -159,18 +158,18 @@ def comparison(figures: Figures, limit: int) -> dict[str, dict[Outcome, float]]:
     }
 
 
-def drop_rows(figures: Figures, limit: int) -> list[list[Cell | str]]:
-    """The topics that lost most."""
+def drop_rows(metrics: Metrics, limit: int) -> list[list[Cell | str]]:
+    """Topics with the most dropped messages."""
     lossy = [
-        (topic.messages_dropped, name) for name, topic in figures.topics.items() if topic.messages_dropped
+        (topic.messages_dropped, name) for name, topic in metrics.topics.items() if topic.messages_dropped
     ]
     ranked = sorted(lossy, key=lambda item: (-item[0], item[1]))[:limit]
     return [
         [
             topic_cell(name),
-            count(figures.topics[name].messages_published),
-            count(figures.topics[name].messages_delivered),
-            Cell(count(dropped), Level.CRITICAL),
+            count_text(metrics.topics[name].messages_published),
+            count_text(metrics.topics[name].messages_delivered),
+            Cell(count_text(dropped), Level.CRITICAL),
         ]
         for dropped, name in ranked
     ]

@@ -1,26 +1,39 @@
-"""The first page: how the server is, what goes through it, and who has trouble."""
+"""Overview page: state of the server, message rates, topics and slow subscribers."""
 
 import streamlit as st
 
+from penstock.common.text import count_text, duration_text, percent_text, rate_text, size_text
 from penstock.dashboard.charts import show_lines
-from penstock.dashboard.colours import ACCENT, DOORS, DROP_RATE, OTHER_DOORS, OUTCOMES, SERIES, Level, Outcome
-from penstock.dashboard.figures import DoorFigures, Figures
-from penstock.dashboard.grids import HEAD_PX, number_columns
 from penstock.dashboard.history import RATE_WINDOW_S, History, Pick
-from penstock.dashboard.links import TOPIC_IN_LINK
-from penstock.dashboard.live import live
-from penstock.dashboard.panels import Tile, show_heading, show_nothing, show_table, show_tiles
-from penstock.dashboard.poll import View
-from penstock.dashboard.tables import SLOW_COLUMNS, reason_rows, slow_rows, storage_rows, topic_columns
-from penstock.dashboard.units import NOTHING, count, duration, per_second, percent, size
+from penstock.dashboard.pages.tables import (
+    SLOW_COLUMNS,
+    TOPIC_IN_LINK,
+    reason_rows,
+    slow_rows,
+    storage_rows,
+    topic_columns,
+)
+from penstock.dashboard.poller import View
+from penstock.dashboard.responses import DoorMetrics, Metrics
+from penstock.dashboard.style import ACCENT, DOORS, DROP_RATE, OTHER_DOORS, OUTCOMES, SERIES, Level, Outcome
+from penstock.dashboard.widgets import (
+    HEAD_PX,
+    Tile,
+    live,
+    number_columns,
+    show_heading,
+    show_nothing,
+    show_table,
+    show_tiles,
+)
 
 COUNTERS: dict[Outcome, Pick] = {
-    Outcome.PUBLISHED: lambda figures: figures.total.total_published,
-    Outcome.DELIVERED: lambda figures: figures.total.total_delivered,
-    Outcome.DROPPED: lambda figures: figures.total.total_dropped,
+    Outcome.PUBLISHED: lambda metrics: metrics.total.total_published,
+    Outcome.DELIVERED: lambda metrics: metrics.total.total_delivered,
+    Outcome.DROPPED: lambda metrics: metrics.total.total_dropped,
 }
 TOPIC_ROWS = 500
-"""How many topics are listed: the table comes anew each second, and a browser has to keep up with it."""
+"""Topics in the table; it is sent every second, so a browser must keep up with it."""
 VISIBLE_ROWS, ROW_PX = 12, 29
 TOPIC_COLUMNS = {
     "topic": st.column_config.LinkColumn(width="medium", display_text=TOPIC_IN_LINK),
@@ -48,12 +61,12 @@ def _tiles(view: View) -> None:
 @live
 def _charts(view: View) -> None:
     history, restarts = view.history, view.history.restarts()
-    outcomes, incoming, outgoing, people = st.columns(4)
+    outcomes, incoming, outgoing, clients = st.columns(4)
     with outcomes:
         show_heading("Messages", "per second")
         rates = {outcome: history.rates(pick) for outcome, pick in COUNTERS.items()}
         show_lines("outcomes", rates, OUTCOMES, restarts=restarts)
-    doors = list(view.figures.doors) or list(DOORS)
+    doors = list(view.metrics.doors) or list(DOORS)
     colours = {door: DOORS.get(door, OTHER_DOORS) for door in doors}
     with incoming:
         show_heading("Published by door", "messages per second")
@@ -63,11 +76,11 @@ def _charts(view: View) -> None:
         show_heading("Delivered by door", "messages per second")
         rates_out = {door: history.rates(_door_pick(door, "delivered")) for door in doors}
         show_lines("doors-out", rates_out, colours, restarts=restarts)
-    with people:
+    with clients:
         show_heading("Subscribers", "now")
         now = {
-            "subscribers": history.values(lambda figures: figures.total.active_subscribers),
-            "clients": history.values(lambda figures: figures.total.connected_clients),
+            "subscribers": history.values(lambda metrics: metrics.total.active_subscribers),
+            "clients": history.values(lambda metrics: metrics.total.connected_clients),
         }
         both = {"subscribers": ACCENT, "clients": SERIES[1]}
         show_lines("subscribers", now, both, restarts=restarts, are_counts=True)
@@ -75,11 +88,11 @@ def _charts(view: View) -> None:
 
 @live
 def _topics(view: View) -> None:
-    show_heading("Topics", topics_note(view.figures))
-    columns = topic_columns(view.figures, TOPIC_ROWS)
+    show_heading("Topics", topics_note(view.metrics))
+    columns = topic_columns(view.metrics, TOPIC_ROWS)
     with st.container(key="table-topics"):
         if not columns["topic"]:
-            show_nothing("Nothing was published yet, and nobody has subscribed to a topic.")
+            show_nothing("No topics yet: nothing was published or subscribed to.")
             return
         rows = min(len(columns["topic"]), VISIBLE_ROWS)
         st.dataframe(
@@ -94,119 +107,113 @@ def _topics(view: View) -> None:
 
 @live
 def _details(view: View) -> None:
-    figures = view.figures
+    metrics = view.metrics
     show_heading("Slowest subscribers")
-    show_table("slow", SLOW_COLUMNS, slow_rows(view.slow, 5), numbers=4, empty="Everybody keeps up.")
-    show_heading("Not delivered, by reason", "since the start")
-    rows = reason_rows(figures.not_delivered)
-    show_table("reasons", ("reason", "", "messages"), rows, numbers=1, empty="Everything was delivered.")
+    show_table("slow", SLOW_COLUMNS, slow_rows(view.slow, 5), numbers=4, empty="No slow subscribers.")
+    show_heading("Not delivered, by reason", "since the server started")
+    rows = reason_rows(metrics.not_delivered)
+    show_table("reasons", ("reason", "", "messages"), rows, numbers=1, empty="All messages were delivered.")
     show_heading("Log and rings")
-    show_table("storage", ("", ""), storage_rows(figures.log, figures.rings), numbers=1, empty="")
+    show_table("storage", ("", ""), storage_rows(metrics.log, metrics.rings), numbers=1, empty="")
 
 
 def tiles(history: History) -> list[Tile]:
-    """The numbers that come first."""
-    return [*_people_tiles(history.last.figures), *_message_tiles(history), *_process_tiles(history)]
+    """Tiles at the top."""
+    return [*_client_tiles(history.last.metrics), *_message_tiles(history), *_process_tiles(history)]
 
 
-def _people_tiles(figures: Figures) -> list[Tile]:
-    total = figures.total
+def _client_tiles(metrics: Metrics) -> list[Tile]:
+    total = metrics.total
     return [
         Tile(
             "topics",
             "Active topics",
-            count(total.active_topics),
-            note=f"{count(total.retained_messages)} retained",
+            count_text(total.active_topics),
+            note=f"{count_text(total.retained_messages)} retained",
         ),
         Tile(
             "subscribers",
             "Subscribers",
-            count(total.active_subscribers),
-            note=f"{count(total.slow_subscribers)} slow",
+            count_text(total.active_subscribers),
+            note=f"{count_text(total.slow_subscribers)} slow",
         ),
-        Tile("clients", "Clients", count(total.connected_clients), note=_connections_text(figures)),
+        Tile("clients", "Clients", count_text(total.connected_clients), note=_connections_text(metrics)),
     ]
 
 
 def _message_tiles(history: History) -> list[Tile]:
-    total = history.last.figures.total
+    total = history.last.metrics.total
     rates = {outcome: history.rate(pick) for outcome, pick in COUNTERS.items()}
     dropped = drop_rate(rates[Outcome.DELIVERED], rates[Outcome.DROPPED])
     return [
         Tile(
             "published",
             "Published",
-            per_second(rates[Outcome.PUBLISHED]),
+            rate_text(rates[Outcome.PUBLISHED]),
             "/s",
-            f"{count(total.total_published)} in all",
+            f"{count_text(total.total_published)} total",
         ),
         Tile(
             "delivered",
             "Delivered",
-            per_second(rates[Outcome.DELIVERED]),
+            rate_text(rates[Outcome.DELIVERED]),
             "/s",
-            f"{count(total.total_delivered)} in all",
+            f"{count_text(total.total_delivered)} total",
         ),
         Tile(
             "dropped",
             "Drop rate",
-            percent(dropped, 2),
-            note=f"{count(total.total_dropped)} dropped in all",
+            percent_text(dropped, 2),
+            note=f"{count_text(total.total_dropped)} total",
             level=Level.GOOD if dropped is None else DROP_RATE.level(dropped),
-            hint=f"Of what should be delivered in {RATE_WINDOW_S:.0f} seconds, the part that was dropped.",
+            hint=f"Dropped / (delivered + dropped) of the last {RATE_WINDOW_S:.0f} seconds.",
         ),
     ]
 
 
 def _process_tiles(history: History) -> list[Tile]:
-    figures = history.last.figures
+    metrics = history.last.metrics
     return [
-        Tile("uptime", "Uptime", duration(figures.uptime_seconds), note=f"epoch {figures.log.epoch}"),
-        Tile("memory", "Memory", _memory_text(figures), note=_files_text(figures)),
-        Tile("cpu", "CPU", percent(cpu_share(history), 0), note="of one core"),
+        Tile("uptime", "Uptime", duration_text(metrics.uptime_seconds), note=f"epoch {metrics.log.epoch}"),
+        Tile("memory", "Memory", size_text(metrics.process.memory_bytes), note=_files_text(metrics)),
+        Tile("cpu", "CPU", percent_text(cpu_share(history), 0), note="of one core"),
     ]
 
 
-def topics_note(figures: Figures) -> str:
-    """Which topics are listed, and how to see more of them."""
-    left_out = figures.topics_left_out + max(len(figures.topics) - TOPIC_ROWS, 0)
+def topics_note(metrics: Metrics) -> str:
+    """Note on which topics are listed, and where to find the others."""
+    left_out = metrics.topics_left_out + max(len(metrics.topics) - TOPIC_ROWS, 0)
     if left_out:
-        return f"the busiest; Topics finds the {count(left_out)} others"
+        return f"the busiest; find the {count_text(left_out)} others on Topics"
     return "the busiest first"
 
 
 def _door_pick(door: str, field: str) -> Pick:
-    """A counter of one door."""
-    return lambda figures: float(getattr(figures.doors.get(door, DoorFigures()), field))
+    """Selects a counter of one door."""
+    return lambda metrics: float(getattr(metrics.doors.get(door, DoorMetrics()), field))
 
 
 def drop_rate(delivered: float | None, dropped: float | None) -> float | None:
-    """Of what should have been delivered of late, the part that was dropped."""
+    """Dropped messages as a share of all that should have been delivered recently."""
     if delivered is None or dropped is None:
         return None
     return dropped / (delivered + dropped) if dropped else 0.0
 
 
 def cpu_share(history: History) -> float | None:
-    """How much of one core the server uses, of late."""
-    if history.last.figures.process.cpu_seconds is None:
+    """CPU use of the server recently, as a share of one core."""
+    if history.last.metrics.process.cpu_seconds is None:
         return None
-    return history.rate(lambda figures: figures.process.cpu_seconds or 0.0)
+    return history.rate(lambda metrics: metrics.process.cpu_seconds or 0.0)
 
 
-def _connections_text(figures: Figures) -> str:
-    """How many connections there are."""
-    number = sum(figures.connections.values())
-    return f"{count(number)} connection{'' if number == 1 else 's'}"
+def _connections_text(metrics: Metrics) -> str:
+    """Number of connections."""
+    number = sum(metrics.connections.values())
+    return f"{count_text(number)} connection{'' if number == 1 else 's'}"
 
 
-def _memory_text(figures: Figures) -> str:
-    """How much memory the server uses."""
-    used = figures.process.memory_bytes
-    return NOTHING if used is None else size(used)
-
-
-def _files_text(figures: Figures) -> str:
-    """How many files and sockets the server has open."""
-    number = figures.process.open_files
-    return "" if number is None else f"{count(number)} files open"
+def _files_text(metrics: Metrics) -> str:
+    """Number of open files and sockets."""
+    number = metrics.process.open_files
+    return "" if number is None else f"{count_text(number)} files open"

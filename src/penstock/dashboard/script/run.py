@@ -1,7 +1,7 @@
-"""What Streamlit runs for every browser.
+"""Script that Streamlit runs for every browser.
 
-It stands in a folder of its own: Streamlit takes a folder `pages` beside its script for pages of its own old
-kind, and shows those, empty, to whoever opens a page by its address.
+It lives in a folder of its own: Streamlit treats a folder `pages` beside its script as pages of its own older
+kind and would serve those, empty.
 """
 
 from penstock.dashboard.app import main

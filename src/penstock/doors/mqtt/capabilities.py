@@ -1,6 +1,6 @@
-"""What this server can be asked for: announced in CONNACK, and held against what clients send."""
+"""Capabilities of the server: announced in CONNACK, and enforced."""
 
-from penstock.core.topics import SHARE_PREFIX
+from penstock.common.topics import SHARE_PREFIX
 from penstock.doors.mqtt.settings import MqttSettings
 from penstock.wire.mqtt import packets
 from penstock.wire.mqtt.abilities import Abilities
@@ -9,12 +9,12 @@ from penstock.wire.mqtt.reasons import ReasonCode
 
 
 def abilities_of(settings: MqttSettings) -> Abilities:
-    """Which publishes are taken."""
+    """Publishes that are accepted."""
     return Abilities(settings.maximum_qos, settings.retain_available, settings.check_payload_format)
 
 
 def announcement(settings: MqttSettings, limit_bytes: int) -> PacketProperties:
-    """What every MQTT 5 client is told. What MQTT has by default is not said."""
+    """Properties of CONNACK for every MQTT 5 client; defaults of MQTT are left out."""
     return PacketProperties(
         receive_maximum=settings.receive_maximum,
         topic_alias_maximum=settings.topic_alias_maximum or None,

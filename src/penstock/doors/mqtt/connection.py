@@ -3,7 +3,7 @@
 It is an asyncio protocol and core's sink at once. Reading and writing never wait: a chunk is taken
 whole, deliveries arrive as joined bytes at the tick's flush, acknowledgements follow in the same turn; the
 way out is in `link.py`. What the packets mean is in `handlers.py`; publishes come in runs and go to core from
-here, through `intake.py` if they want an answer.
+here, through `publish_acks.py` if they want a response.
 """
 
 import asyncio
@@ -12,15 +12,16 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, cast
 
-from penstock.core.sessions import Ending, Session
-from penstock.doors.base import GONE, Peer
-from penstock.doors.gate import NO_GATE, Gate, Why
-from penstock.doors.mqtt.answers import ENDINGS, encode_within, ends_connection, in_words, reason_of
+from penstock.core.sessions.session import Ending, Session
 from penstock.doors.mqtt.handlers import HANDLERS, on_unexpected
-from penstock.doors.mqtt.intake import Intake
-from penstock.doors.mqtt.link import Link
+from penstock.doors.mqtt.outbound import Outbound
+from penstock.doors.mqtt.publish_acks import PublishAcks
+from penstock.doors.mqtt.reason_codes import ENDINGS, encode_within, ends_connection, in_words, reason_of
 from penstock.errors import PenstockError
 from penstock.model import Run
+from penstock.net.door import Peer
+from penstock.net.read_pause import BACKPRESSURE, COMMIT, NO_PAUSE, PASSWORD_CHECK, RATE_LIMIT, ReadPause
+from penstock.net.transport import CLOSED_TRANSPORT
 from penstock.wire.mqtt.aliases import AliasWriter
 from penstock.wire.mqtt.packets import Auth, Connect, Disconnect, Packet, Version
 from penstock.wire.mqtt.reasons import (
@@ -33,29 +34,29 @@ from penstock.wire.mqtt.reasons import (
 from penstock.wire.mqtt.run_reader import RunReader
 
 if TYPE_CHECKING:
-    from penstock.doors.mqtt.authentication import Proof
+    from penstock.doors.mqtt.auth import AuthExchange
     from penstock.doors.mqtt.door import MqttDoor
 
 CLOSING_TIMEOUT_S = 5.0
-"""How long the last bytes may take to leave a connection that is being closed."""
+"""Time for the last bytes of a connection that is being closed."""
 UNKNOWN = Peer("", 0)
-"""Who has not been asked for its address yet."""
+"""Placeholder until the address is known."""
 
 
-class Connection(Link):
-    """What stands between one socket and core."""
+class Connection(Outbound):
+    """One socket on one side, a session of core on the other."""
 
     __slots__ = (
         "_deadline",
-        "_intake",
         "_keep_alive_s",
+        "_publish_acks",
         "_reader",
         "_waiting",
         "explains",
         "has_arrived",
         "is_counted",
         "is_welcome",
-        "notes",
+        "lines_logged",
         "peer",
         "proof",
         "refusal",
@@ -64,7 +65,7 @@ class Connection(Link):
 
     def __init__(self, door: "MqttDoor", peer: Peer | None = None, *, has_arrived: bool = False) -> None:
         """Args:
-        has_arrived: the guard of its address has already counted that it came.
+        has_arrived: the address limits have already counted its arrival.
         """
         super().__init__(door)
         settings = door.settings
@@ -75,19 +76,19 @@ class Connection(Link):
             settings.max_control_bytes,
             door.abilities,
         )
-        self._intake: Intake | None = None
-        self._waiting: list[Packet | Run] | None = None  # read before CONNECT has its answer
+        self._publish_acks: PublishAcks | None = None
+        self._waiting: list[Packet | Run] | None = None  # read before CONNECT has its response
         self._deadline = 0.0  # for CONNECT, and for the last bytes
         self._keep_alive_s = 0.0
         self.has_arrived = has_arrived
         self.is_counted = False  # by the guard of its address
-        self.is_welcome = False  # it is let in, and CONNACK leaves as soon as that is stored
+        self.is_welcome = False  # it is accepted, and CONNACK leaves after the commit
         self.explains = True  # the client wants reasons in words, or did not say
         self.wants_details = False  # it said so, and learns what is wrong with its packets
-        self.notes = 0
+        self.lines_logged = 0
         self.peer = peer or UNKNOWN
-        self.proof: Proof | None = None
-        self.refusal: ReasonCode | None = None  # of whoever comes too often from one address
+        self.proof: AuthExchange | None = None
+        self.refusal: ReasonCode | None = None  # of an address that connects too often
 
     # The socket
 
@@ -95,7 +96,7 @@ class Connection(Link):
         self._transport = cast("asyncio.Transport", transport)  # uvloop's does not derive from it
         if self.peer is UNKNOWN and (name := transport.get_extra_info("peername")):
             self.peer = Peer(*name[:2])
-        self.gate = Gate(self._transport)
+        self.read_pause = ReadPause(self._transport)
         self._transport.set_write_buffer_limits(high=self.door.settings.write_buffer_bytes)
         self._last_seen = self._loop.time()
         self._deadline = self._last_seen + self.door.settings.connect_timeout_s
@@ -104,19 +105,17 @@ class Connection(Link):
     def get_buffer(self, size_hint: int) -> memoryview:
         if self._reader.is_amid_large:
             return self.door.large_buffer
-        # Who has a rate to keep is read from in small sips: what was read has to be waited for.
+        # With a rate limit reads are small: what was read has to wait.
         return self.door.buffer if self.bucket is None else self.door.sip
 
     def buffer_updated(self, size: int) -> None:
         self.data_received(bytes(self.door.large_buffer[:size]))
 
     def data_received(self, data: bytes) -> None:
-        """Act on a chunk; a transport that is no socket gives it directly."""
+        """Process a chunk; a transport other than a socket calls it directly."""
         self._last_seen = now = self._loop.time()
         self.door.counters.bytes_received += len(data)
-        tick = self.door.tick
-        is_alone = tick.open_alone(now)
-        try:
+        with self.door.broker.turn(now):
             items = self._reader.feed(data)
             if self._waiting is not None:
                 self._waiting += items
@@ -124,29 +123,25 @@ class Connection(Link):
                 self._take(items)
             if self._reader.error is not None and self._waiting is None:
                 self._on_wire_error(self._reader.error)
-        finally:  # a turn that was begun must end, or everyone waits for ever
-            if is_alone:
-                tick.flush()
-            else:
-                tick.forget_read()
 
     def connection_lost(self, error: Exception | None) -> None:
         self.is_closing = True
+        self._drop_acks()
         session, self._session = self._session, None
         try:
             if session is not None:
                 self.door.broker.disconnect(session, self, is_graceful=False)
         finally:
             self.door.on_lost(self)
-            self._transport = GONE
-            self.gate = NO_GATE
+            self._transport = CLOSED_TRANSPORT
+            self.read_pause = NO_PAUSE
 
     def check_deadline(self, now: float) -> float | None:
         """Keep alive, the time for CONNECT, and the time for the last bytes after a close."""
         if self not in self.door.connections:
             return None
         if self.is_closing or self._session is None:
-            if self._waiting is not None:  # it has said CONNECT; the answer is ours to give
+            if self._waiting is not None:  # its CONNECT was read; the server's response is pending
                 return now + self.door.settings.connect_timeout_s
             if now < self._deadline:
                 return self._deadline
@@ -154,8 +149,8 @@ class Connection(Link):
             return None
         if not self._keep_alive_s:
             return None
-        if self.is_held or self.gate.is_shut_by(Why.RATE):
-            return now + self._keep_alive_s  # we are the ones who do not listen: its clock stands still
+        if self.is_held or self.read_pause.is_paused_by(RATE_LIMIT):
+            return now + self._keep_alive_s  # the server does not read: its keep alive is suspended
         if now < self._last_seen + self._keep_alive_s:
             return self._last_seen + self._keep_alive_s
         self.door.note("keep alive timeout", self)
@@ -164,12 +159,17 @@ class Connection(Link):
 
     # Core's sink
 
+    def hold(self, *, is_unacknowledged: bool) -> None:
+        super().hold(is_unacknowledged=is_unacknowledged)
+        if self._publish_acks is not None:
+            self._publish_acks.acks.block()
+
     def release(self) -> None:
         self.is_held = False
         self._last_seen = self._loop.time()
-        self.gate.open(Why.HELD)
-        if self._intake is not None:
-            self._intake.settle()
+        self.read_pause.resume(BACKPRESSURE)
+        if self._publish_acks is not None:
+            self._publish_acks.acks.unblock()
 
     def close(self, reason: str) -> None:
         if self.is_stranger:  # a goodbye may not come before CONNACK (MQTT-3.14.0-1)
@@ -178,7 +178,7 @@ class Connection(Link):
         session, self._session = self._session, None
         ending = Ending(reason)
         self.end(ENDINGS[ending], is_heard=ending is Ending.SHUTTING_DOWN)
-        if session is not None and session.sink is self:
+        if session is not None and session.connection is self:
             # Core is in the middle of a delivery; it can let go of the session when that is done.
             self._loop.call_soon(partial(self.door.broker.disconnect, session, self, is_graceful=False))
 
@@ -196,7 +196,7 @@ class Connection(Link):
             self._take_each(items, session)
 
     def _publish(self, runs: list[Run], session: Session) -> None:
-        """Publish what wants no answer."""
+        """Publish what wants no response."""
         self.door.broker.publish_all(runs, session, self.on_refused)
         if self.bucket is not None:
             self.charge(sum(run.count for run in runs))
@@ -212,10 +212,10 @@ class Connection(Link):
             if self.is_closing:
                 return
 
-    def _take_in(self, session: Session) -> Intake:
-        if self._intake is None:
-            self._intake = Intake(self, session)
-        return self._intake
+    def _take_in(self, session: Session) -> PublishAcks:
+        if self._publish_acks is None:
+            self._publish_acks = PublishAcks(self, session)
+        return self._publish_acks
 
     def _take_packets(self, items: Iterable[Packet | Run], session: Session) -> None:
         for item in items:
@@ -231,7 +231,7 @@ class Connection(Link):
                 return
 
     def _take_early(self, items: list[Packet | Run]) -> None:
-        """Who is not let in yet says CONNECT, then AUTH if its method wants that; the rest has to wait."""
+        """Before acceptance: CONNECT, then AUTH if its method needs that; the rest waits."""
         packet, self._waiting = items[0], items[1:]
         self.door.counters.control_packets_received += 1
         if self.proof is not None:
@@ -248,7 +248,7 @@ class Connection(Link):
                 self._take_early(waiting)
 
     def _take_proof(self, packet: Packet | Run) -> None:
-        """A client that proves who it is may say nothing else meanwhile (MQTT-3.1.2-30)."""
+        """A client that authenticates may send nothing else meanwhile (MQTT-3.1.2-30)."""
         try:
             if isinstance(packet, Auth):
                 self.door.admission.authentication.go_on(self, packet)
@@ -260,7 +260,7 @@ class Connection(Link):
             self._on_wire_error(error)
 
     def accept(self, session: Session, connack: bytes, keep_alive_s: float, aliases: int) -> None:
-        """The door let the client in: answer, send again what was on its way, go on."""
+        """Accepted: send CONNACK, redeliver what was in flight, continue."""
         self._session = session
         self._keep_alive_s = keep_alive_s
         self._last_seen = self._loop.time()  # a password may have taken its time
@@ -273,19 +273,19 @@ class Connection(Link):
         self.write(connack)
         self.begin(session)
         waiting, self._waiting = self._waiting, None
-        self.gate.open(Why.PASSWORD | Why.STORING)
+        self.read_pause.resume(PASSWORD_CHECK | COMMIT)
         if waiting:
             self._take_each(waiting, session)
         if self._reader.error is not None:
             self._on_wire_error(self._reader.error)
 
     def limit_rate(self) -> None:
-        """Publish as fast as the settings say at present, once it is let in."""
+        """Apply the current rate limit, once it is accepted."""
         if self._session is not None:
             self.bucket = self.door.bucket_of(self._session.client_id)
 
     def on_refused(self, run: Run, error: PenstockError) -> None:
-        """A publish was not accepted; without an answer of its own it may end the connection."""
+        """A publish was not accepted; without a response of its own it may end the connection."""
         if self.is_closing:
             return
         self.door.on_refused(self, run, error)
@@ -296,12 +296,12 @@ class Connection(Link):
 
     @property
     def client_id(self) -> str:
-        """Who is connected; empty if nobody is."""
+        """Client identifier; empty before acceptance."""
         return self._session.client_id if self._session is not None else ""
 
     @property
     def is_stranger(self) -> bool:
-        """Not let in yet, and not turned away either."""
+        """Neither accepted nor refused yet."""
         return self._session is None and not self.is_closing
 
     def _on_wire_error(self, error: MqttWireError) -> None:
@@ -352,8 +352,9 @@ class Connection(Link):
         self._waiting = None
         if is_heard:
             self.is_held = False
-            self.gate.open_wide()
+            self.read_pause.resume_all()
         self.is_closing = True
+        self._drop_acks()
         self._reader.stop()
         if session is not None:
             self.door.broker.disconnect(session, self, is_graceful=is_graceful, expiry=expiry)
@@ -364,7 +365,12 @@ class Connection(Link):
         self._deadline = self._loop.time() + CLOSING_TIMEOUT_S
         self.door.watch(self, self._deadline)
 
+    def _drop_acks(self) -> None:
+        acks, self._publish_acks = self._publish_acks, None
+        if acks is not None:
+            acks.acks.close()
+
 
 def _qos_of(item: Packet | Run) -> int:
-    """Which publishes can be taken together: those at QoS 0, and those at QoS 1; anything else by itself."""
+    """Group of a publish: those at QoS 0 and those at QoS 1 are published together, others alone."""
     return item.shape.qos if type(item) is Run else -1

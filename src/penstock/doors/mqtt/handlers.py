@@ -1,17 +1,18 @@
-"""What each packet of a client means, PUBLISH excepted: calls to core, and the answer.
+"""Packet handlers, except for PUBLISH: calls to core, and the responses.
 
-Publishes are the connection's own business, because they come in runs.
+Publishes are in `connection.py` and `publish_acks.py`, because they come in runs.
 """
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.inflight import RELEASED, Pending
-from penstock.core.sessions import Options, Session
-from penstock.doors.mqtt.answers import SUBACK_FAILURE, Answer, in_words, reason_of
+from penstock.core.sessions.acks import AWAITS_ACK, AWAITS_COMPLETION, AWAITS_RECEIPT
+from penstock.core.sessions.session import Session
+from penstock.core.subscriptions.subscription import Options
 from penstock.doors.mqtt.capabilities import subscription_refusal
-from penstock.doors.mqtt.forms import form_of
-from penstock.doors.mqtt.marks import ASKED_BY
+from penstock.doors.mqtt.encodings import encoding_of
+from penstock.doors.mqtt.meta_properties import ASKED_BY
+from penstock.doors.mqtt.reason_codes import SUBACK_FAILURE, Answer, in_words, reason_of
 from penstock.errors import PenstockError
 from penstock.wire.mqtt.encode import PINGRESP
 from penstock.wire.mqtt.packets import (
@@ -39,18 +40,18 @@ if TYPE_CHECKING:
 _SUCCESS = ReasonCode.SUCCESS
 
 
-def _check_step(session: Session, packet: Reply, expected: int | None) -> None:
-    """An acknowledgement must be the one that its delivery waits for (MQTT 5 section 4.3)."""
-    pending = session.inflight.entries.get(packet.packet_id, packet) if session.inflight else packet
-    if pending is packet:
-        return  # of a delivery that is over: it was answered before, or the session began anew
-    level = pending.level if isinstance(pending, Pending) else None
-    if level != expected:
+def _check_step(connection: "Connection", session: Session, packet: Reply, *expected: int) -> None:
+    """Require the acknowledgement that a delivery waits for (MQTT 5 section 4.3).
+
+    An unknown number passes: its delivery is complete, or the session is new.
+    """
+    awaited = connection.door.broker.awaited_step(session, packet.packet_id)
+    if awaited is not None and awaited not in expected:
         raise ProtocolViolation(f"{type(packet).__name__.upper()} is not what this delivery waits for")
 
 
 def _answer(connection: "Connection", packet: Answer, session: Session, *, is_changed: bool) -> None:
-    """Answer a request: when what it changed is stored, or at once if it changed nothing."""
+    """Respond to a request: after the commit of its changes, or at once if there are none."""
     if is_changed:
         connection.answer_stored(packet, session)
     else:
@@ -59,7 +60,7 @@ def _answer(connection: "Connection", packet: Answer, session: Session, *, is_ch
 
 def on_puback(connection: "Connection", packet: PubAck, session: Session) -> None:
     """A delivery at QoS 1 is complete, or was refused."""
-    _check_step(session, packet, 1)
+    _check_step(connection, session, packet, AWAITS_ACK)
     if packet.reason < 0x80:
         connection.door.broker.acknowledge(session, packet.packet_id)
     else:
@@ -67,39 +68,34 @@ def on_puback(connection: "Connection", packet: PubAck, session: Session) -> Non
     connection.on_acknowledged(session)
 
 
-def _is_released(session: Session, packet_id: int) -> bool:
-    return session.inflight is not None and session.inflight.entries.get(packet_id, packet_id) is RELEASED
-
-
 def on_pubrec(connection: "Connection", packet: PubRec, session: Session) -> None:
     """A delivery at QoS 2 arrived, or was refused."""
-    if not _is_released(session, packet.packet_id):  # it may be said twice
-        _check_step(session, packet, 2)
+    _check_step(connection, session, packet, AWAITS_RECEIPT, AWAITS_COMPLETION)  # PUBREC may be repeated
     if packet.reason >= 0x80:
         connection.door.broker.refuse(session, packet.packet_id)
         connection.on_acknowledged(session)
         return
-    is_known = connection.door.broker.receive(session, packet.packet_id)
+    is_known = connection.door.broker.confirm_receipt(session, packet.packet_id)
     reason = _SUCCESS if is_known else ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
     _answer(connection, PubRel(packet.packet_id, reason), session, is_changed=is_known)
 
 
 def on_pubrel(connection: "Connection", packet: PubRel, session: Session) -> None:
     """A client will not send its message at QoS 2 again."""
-    is_known = connection.door.broker.let_go(session, packet.packet_id)
+    is_known = connection.door.broker.end_qos2(session, packet.packet_id)
     reason = _SUCCESS if is_known else ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
     _answer(connection, PubComp(packet.packet_id, reason), session, is_changed=is_known)
 
 
 def on_pubcomp(connection: "Connection", packet: PubComp, session: Session) -> None:
     """A delivery at QoS 2 is complete."""
-    _check_step(session, packet, None)
+    _check_step(connection, session, packet, AWAITS_COMPLETION)
     connection.door.broker.acknowledge(session, packet.packet_id)
     connection.on_acknowledged(session)
 
 
 def on_subscribe(connection: "Connection", packet: Subscribe, session: Session) -> None:
-    """Each filter is granted or refused for itself; one answer tells of all."""
+    """SUBSCRIBE: each filter is granted or refused by itself, with one response for all."""
     given = packet.properties
     identifier = given.subscription_ids[0] if given.subscription_ids else 0
     wants_marks = any(name == ASKED_BY for name, _ in given.user)
@@ -133,7 +129,7 @@ def _subscribe(connection: "Connection", request: Request, options: Options, ses
         session,
         request.filter,
         options,
-        form_of(options, connection.version, connection.limit_bytes, door.marks),
+        encoding_of(options, connection.version, connection.limit_bytes, door.marks),
         policy=door.settings.policy,
         retained=request.retain_handling < 2,
         retained_if_known=request.retain_handling == 0,
@@ -170,7 +166,7 @@ def on_disconnect(connection: "Connection", packet: Disconnect, session: Session
 
 
 def on_auth(connection: "Connection", packet: Auth, session: Session) -> None:
-    """The client proves once more who it is."""
+    """AUTH: re-authentication."""
     connection.door.admission.authentication.prove_again(connection, packet, session)
 
 
@@ -190,4 +186,4 @@ HANDLERS: dict[type, Callable[["Connection", Any, Session], None]] = {
     Disconnect: on_disconnect,
     Auth: on_auth,
 }
-"""Whatever is not here is `on_unexpected`."""
+"""Handlers by packet; all others are `on_unexpected`."""

@@ -14,18 +14,18 @@ Port = Annotated[int, Meta(ge=0, le=65535)]
 
 
 class MqttSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the MQTT door offers and where its limits are."""
+    """Ports, capabilities and limits of MQTT."""
 
     port: Port | None = 1883
-    """Where the door listens; `off` (None) keeps it closed, 0 takes a free port."""
+    """Port of MQTT; `off` (None) keeps it closed, 0 takes a free port."""
     tls_port: Port | None = 8883
     """The same with TLS, open only if `tls.certificate_file` is set."""
     websocket_port: Port | None = None
-    """Where MQTT over WebSocket has a port of its own, with the path `/mqtt`."""
+    """Separate port for MQTT over WebSocket, with the path `/mqtt`."""
     websocket_tls_port: Port | None = None
     """The same with TLS."""
     over_http: bool = True
-    """Whether MQTT over WebSocket is also served at `/mqtt` on the HTTP ports."""
+    """Serve MQTT over WebSocket also at `/mqtt` on the HTTP ports."""
     proxies: tuple[str, ...] = ()
     """Networks, as `10.0.0.0/8`, whose connections begin with a PROXY protocol v2 header."""
     max_payload_bytes: Annotated[int, Meta(ge=1, le=268_000_000)] = 4 * MIB
@@ -33,17 +33,17 @@ class MqttSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     max_control_bytes: Annotated[int, Meta(ge=1024, le=256 * KIB)] = 65 * KIB
     """Largest packet other than PUBLISH, and most that a PUBLISH may have beside its payload."""
     receive_maximum: Annotated[int, Meta(ge=1, le=65535)] = 1_000
-    """Unacknowledged QoS > 0 publishes an MQTT 5 client may have on its way to us."""
+    """Unacknowledged QoS > 0 publishes that an MQTT 5 client may send."""
     max_inflight: Annotated[int, Meta(ge=1, le=65535)] = 1_000
     """Unacknowledged QoS > 0 deliveries to one client, unless it asks for fewer."""
     topic_alias_maximum: Annotated[int, Meta(ge=0, le=65535)] = 10
     """Topic aliases an MQTT 5 client may define on one connection; 0 allows none."""
     outgoing_topic_aliases: Annotated[int, Meta(ge=0, le=65535)] = 10
-    """Most topic aliases we use towards an MQTT 5 client that takes some; 0 uses none."""
+    """Most topic aliases for messages to an MQTT 5 client that accepts some; 0 uses none."""
     connect_timeout_s: Annotated[float, Meta(gt=0)] = 10.0
     """Longest wait for CONNECT on a new connection."""
     max_keep_alive_s: Annotated[int, Meta(ge=0, le=65535)] = 60
-    """Longest keep alive granted to MQTT 5 clients, who are told; 0 grants any, also none."""
+    """Longest keep alive granted to MQTT 5 clients, as CONNACK states; 0 grants any, also none."""
     max_connections: Annotated[int, Meta(ge=0)] = 0
     """Most connections at the same time; 0 means the process's file limit less 500."""
     write_buffer_bytes: Annotated[int, Meta(ge=1024, le=MIB)] = 64 * KIB
@@ -55,18 +55,18 @@ class MqttSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     maximum_qos: Annotated[int, Meta(ge=0, le=2)] = 2
     """Highest QoS that is taken and granted."""
     retain_available: bool = True
-    """Whether clients may publish retained messages."""
+    """Accept retained messages."""
     wildcard_subscriptions: bool = True
-    """Whether filters may have wildcards."""
+    """Accept filters with wildcards."""
     shared_subscriptions: bool = True
-    """Whether there are shared subscriptions."""
+    """Accept shared subscriptions."""
     subscription_identifiers: bool = True
-    """Whether subscriptions may have identifiers."""
+    """Accept subscription identifiers."""
     check_payload_format: bool = True
-    """Whether a payload that is said to be UTF-8 has to be."""
+    """Check that a payload announced as UTF-8 is UTF-8."""
     response_topics: str = "response/%c"
-    """What an MQTT 5 client that asks where to get responses is told, with its client identifier for `%c`."""
+    """Response information for MQTT 5 clients that request it, with their client identifier for `%c`."""
     policy: Policy = Policy.DROP_NEWEST
-    """What happens when a subscriber's outbox is full, unless a rule in `topics` says otherwise."""
+    """Policy for a subscriber's full outbox, unless a rule in `topics` has another."""
     backlog: Annotated[int, Meta(ge=1)] = 1_024
     """Connections that may wait to be accepted."""

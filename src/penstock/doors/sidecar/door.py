@@ -7,44 +7,43 @@ from typing import TYPE_CHECKING, cast
 import structlog
 
 from penstock.core.broker import Broker
-from penstock.core.clock import Clock
-from penstock.core.timeouts import Timed, Timeouts
-from penstock.doors.guard import Guard, GuardSettings
-from penstock.doors.listener import Listener
-from penstock.doors.notes import Notes, shortened
-from penstock.doors.presence import Presence
-from penstock.doors.room import Room
-from penstock.doors.sidecar.admission import Admission
-from penstock.doors.sidecar.calls import Methods
-from penstock.doors.sidecar.connection import Connection
-from penstock.doors.sidecar.http2_call import Deadline
-from penstock.doors.sidecar.link import Link
-from penstock.doors.sidecar.requests import Request
+from penstock.core.runtime.clock import Clock
+from penstock.core.runtime.timeouts import Timed, Timeouts
 from penstock.doors.sidecar.settings import SidecarSettings
-from penstock.doors.tls import Certificates, names_users
+from penstock.doors.sidecar.transport.auth import CallAuth
+from penstock.doors.sidecar.transport.call import Deadline
+from penstock.doors.sidecar.transport.connection import Connection
+from penstock.doors.sidecar.transport.method import Methods
+from penstock.doors.sidecar.transport.outbound import Outbound
+from penstock.doors.sidecar.transport.request_headers import Request
 from penstock.errors import InvalidConfig
+from penstock.net.address_limits import AddressLimits, AddressLimitSettings
+from penstock.net.connections import ConnectionLimit, ConnectionRegistry
+from penstock.net.listener import Listener
+from penstock.net.log_throttle import ThrottledLog, shortened
+from penstock.net.tls import Certificates, names_users
 from penstock.wire.grpc import Status
 from penstock.wire.http2 import Limits
 
 if TYPE_CHECKING:
-    from penstock.doors.sidecar.offer import Offer
+    from penstock.doors.sidecar.services import Services
 
 log = structlog.get_logger("penstock.sidecar")
 
 READ_BYTES = 64 * 1024
-NOTES_PER_SECOND = 100
+LINES_PER_SECOND = 100
 CONTROL_FRAMES_PER_S = 2_000
 FAR_S = 60.0
-"""Deadlines further away are looked at again after so long, so that calls which end before leave no trace."""
+"""Farther deadlines are checked again after this time, so that calls that end earlier leave no trace."""
 PARTING_S = 1.0
-"""How long clients without calls may take to see that they should go."""
+"""At shutdown, time for clients without calls to react to GOAWAY."""
 
 
 class SidecarDoor:
     """gRPC over TCP and TLS, on our own HTTP/2.
 
     Args:
-        load: imports and builds what can be called; done when the door opens, because it takes a moment.
+        load: imports and builds the services; called when the door opens, because it is slow.
     """
 
     name = "sidecar"
@@ -54,16 +53,16 @@ class SidecarDoor:
         settings: SidecarSettings,
         broker: Broker,
         clock: Clock,
-        load: "Callable[[], Offer]",
+        load: "Callable[[], Services]",
         *,
         certificates: Certificates | None = None,
-        guard: Guard | None = None,
-        room: Room | None = None,
+        address_limits: AddressLimits | None = None,
+        connection_limit: ConnectionLimit | None = None,
     ) -> None:
         self.settings = settings
         self.clock = clock
+        self.broker = broker
         self.counters = broker.counters
-        self.tick = broker.tick
         self.loop = asyncio.get_running_loop()
         # One buffer for all connections, because a chunk is taken whole at once.
         self.buffer = memoryview(bytearray(READ_BYTES))
@@ -71,28 +70,30 @@ class SidecarDoor:
         self.deadlines = Timeouts(clock, self.loop, self._on_due)
         self.is_reading = False  # what is sent meanwhile leaves when that is done
         self._load = load
-        self._offer: Offer | None = None
+        self._offer: Services | None = None
         self._certificates = certificates
-        guard = guard or Guard(GuardSettings(), clock)
-        self.admission = Admission(
+        address_limits = address_limits or AddressLimits(AddressLimitSettings(), clock)
+        self.admission = CallAuth(
             broker.access,
             self.loop,
-            guard,
+            address_limits,
             broker.counters,
             is_named_by_certificate=names_users(certificates),
         )
         self._unfinished_bytes = 0
-        self._dirty: list[Link] = []
+        self._dirty: list[Outbound] = []
         self.ended = [0] * len(Status)  # calls, by how they ended
         self._will_write = False
-        self._notes = Notes(log, clock.monotonic, NOTES_PER_SECOND)
-        self._presence: Presence[Link] = Presence(clock, self.loop, self.counters, guard, room or Room())
-        self.connections = self._presence.connections
+        self._throttled_log = ThrottledLog(log, clock.monotonic, LINES_PER_SECOND)
+        self._registry: ConnectionRegistry[Outbound] = ConnectionRegistry(
+            clock, self.loop, self.counters, address_limits, connection_limit or ConnectionLimit()
+        )
+        self.connections = self._registry.connections
         self._limit(settings)
         self._listeners: list[tuple[str, Listener]] = list(self._plan())
 
     def _limit(self, settings: SidecarSettings) -> None:
-        # A client may cancel all its calls at once, and does if it goes away politely.
+        # A client may cancel all its calls at once, for example when it closes.
         self.limits = Limits(
             streams=settings.max_streams,
             control_frames_per_s=max(CONTROL_FRAMES_PER_S, 2 * settings.max_streams),
@@ -101,7 +102,7 @@ class SidecarDoor:
         self._max_unfinished_bytes = max(
             settings.max_unfinished_bytes, settings.max_message_bytes + READ_BYTES
         )
-        self._presence.limit(settings.max_connections)
+        self._registry.limit(settings.max_connections)
 
     def configure(self, settings: SidecarSettings) -> None:
         """Go by other settings: for new calls, or where a connection has its limits, with new ones."""
@@ -116,13 +117,13 @@ class SidecarDoor:
     # Opening and closing
 
     def _plan(self) -> Iterator[tuple[str, Listener]]:
-        """A listener for each port that is asked for, with the scheme of its addresses."""
+        """Make a listener for each configured port, with its scheme."""
         settings = self.settings
         if settings.port is not None:
             yield "grpc", self._listener("port", settings.port, None)
         if settings.tls_port is not None:
             if self._certificates is None:
-                raise InvalidConfig("sidecar.tls_port: there is no tls.certificate_file")
+                raise InvalidConfig("sidecar.tls_port: tls.certificate_file is not set")
             yield "grpcs", self._listener("tls_port", settings.tls_port, self._certificates)
 
     def _listener(self, key: str, port: int, secure: Certificates | None) -> Listener:
@@ -140,16 +141,16 @@ class SidecarDoor:
         )
 
     def _admits(self, host: str) -> bool:
-        """Who has to shake hands first may begin, if there is room and its address is not too fast."""
-        return self._presence.admits(host, sum(listener.waiting for _, listener in self._listeners))
+        """True if a handshake may begin: there is room, and its address is not too fast."""
+        return self._registry.admits(host, sum(listener.waiting for _, listener in self._listeners))
 
     @property
     def is_wanted(self) -> bool:
-        """Some port was asked for."""
+        """At least one port is configured."""
         return bool(self._listeners)
 
     async def open(self) -> None:
-        """Load what can be called, and listen.
+        """Load the services, and listen.
 
         Raises:
             InvalidConfig: an address is in use, or not ours.
@@ -160,7 +161,7 @@ class SidecarDoor:
             await listener.open()
 
     async def close(self) -> None:
-        """Accept nobody any more, and ask everyone to go when its calls are over."""
+        """Stop accepting, and send GOAWAY to all clients."""
         for _, listener in self._listeners:
             listener.close()
         if self._offer is not None:
@@ -169,38 +170,38 @@ class SidecarDoor:
             connection.say_goodbye()
 
     async def finish(self, timeout: float) -> None:
-        """Wait until every connection has gone; cut those that stay."""
+        """Wait until every connection is closed; abort those that remain."""
         if self._offer is not None:
             self._offer.close()
         for connection in list(self.connections):
             connection.say_goodbye()
-        await self._presence.wait_until_gone(min(timeout, PARTING_S))
+        await self._registry.wait_until_gone(min(timeout, PARTING_S))
         for connection in list(self.connections):
             if connection.is_idle:
                 connection.leave()
-        await self._presence.wait_until_gone(timeout - min(timeout, PARTING_S))
-        self._presence.cut_all()
+        await self._registry.wait_until_gone(timeout - min(timeout, PARTING_S))
+        self._registry.cut_all()
         # So that their calls have ended when the last commit is made:
-        await self._presence.wait_until_gone(PARTING_S)
+        await self._registry.wait_until_gone(PARTING_S)
         self.admission.close()
 
     def addresses(self) -> list[str]:
-        """Where clients find it."""
+        """URLs that clients connect to."""
         return [address for scheme, listener in self._listeners for address in listener.addresses(scheme)]
 
     # Connections
 
-    def on_open(self, connection: Link, deadline: float) -> None:
+    def on_open(self, connection: Outbound, deadline: float) -> None:
         """A socket was accepted."""
-        self._presence.enter(connection, deadline)
+        self._registry.enter(connection, deadline)
 
-    def on_lost(self, connection: Link) -> None:
-        """A socket is gone."""
-        self._presence.leave(connection)
+    def on_lost(self, connection: Outbound) -> None:
+        """A connection is closed."""
+        self._registry.leave(connection)
 
-    def watch(self, connection: Link, deadline: float) -> None:
-        """Look at a connection at a time."""
-        self._presence.watch(connection, deadline)
+    def watch(self, connection: Outbound, deadline: float) -> None:
+        """Check a connection at a time."""
+        self._registry.watch(connection, deadline)
 
     def hold(self, size: int) -> bool:
         """Count bytes that `max_unfinished_bytes` is for; False if there are too many."""
@@ -222,7 +223,7 @@ class SidecarDoor:
 
     # Writing
 
-    def write_soon(self, connection: Link) -> None:
+    def write_soon(self, connection: Outbound) -> None:
         """Something is to be written to a connection, when this turn has brought all that it brings."""
         self._dirty.append(connection)
         if not self._will_write and not self.is_reading:
@@ -243,24 +244,26 @@ class SidecarDoor:
     # What happened
 
     def figures(self) -> dict[str, int]:
-        """How many calls have ended, by how they did."""
+        """Number of ended calls by status."""
         return {f"calls_{status.name}": self.ended[status] for status in Status}
 
-    def on_refused(self, connection: Link, request: Request) -> None:
+    def on_refused(self, connection: Outbound, request: Request) -> None:
         """A request was not for any method, or not gRPC at all."""
         if request.status is not None:
             self.ended[request.status] += 1
         self.note("call refused", connection, path=shortened(request.path))
 
-    def on_wire_error(self, connection: Link, text: str) -> None:
+    def on_wire_error(self, connection: Outbound, text: str) -> None:
         """A peer sent bytes that break the protocol."""
         self.counters.wire_errors += 1
         self.note("bad bytes", connection, text)
 
-    def on_failure(self, connection: Link, path: str) -> None:
-        """A method has failed in a way that nobody had thought of."""
-        self._notes.write_failure("call not carried out", peer=str(connection.peer), path=shortened(path))
+    def on_failure(self, connection: Outbound, path: str) -> None:
+        """Log an unexpected error of a method."""
+        self._throttled_log.write_failure(
+            "call not carried out", peer=str(connection.peer), path=shortened(path)
+        )
 
-    def note(self, event: str, connection: Link, detail: str = "", **about: str) -> None:
+    def note(self, event: str, connection: Outbound, detail: str = "", **about: str) -> None:
         """One line in the program's log, unless there are too many."""
-        self._notes.write(event, peer=str(connection.peer), **about, detail=shortened(detail))
+        self._throttled_log.write(event, peer=str(connection.peer), **about, detail=shortened(detail))

@@ -1,1 +1,1 @@
-"""Streams: send and receive over HTTP, where those who receive compete for each message."""
+"""Streams: send and receive over HTTP; receivers compete for each message."""

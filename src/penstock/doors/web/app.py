@@ -1,4 +1,4 @@
-"""The FastAPI application of the web door: every module's routes, one form for errors, and a description.
+"""FastAPI application of the web door: the routes of every module, error handlers, and OpenAPI.
 
 It is imported only after the ports listen, because FastAPI takes longer to load than everything else.
 """
@@ -8,35 +8,34 @@ from importlib import import_module
 from fastapi import FastAPI
 
 from penstock.doors.web.context import Web
-from penstock.doors.web.description import describe_app, pages
-from penstock.doors.web.failures import handle_failures
+from penstock.doors.web.site.openapi import describe_app, pages
+from penstock.doors.web.support.failures import handle_failures
 
 MODULES = (
-    "index",
-    "publish",
-    "bridge",
-    "stage",
-    "topics",
-    "declared",
-    "stats",
-    "messages",
-    "retained",
-    "log",
-    "holds",
-    "clients",
-    "slow",
-    "why",
-    "drops",
-    "configuration",
-    "metrics",
-    "health",
-    "script",
+    "site.index",
+    "api.publish",
+    "api.bridge",
+    "api.stage",
+    "api.topics",
+    "api.legacy_topics",
+    "api.messages",
+    "api.retained",
+    "api.log",
+    "api.holds",
+    "admin.clients",
+    "admin.slow",
+    "admin.why",
+    "admin.drops",
+    "admin.config",
+    "admin.metrics",
+    "admin.health",
+    "site.script",
 )
-"""Modules beside this one, each with `routes(web) -> APIRouter`, in the order in which paths are tried."""
+"""Modules of this package, each with `routes(web) -> APIRouter`, in the order in which paths are tried."""
 
 
 def build_app(web: Web) -> FastAPI:
-    """Everything the web door answers, apart from the routes that the listener answers itself."""
+    """Build the application: everything except hot routes."""
     app = FastAPI(
         title="Penstock",
         version=web.version,
@@ -47,7 +46,7 @@ def build_app(web: Web) -> FastAPI:
     )
     routers = [import_module(f"penstock.doors.web.{name}").routes(web) for name in MODULES]
     for router in (*routers, pages(app)):
-        # As they are: routes that are included are made anew, and by whoever asks first.
+        # Not by `include_router`, which copies every route at its first request.
         app.router.routes += router.routes
     describe_app(app)
     handle_failures(app)

@@ -1,10 +1,9 @@
-"""Holds: named positions by which readers keep what they have not read yet.
+"""Retention holds: named positions after which messages are kept for a reader.
 
-A hold belongs to whoever made it and lapses unless it is renewed or moved, so that a reader who never comes
-back does not keep the log for ever. One owner can have only so many, and none that lasts very long. Lapse is
-judged on the monotonic clock: setting the machine's time ends no hold. The wall time in a record is for
-people, and for the next start. Everything is called from the loop, but for `lowest` and `unchanged`, which
-retention asks from a thread of its own.
+A hold has an owner and lapses unless it is renewed or moved, so that a lost reader does not keep the log
+forever. Number per owner and lapse time are limited. Lapse uses the monotonic clock: a change of the system
+time ends no hold. The wall time in a record is for display, and for the next start. All methods are called on
+the loop, except `lowest` and `unchanged`, which retention calls in its thread.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,51 +13,51 @@ from threading import RLock
 from msgspec import Struct
 from msgspec.structs import replace
 
-from penstock.core.archive import Hold
-from penstock.core.clock import Clock
-from penstock.core.ports import StateStore
+from penstock.core.ports.archive import Hold
+from penstock.core.ports.state import StateStore
+from penstock.core.runtime.clock import Clock
 from penstock.core.settings import LogSettings
 from penstock.errors import InvalidCursor, InvalidHold, NotAuthorized, QuotaExceeded, UnknownHold
-from penstock.storage.disk.index import Index
+from penstock.storage.disk.pieces.index import Index
 
 HOLDS = "holds"
-"""Where the records are, by the names of the holds."""
+"""Table of the records, by the name of the hold."""
 LONGEST_NAME = 200
 SHORTEST_LAPSE_S = 1.0
 
 
 class HoldRecord(Struct, frozen=True, array_like=True):
-    """A hold as it is stored."""
+    """Stored form of a hold."""
 
     owner: str
     offset: int
     lapse_s: float
     lapses_at: int
-    """In microseconds of wall time, as it was when the hold was renewed last."""
+    """Microseconds of wall time, at the last renewal."""
     filters: tuple[str, ...] = ()
 
 
 class _Held(Struct):
-    """A hold, and until when by the monotonic clock."""
+    """A hold with its deadline on the monotonic clock."""
 
     record: HoldRecord
     deadline: float
 
 
 class Holds:
-    """All holds of a log. Those that have lapsed keep nothing, and are removed by `drop_lapsed`."""
+    """All holds of a log. Lapsed ones keep nothing, and are removed by `drop_lapsed`."""
 
     def __init__(self, state: StateStore, clock: Clock, index: Index, settings: LogSettings) -> None:
         self._state = state
         self._clock = clock
         self._index = index
         self.configure(settings)
-        self.on_change: Callable[[], None] = lambda: None  # something is to be committed
+        self.on_change: Callable[[], None] = lambda: None  # there are changes to commit
         self._lock = RLock()
         self._held = {name: self._restore(record) for name, record in state.scan(HOLDS)}
 
     def configure(self, settings: LogSettings) -> None:
-        """Go by other limits for what comes from now on; the holds that are there stay."""
+        """Apply changed limits to new holds; existing holds stay."""
         self._limit = settings.max_holds
         self._limit_per_owner = settings.max_holds_per_owner
         self._longest_lapse_s = settings.max_hold_lapse_s
@@ -66,12 +65,12 @@ class Holds:
     def create(
         self, name: str, owner: str, offset: int, lapse_s: float, filters: tuple[str, ...] = ()
     ) -> Hold:
-        """Keep everything after an offset; if the owner has a hold of this name already, it takes this place.
+        """Keep everything after an offset; replaces a hold of this name and owner.
 
         Raises:
             InvalidHold: the name or the lapse time breaks a rule.
-            NotAuthorized: someone else has a hold of this name.
-            InvalidCursor: what follows the offset is not there any more.
+            NotAuthorized: another owner has a hold of this name.
+            InvalidCursor: messages after the offset have been removed.
             QuotaExceeded: there are too many holds, or too many of this owner.
         """
         if not 1 <= len(name) <= LONGEST_NAME or not name.isprintable():
@@ -92,40 +91,40 @@ class Holds:
 
         Raises:
             UnknownHold: there is none of this name, or it has lapsed.
-            NotAuthorized: it is someone else's.
+            NotAuthorized: it belongs to another owner.
         """
         with self._lock:
             return self._describe(name, self._find(name, owner))
 
     def renew(self, name: str, owner: str) -> Hold:
-        """Let a hold last for its whole lapse time again.
+        """Restart the lapse time of a hold.
 
         Raises:
             UnknownHold: there is none of this name, or it has lapsed.
-            NotAuthorized: it is someone else's.
+            NotAuthorized: it belongs to another owner.
         """
         with self._lock:
             record = self._find(name, owner).record
             return self._put(name, owner, record.offset, record.lapse_s, record.filters)
 
     def move(self, name: str, owner: str, offset: int) -> Hold:
-        """Keep only what is after this offset from now on; that renews the hold too.
+        """Move a hold to another offset, and renew it.
 
         Raises:
             UnknownHold: there is none of this name, or it has lapsed.
-            NotAuthorized: it is someone else's.
-            InvalidCursor: what follows the offset is not there any more.
+            NotAuthorized: it belongs to another owner.
+            InvalidCursor: messages after the offset have been removed.
         """
         with self._lock:
             record = self._find(name, owner).record
             return self._keep(name, owner, offset, record.lapse_s, record.filters)
 
     def release(self, name: str, owner: str | None) -> None:
-        """End a hold; without an owner, whoever has it.
+        """End a hold; with owner None, that of any owner.
 
         Raises:
             UnknownHold: there is none of this name, or it has lapsed.
-            NotAuthorized: it is someone else's.
+            NotAuthorized: it belongs to another owner.
         """
         with self._lock:
             self._find(name, owner)
@@ -141,19 +140,19 @@ class Holds:
             ]
 
     def lowest(self) -> int | None:
-        """The lowest offset after which something is to be kept; None if nobody holds anything."""
+        """The lowest held offset; None if there is no hold."""
         with self._lock:
             offsets = (held.record.offset for held in self._held.values() if not self._has_lapsed(held))
             return min(offsets, default=None)
 
     @contextmanager
     def unchanged(self) -> Iterator[int | None]:
-        """Answer `lowest`, and let nobody make or move a hold while what follows from it is decided."""
+        """Yield `lowest`; no hold is created or moved in this context."""
         with self._lock:
             yield self.lowest()
 
     def drop_lapsed(self) -> list[Hold]:
-        """Remove the holds that have lapsed, and tell which."""
+        """Remove lapsed holds and return them."""
         with self._lock:
             lapsed = [
                 self._describe(name, held) for name, held in self._held.items() if self._has_lapsed(held)
@@ -165,12 +164,14 @@ class Holds:
     def _restore(self, record: Struct) -> _Held:
         assert isinstance(record, HoldRecord)
         now_us = self._clock.wall_us()
-        lapses_at = min(record.lapses_at, now_us + _microseconds(record.lapse_s))  # it may have been set back
+        lapses_at = min(
+            record.lapses_at, now_us + _microseconds(record.lapse_s)
+        )  # the clock may have been set back
         left_s = (lapses_at - now_us) / 1_000_000
         return _Held(replace(record, lapses_at=lapses_at), self._clock.monotonic() + left_s)
 
     def _check_room(self, owner: str) -> None:
-        """Refuse one hold more, if there are too many that have not lapsed."""
+        """Raise if there are too many holds, lapsed ones not counted."""
         theirs = sum(held.record.owner == owner for held in self._held.values())
         if len(self._held) >= self._limit or theirs >= self._limit_per_owner:
             self.drop_lapsed()
@@ -190,16 +191,18 @@ class Holds:
 
     def _check_owner(self, name: str, held: _Held, owner: str) -> None:
         if held.record.owner != owner:
-            raise NotAuthorized(f"the hold {name!r} belongs to someone else")
+            raise NotAuthorized(f"the hold {name!r} belongs to another owner")
 
     def _keep(self, name: str, owner: str, offset: int, lapse_s: float, filters: tuple[str, ...]) -> Hold:
         first = self._index.first_offset
         if offset < first - 1:
-            raise InvalidCursor(f"the log begins at offset {first}, and what follows {offset} has left it")
+            raise InvalidCursor(
+                f"messages after offset {offset} have been removed; the log begins at {first}"
+            )
         return self._put(name, owner, offset, lapse_s, filters)
 
     def _put(self, name: str, owner: str, offset: int, lapse_s: float, filters: tuple[str, ...]) -> Hold:
-        lapse_s = min(lapse_s, self._longest_lapse_s)  # which may have been longer when the hold was made
+        lapse_s = min(lapse_s, self._longest_lapse_s)  # the limit may have been lowered
         lapses_at = self._clock.wall_us() + _microseconds(lapse_s)
         record = HoldRecord(owner, offset, lapse_s, lapses_at, filters)
         self._state.put(HOLDS, name, record)

@@ -1,6 +1,6 @@
-"""The log on disk: core's port over commits, index and reader, and the work behind the scenes.
+"""Log on disk: the log port over group commit, index and reader, plus background work.
 
-Appending is a list's append; everything that takes time happens in threads of its own.
+Appending is a list append; everything slow runs in other threads.
 """
 
 import asyncio
@@ -12,50 +12,45 @@ from pathlib import Path
 from typing import TypeVar
 
 import structlog
-from msgspec import Struct
 
-from penstock.core.archive import ArrowSpan, Portions
-from penstock.core.clock import Clock
-from penstock.core.marks import name_of_node
-from penstock.core.ports import Gap, Lost, Settled, Span, Ticket, Wanted
-from penstock.core.records import TABLES
+from penstock.common.statement import Gap
+from penstock.core.durability.records import TABLES
+from penstock.core.ports.archive import ArrowSpan, Portions
+from penstock.core.ports.log import Lost, Settled, Span, Ticket, Wanted
+from penstock.core.replay.message_ids import name_of_node
+from penstock.core.runtime.clock import Clock
 from penstock.core.settings import LogSettings
 from penstock.errors import StorageUnavailable
 from penstock.model import Reason, Run
-from penstock.storage.disk.commits import Commits, Durability
+from penstock.storage.disk.commit.durable_mark import DurableMark
+from penstock.storage.disk.commit.group_commit import Durability, GroupCommit
 from penstock.storage.disk.holds import HOLDS, HoldRecord, Holds
-from penstock.storage.disk.index import Piece
-from penstock.storage.disk.layout import STATE
-from penstock.storage.disk.lifetimes import Lifetimes
-from penstock.storage.disk.mark import Mark
-from penstock.storage.disk.names import topics_after
-from penstock.storage.disk.opening import open_store
-from penstock.storage.disk.portions import Bounds
-from penstock.storage.disk.reading import Reader
+from penstock.storage.disk.pieces.piece import Piece
+from penstock.storage.disk.pieces.sealing import Sealer
+from penstock.storage.disk.read.expiry import ExpiryClock
+from penstock.storage.disk.read.reader import Reader
+from penstock.storage.disk.read.split import Bounds
+from penstock.storage.disk.read.topic_names import topics_after
+from penstock.storage.disk.recovery.opening import open_store
+from penstock.storage.disk.recovery.survey import EPOCHS, EpochRecord, Survey, end_of_epoch, survey
 from penstock.storage.disk.retention import Retention
-from penstock.storage.disk.sealing import Sealer
+from penstock.storage.disk.rocksdb.errors import DamagedData
+from penstock.storage.disk.rocksdb.layout import STATE
+from penstock.storage.disk.rocksdb.store import Store
 from penstock.storage.disk.state import DiskStateStore
-from penstock.storage.disk.store import DamagedData, Store
-from penstock.storage.disk.survey import EPOCHS, Survey, end_of_epoch, survey
 
 T = TypeVar("T")
 log = structlog.get_logger("penstock.log")
 
 FETCH_AGAIN_S = 1.0
 READERS = 4
-"""Reads at the same time; each is bounded, so nobody waits long."""
+"""Reads at the same time; each is bounded, so waits are short."""
 ARCHIVISTS = 2
-"""The same for who reads in bulk: apart, so that nobody who is owed something has to wait for them."""
-
-
-class EpochRecord(Struct, frozen=True, array_like=True):
-    """Where an epoch began, by its number."""
-
-    first: int
+"""Bulk reads at the same time, in a pool of their own: offline queues never wait for them."""
 
 
 class DiskLog:
-    """One node's log in a data directory."""
+    """Log of one node in a data directory."""
 
     is_durable = True
 
@@ -69,17 +64,17 @@ class DiskLog:
         durability: Durability = "fsync",
         settings: LogSettings | None = None,
     ) -> None:
-        """Open a data directory, whatever state it is in.
+        """Open a data directory, damaged or not.
 
         Raises:
-            InvalidConfig: it is in use, of a newer format, or no data directory.
+            InvalidConfig: it is in use, of a newer format, or not a data directory.
         """
         settings = settings or LogSettings()
         self._loop = loop
         self._clock = clock
         self._store, opening = open_store(path)
-        _mend_state(self._store)
-        self._mark = Mark.open(path)
+        _repair_state(self._store)
+        self._mark = DurableMark.open(path)
         found = survey(self._store, self._mark.value)
         self.log_id = self._store.log_id
         node_id = node_id or name_of_node(self.log_id)
@@ -95,7 +90,7 @@ class DiskLog:
             log.error("a part of the log is lost", first=gap.first, last=gap.last, reason=str(gap.reason))
         if found.is_state_behind:
             log.error("changes of sessions are lost", commit=found.last_commit)
-        self._commits = Commits(
+        self._group_commit = GroupCommit(
             self._store,
             self._index,
             self._mark,
@@ -107,9 +102,9 @@ class DiskLog:
             durability=durability,
         )
         tables = TABLES | {EPOCHS: EpochRecord, HOLDS: HoldRecord}
-        self.state = DiskStateStore(self._store, self._commits, tables)
-        self._lifetimes = Lifetimes(clock, found.last_offset + 1)
-        self._noted = found.last_offset  # up to here it is known how the clocks were
+        self.state = DiskStateStore(self._store, self._group_commit, tables)
+        self._expiry = ExpiryClock(clock, found.last_offset + 1)
+        self._noted = found.last_offset  # clock offsets are recorded up to here
         self._epochs = self._begin_epoch(found)
         self._reader = Reader(self._store, self._index, node_id)
         self._reader.on_damage = self._on_damage
@@ -123,13 +118,13 @@ class DiskLog:
         self._is_readable = True
         self._is_closed = False
         self._sealer.start()
-        self._commits.on_committed = self._sealer.poke
+        self._group_commit.on_committed = self._sealer.poke
 
     def _begin_epoch(self, found: Survey) -> dict[int, int]:
-        """Note where this epoch begins, before anything is published in it; answer where every epoch did."""
+        """Store the first offset of this epoch before any publish; return those of all epochs."""
         self.state.put(EPOCHS, str(self.epoch), EpochRecord(found.last_offset + 1))
-        self._commits.commit_now()
-        if self.failure is not None:  # the mark has its place on a full disk too, and no epoch may come twice
+        self._group_commit.commit_now()
+        if self.failure is not None:  # the mark can be written on a full disk, and no epoch may repeat
             with suppress(OSError):
                 self._mark.write(found.last_offset, found.last_commit)
         epochs = {}
@@ -138,7 +133,7 @@ class DiskLog:
             epochs[int(number)] = record.first
         return epochs
 
-    # Core's port
+    # Log port
 
     @property
     def first_offset(self) -> int:
@@ -146,55 +141,55 @@ class DiskLog:
 
     @property
     def last_offset(self) -> int:
-        return self._commits.last_offset
+        return self._group_commit.last_offset
 
     @property
     def stored_bytes(self) -> int:
-        """What the messages take on disk, about."""
+        """Approximate size of the messages on disk."""
         return self._index.bytes
 
     @property
     def failure(self) -> Exception | None:
-        return self._commits.failure
+        return self._group_commit.failure
 
     @property
     def ticket(self) -> Ticket:
-        return self._commits.open.number
+        return self._group_commit.open.number
 
     @property
     def append(self) -> Callable[[Run], None]:
-        """Adds a run to the open commit: the list's own method, because every message passes here."""
-        return self._commits.open.runs.append
+        """Add a run to the open commit: the bound method of a list, for speed."""
+        return self._group_commit.open.runs.append
 
     def end_turn(self, head: int, *, is_urgent: bool) -> None:
-        self._lifetimes.note(self._noted + 1)
+        self._expiry.note(self._noted + 1)
         self._noted = head
-        self._commits.end_turn(head, is_urgent=is_urgent)
+        self._group_commit.end_turn(head, is_urgent=is_urgent)
 
     def is_committed(self, ticket: Ticket) -> bool:
-        return self._commits.is_committed(ticket)
+        return self._group_commit.is_committed(ticket)
 
     def when_committed(self, ticket: Ticket, callback: Settled) -> None:
-        self._commits.when_committed(ticket, callback)
+        self._group_commit.when_committed(ticket, callback)
 
     def uncommitted(self, after: int) -> list[Run]:
-        return [run for run in self._commits.uncommitted() if run.offset + run.count - 1 > after]
+        return [run for run in self._group_commit.uncommitted() if run.last_offset > after]
 
     async def read(self, after: int, limit_bytes: int, wanted: Wanted | None = None) -> Span:
         until = self.last_offset
         span = await self._loop.run_in_executor(
             self._readers, self._reader.runs, after, until, limit_bytes, wanted
         )
-        self._lifetimes.revive(span.runs)
+        self._expiry.set_expiry(span.runs)
         return span
 
     def fetch(self, offsets: Sequence[int], callback: Callable[[dict[int, Run]], None]) -> None:
         if self._is_closed:
             return
-        fresh = self._commits.find([offset for offset in offsets if offset > self.last_offset])
+        fresh = self._group_commit.find([offset for offset in offsets if offset > self.last_offset])
         stored = [offset for offset in offsets if offset not in fresh]
 
-        def tell(done: "Future[dict[int, Run]]") -> None:
+        def on_done(done: "Future[dict[int, Run]]") -> None:
             if done.cancelled():
                 return  # the log is being closed
             if (error := done.exception()) is None:
@@ -202,20 +197,20 @@ class DiskLog:
             else:
                 self._loop.call_soon_threadsafe(self._fetch_later, error, offsets, callback)
 
-        self._readers.submit(self._reader.fetch, stored).add_done_callback(tell)
+        self._readers.submit(self._reader.fetch, stored).add_done_callback(on_done)
 
     def _on_fetched(
         self, stored: dict[int, Run], fresh: dict[int, Run], callback: Callable[[dict[int, Run]], None]
     ) -> None:
         self._is_readable = True
-        self._lifetimes.revive(stored.values())  # the others have lived in this process all the time
+        self._expiry.set_expiry(stored.values())  # uncommitted ones have their expiry already
         callback(stored | fresh)
 
     def _fetch_later(
         self, error: BaseException, offsets: Sequence[int], callback: Callable[[dict[int, Run]], None]
     ) -> None:
-        """That something cannot be read now does not mean that it is lost."""
-        if self._is_readable:  # one word for all who wait
+        """Retry a failed read: the messages may still be there."""
+        if self._is_readable:  # log once for all waiting reads
             log.warning("messages cannot be read now", reason=str(error))
         self._is_readable = False
         self._loop.call_later(FETCH_AGAIN_S, self.fetch, offsets, callback)
@@ -227,25 +222,25 @@ class DiskLog:
             return Reason.NEVER_STORED
         piece = next(iter(self._index.after(offset - 1, limit=1)), None)
         is_hole = piece is not None and any(first <= offset <= last for first, last in piece.holes)
-        # In a piece that is there and has no hole, it can only be unreadable.
+        # It belongs to a piece and is not a hole, so it must be unreadable.
         return Reason.NEVER_STORED if is_hole else Reason.DAMAGED
 
     def scan(self, after: int, wanted: Wanted) -> Iterator[Run | Lost]:
         for found in self._reader.scan(after, self.last_offset, wanted):
             if isinstance(found, Run) and found.ttl:
-                self._lifetimes.revive((found,))
+                self._expiry.set_expiry((found,))
             yield found
 
     def load(self, offsets: Sequence[int]) -> dict[int, Run]:
         found = self._reader.fetch(offsets)
-        self._lifetimes.revive(found.values())
+        self._expiry.set_expiry(found.values())
         return found
 
     def last_sequence(self, topic: str) -> int:
         with suppress(StorageUnavailable):
-            if not self._store.is_reopening:  # which may take long, and this is asked on the loop
+            if not self._store.is_reopening:  # which would block the loop
                 return max(self._sequences.get(topic, 0), self._reader.last_sequence(topic))
-        return self.last_offset  # no topic can have come further, so that none of its sequences comes twice
+        return self.last_offset  # upper bound for every topic: no sequence repeats
 
     def epochs(self) -> list[int]:
         return sorted({*self._epochs, self.epoch})
@@ -258,7 +253,7 @@ class DiskLog:
     async def topics_after(self, name: str, limit: int) -> list[tuple[str, int]]:
         sealed = await self._loop.run_in_executor(self._readers, topics_after, self._store, name, limit)
         found = dict(sealed)
-        last = sealed[-1][0] if len(sealed) == limit else None  # beyond it others may be sealed
+        last = sealed[-1][0] if len(sealed) == limit else None  # more sealed topics may follow
         for topic, sequence in self._sequences.items():
             if topic > name and (last is None or topic <= last):
                 found[topic] = max(sequence, found.get(topic, 0))
@@ -270,7 +265,7 @@ class DiskLog:
     def offset_at(self, wall_us: int) -> int:
         return self._index.at_time(wall_us)
 
-    # In bulk
+    # Archive port: bulk reads
 
     async def arrow(
         self,
@@ -288,7 +283,7 @@ class DiskLog:
 
     async def arrow_end(self, columns: Sequence[str] | None, metadata: Mapping[str, str]) -> bytes:
         def encode() -> bytes:
-            from penstock.storage.disk.batches import encode_end  # noqa: PLC0415 - it takes a while
+            from penstock.storage.disk.pieces.arrow_batches import encode_end  # noqa: PLC0415 - slow import
 
             return encode_end(columns, metadata)
 
@@ -306,7 +301,7 @@ class DiskLog:
         limit_rows: int | None = None,
         limit_bytes: int | None = None,
     ) -> Portions:
-        until = max(min(until, self.last_offset), after)  # what is not committed yet is not missing
+        until = max(min(until, self.last_offset), after)  # uncommitted messages are not missing
         bounds = Bounds(after, until, limit_rows, limit_bytes)
         return await self._archived(self._reader.portions, bounds, parts, wanted)
 
@@ -315,41 +310,43 @@ class DiskLog:
             raise StorageUnavailable("the log is closed")
         return await self._loop.run_in_executor(self._archivists, partial(call, *arguments))
 
-    # Behind the scenes
+    # Background work
 
     def trim(self, owed_from: int | None) -> None:
-        """Let retention have a look; `owed_from` is the oldest offset that someone is still to get."""
+        """Apply retention in the background; `owed_from` is the oldest offset in any offline queue."""
         if self._trimming is None or self._trimming.done():
             self._trimming = self._upkeep.submit(self._trim, self._clock.wall_us(), owed_from)
 
     def _trim(self, wall_us: int, owed_from: int | None) -> None:
         try:
             trimmed = self._retention.trim(wall_us, owed_from)
-        except Exception as error:  # the next look comes in a few seconds
-            log.warning("retention has to wait", reason=str(error))
+        except Exception as error:  # called again in a few seconds
+            log.warning("retention failed, will retry", reason=str(error))
             return
         if trimmed is not None and trimmed.messages:
-            log.info("messages left the log", **{key: str(value) for key, value in trimmed.facts().items()})
+            log.info(
+                "retention removed messages", **{key: str(value) for key, value in trimmed.facts().items()}
+            )
 
     def configure(self, settings: LogSettings) -> None:
-        """Keep more or less from the next look of retention on, and allow more or fewer holds."""
+        """Apply changed limits of retention and holds."""
         self._retention.settings = settings
         self.holds.configure(settings)
 
     def reap(self) -> None:
-        """Once a second: let go of what readers hold no longer."""
+        """Remove lapsed holds; called once a second."""
         for hold in self.holds.drop_lapsed():
             log.warning("a hold has lapsed", hold=hold.name, owner=hold.owner, offset=hold.offset)
 
     @property
     def is_idle(self) -> bool:
-        """Nothing waits for a commit."""
-        return self._commits.is_idle
+        """No callback waits for a commit."""
+        return self._group_commit.is_idle
 
     def close(self) -> None:
-        """Write what is left, and let go of the directory."""
+        """Write the rest and release the directory."""
         self._is_closed = True
-        failure = self._commits.close()  # before all that may take a while
+        failure = self._group_commit.close()  # first, because the rest may take a while
         if failure is not None:
             log.error("the last changes could not be written", reason=str(failure))
         self._sealer.stop()
@@ -363,11 +360,11 @@ class DiskLog:
         log.error("a part of the log is lost", first=piece.first, last=piece.last, reason=str(Reason.DAMAGED))
 
     def _on_seal_error(self, error: Exception) -> None:
-        log.warning("not sealed", reason=str(error))
+        log.warning("sealing failed", reason=str(error))
 
 
-def _mend_state(store: Store) -> None:
-    """Take damaged records of sessions out of the way: what is put over them later has to be found again."""
+def _repair_state(store: Store) -> None:
+    """Rebuild the database if session records are damaged, so that new records are readable."""
     try:
         for _ in store.scan_keys(STATE):
             pass
@@ -375,7 +372,7 @@ def _mend_state(store: Store) -> None:
         log.error("records of sessions are damaged", reason=str(error))
         try:
             store.rebuild()
-        except StorageUnavailable as failure:  # it is served as it is
+        except StorageUnavailable as failure:  # use the damaged one
             log.error("the damaged database could not be replaced", reason=str(failure))
         if store.salvage is not None:
             log.warning("the log was damaged", what=store.salvage.note)

@@ -1,10 +1,9 @@
-"""Retention: what is too old or too much leaves, oldest first and in whole pieces.
+"""Retention: removes the oldest pieces by age and size.
 
-It never takes what someone holds, takes what sessions are owed only when more than `owed_bytes` are kept for
-them alone, and always leaves the newest piece, so that the log knows where it ends. The index is trimmed
-first, so that readers are told from then on, and the store after it: a kill in between loses nothing, and
-the next start finds again what was not removed. Last sequences outlive their messages: the last key of a
-topic stays.
+Never removes what a hold keeps. Removes messages of offline queues only when more than `owed_bytes` are kept
+for these alone. Always keeps the newest piece, which has the end of the log. The index is trimmed first, so
+that readers see the change, then the store: after a kill in between the next start finds the rest again. The
+last sequence of a topic outlives its messages.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,10 +14,12 @@ from itertools import pairwise
 from msgspec import MsgspecError, Struct
 
 from penstock.core.settings import LogSettings
-from penstock.storage.disk.frames import Extent, decode_extents, decode_frame
 from penstock.storage.disk.holds import Holds
-from penstock.storage.disk.index import Index, Piece
-from penstock.storage.disk.layout import (
+from penstock.storage.disk.pieces.frames import Extent, decode_extents, decode_frame
+from penstock.storage.disk.pieces.index import Index
+from penstock.storage.disk.pieces.piece import Piece
+from penstock.storage.disk.rocksdb.errors import DamagedData
+from penstock.storage.disk.rocksdb.layout import (
     FIRST_OFFSET_KEY,
     INDEX,
     LOG,
@@ -30,45 +31,45 @@ from penstock.storage.disk.layout import (
     pack_place,
     sequence_key,
 )
-from penstock.storage.disk.store import Changes, DamagedData, Store
+from penstock.storage.disk.rocksdb.store import Changes, Store
 
 _SEALED = (LOG, INDEX, TOPICS)
 _FAMILIES = (ROWS, *_SEALED)
 _PORTION_MESSAGES = 5_000
 _PORTION_BYTES = 4 << 20
-_KEYS_AT_ONCE = 1_000  # a write keeps the loop waiting while it lasts
+_KEYS_AT_ONCE = 1_000  # a write delays the loop
 _LOOK_AHEAD = 4
 _LAST_SEQUENCE = (1 << 64) - 1
 
 
-class Why(StrEnum):
-    """Why a piece left the log."""
+class TrimReason(StrEnum):
+    """Reason for which a piece was removed."""
 
     AGE = "age"
     BYTES = "bytes"
     OWED_LIMIT = "owed-limit"
-    """A session was still owed some of it, but too much was kept for that."""
+    """An offline queue had messages of it, but `owed_bytes` was exceeded."""
 
 
 class Trimmed(Struct, frozen=True):
-    """What has left the log."""
+    """Report of removed messages."""
 
     first: int
     last: int
-    """The first and the last offset."""
+    """First and last offset."""
     messages: int
     bytes: int
     """As stored."""
-    why: dict[Why, int]
-    """How many messages left for which reason."""
+    why: dict[TrimReason, int]
+    """Number of messages by reason."""
 
     @property
     def offsets(self) -> int:
-        """How many there are from the first to the last, kept or not."""
+        """Number of offsets from first to last, stored or not."""
         return self.last - self.first + 1
 
     def facts(self) -> dict[str, object]:
-        """All of it, for one line of the server's log."""
+        """Fields for one log line."""
         why = ", ".join(f"{messages} by {reason}" for reason, messages in self.why.items() if messages)
         return {
             "first": self.first,
@@ -79,11 +80,11 @@ class Trimmed(Struct, frozen=True):
         }
 
 
-Departure = tuple[Piece, Why]
+Departure = tuple[Piece, TrimReason]
 
 
 class Retention:
-    """Keeps the log within its limits. One thread at a time may trim."""
+    """Keeps the log within its limits. Not thread-safe: one `trim` at a time."""
 
     def __init__(
         self,
@@ -94,35 +95,35 @@ class Retention:
         *,
         quiet: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
-        """Wait for `trim`.
+        """Removes nothing before `trim`.
 
         Args:
-            quiet: keeps everyone from sealing while it lasts. A batch made of frames that are leaving would
-                bring them back, or go with them.
+            quiet: context in which nothing is sealed. Otherwise a new batch could bring removed frames back,
+                or be removed with them.
         """
         self._store = store
         self._index = index
         self.settings = settings
         self._holds = holds
         self._quiet = quiet
-        self._leaving: list[Departure] = []  # out of the index, but perhaps not out of the store
+        self._leaving: list[Departure] = []  # removed from the index, perhaps not yet from the store
 
     def trim(self, wall_us: int, owed_from: int | None) -> Trimmed | None:
-        """Remove what may leave, and tell what that was.
+        """Apply the limits; return a report, or None if nothing was removed.
 
-        If the store does not take it, it is removed and told the next time.
+        If the store fails, the next call removes and reports the same messages.
 
         Args:
-            owed_from: the lowest offset that a session is still owed, if there is one.
+            owed_from: the lowest offset in any offline queue, if there is one.
 
         Raises:
-            StorageUnavailable: the store does not take it now.
+            StorageUnavailable: the store failed.
         """
         with self._quiet():
             self._leaving += self._take(wall_us, owed_from)
             if not self._leaving:
                 return None
-            trimmed = _told(self._leaving)
+            trimmed = _report(self._leaving)
             pieces = [piece for piece, _ in self._leaving]
             with self._giving_space_back(pieces):
                 self._remove(pieces)
@@ -144,10 +145,10 @@ class Retention:
 
     @contextmanager
     def _giving_space_back(self, pieces: Sequence[Piece]) -> Iterator[None]:
-        """Return to the disk what is removed inside."""
+        """Free the disk space of pieces that are removed in this context."""
         kinds = {piece.is_sealed for piece in pieces}
         families = [*([ROWS] if False in kinds else ()), *(_SEALED if True in kinds else ())]
-        # A table with both the oldest and the newest would be compacted with everything between them.
+        # Flush first: a table with both old and new entries would be compacted with everything between.
         for family in families:
             self._store.flush(family)
         yield
@@ -156,7 +157,7 @@ class Retention:
 
     def _remove(self, pieces: Sequence[Piece]) -> None:
         topics = _Topics(self._store, [*pieces, *self._index.after(pieces[-1].last, _LOOK_AHEAD)])
-        starts = dict.fromkeys(_FAMILIES, 0)  # not the first piece: something damaged may lie before it
+        starts = dict.fromkeys(_FAMILIES, 0)  # from 0: damaged entries may precede the first piece
         for portion in _portions(pieces):
             places = topics.places_of(portion)
             changes = Changes()
@@ -164,7 +165,7 @@ class Retention:
                 if place.value is not None:
                     changes.put(SEQUENCES, sequence_key(topic, place.sequence), place.value)
             stop = portion[-1].last + 1
-            # Frames may be in a batch that goes on after them, made by a write that seemed to fail.
+            # Frames may be in a longer batch, stored by a write that reported a failure: keep that.
             for family in _FAMILIES if portion[0].is_sealed else (ROWS,):
                 changes.delete_range(family, offset_key(starts[family]), offset_key(stop))
                 starts[family] = stop
@@ -173,10 +174,10 @@ class Retention:
             self._forget(places, topics.after(portion))
 
     def _forget(self, places: dict[str, "_Place"], later: Sequence[dict[str, Extent]]) -> None:
-        """Remove the keys of what has left, but not the last one of a topic."""
+        """Remove the sequence keys of removed messages, except the last one of each topic."""
         changes = Changes()
         for topic, place in places.items():
-            is_later = any(topic in topics for topics in later)  # a look into the store takes much longer
+            is_later = any(topic in topics for topics in later)  # cheaper than a lookup in the store
             for key in self._superseded(topic, place.sequence, is_later):
                 changes.delete(SEQUENCES, key)
             if len(changes) >= _KEYS_AT_ONCE:
@@ -191,7 +192,7 @@ class Retention:
             if not is_later:
                 newest = self._store.last_before(SEQUENCES, sequence_key(topic, _LAST_SEQUENCE))
                 is_later = newest is not None and newest[0] > key
-            # Where a last one stays, none before it does: so there is never more than one to find.
+            # Only the last key of a topic is kept, so there is at most one before it.
             return [key] if is_later else list(self._store.scan_keys(SEQUENCES, sequence_key(topic, 0), key))
         except DamagedData:
             return []
@@ -205,40 +206,42 @@ def choose(
     held: int | None,
     owed_from: int | None,
 ) -> list[Departure]:
-    """Which of the oldest pieces leave, and why.
+    """The oldest pieces to remove, each with the reason.
 
     Args:
-        held: everything after this offset stays.
-        owed_from: what a session is owed begins here.
+        held: everything after this offset is kept by a hold.
+        owed_from: the lowest offset in any offline queue.
     """
     leaving: list[Departure] = []
-    for piece, following in pairwise(pieces):  # so the newest one stays
-        # What is in a piece is not younger than the next one, unless the clock was set back between them.
+    for piece, following in pairwise(pieces):  # never the newest piece
+        # A piece ends before the next one begins, unless the clock was set back.
         ended_at = max(piece.began_at, following.began_at)
         is_old = 0 < settings.retention_s * 1_000_000 <= wall_us - ended_at
         is_over = 0 < settings.retention_bytes < total_bytes
         is_held = held is not None and piece.last > held
         if is_held or not (is_old or is_over):
             break
-        leaving.append((piece, Why.AGE if is_old else Why.BYTES))
+        leaving.append((piece, TrimReason.AGE if is_old else TrimReason.BYTES))
         total_bytes -= piece.bytes
     return leaving if owed_from is None else _without_owed(leaving, owed_from, settings.owed_bytes)
 
 
 def _without_owed(leaving: list[Departure], owed_from: int, limit_bytes: int) -> list[Departure]:
-    """Spare the newest of what is owed, as much as there is room for."""
+    """Keep the newest pieces of offline queues, up to `limit_bytes`."""
     stop = len(leaving)
     for piece, _ in reversed(leaving):
         limit_bytes -= piece.bytes
         if piece.last < owed_from or limit_bytes < 0:
             break
         stop -= 1
-    return [(piece, why if piece.last < owed_from else Why.OWED_LIMIT) for piece, why in leaving[:stop]]
+    return [
+        (piece, why if piece.last < owed_from else TrimReason.OWED_LIMIT) for piece, why in leaving[:stop]
+    ]
 
 
-def _told(leaving: Sequence[Departure]) -> Trimmed:
+def _report(leaving: Sequence[Departure]) -> Trimmed:
     pieces = [piece for piece, _ in leaving]
-    why: dict[Why, int] = {}
+    why: dict[TrimReason, int] = {}
     for piece, reason in leaving:
         why[reason] = why.get(reason, 0) + piece.count
     messages, size = sum(piece.count for piece in pieces), sum(piece.bytes for piece in pieces)
@@ -246,7 +249,7 @@ def _told(leaving: Sequence[Departure]) -> Trimmed:
 
 
 def _portions(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
-    """What is removed at once: one batch, or some frames."""
+    """Groups to remove in one write: one batch, or several frames."""
     portion: list[Piece] = []
     messages = size = 0
     for piece in pieces:
@@ -263,16 +266,16 @@ def _portions(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
 
 
 class _Place(Struct, frozen=True):
-    """Where the last sequences of a topic are, among some pieces."""
+    """Position of the last sequences of a topic among some pieces."""
 
     sequence: int
-    """Of the key."""
+    """Sequence of the key."""
     value: bytes | None
-    """What belongs to it, if it was not stored when the piece was sealed."""
+    """Value for the key; None if it was stored when the piece was sealed."""
 
 
 class _Topics:
-    """Which topics are in pieces that leave, and in a few behind them."""
+    """Topics of the pieces that are removed, and of the next few."""
 
     def __init__(self, store: Store, pieces: Sequence[Piece]) -> None:
         self._store = store
@@ -280,7 +283,7 @@ class _Topics:
         self._extents: dict[int, dict[str, Extent]] = {}
 
     def places_of(self, portion: Sequence[Piece]) -> dict[str, _Place]:
-        """For each topic of a portion, its last place."""
+        """Last position of each topic of a portion."""
         if portion[0].is_sealed:
             return {topic: _Place(extent.first, None) for topic, extent in self._of(portion[0]).items()}
         places: dict[str, _Place] = {}
@@ -290,12 +293,12 @@ class _Topics:
             except MsgspecError:
                 continue
             for run in frame.runs:
-                value = pack_place(frame.first, run.sequence + run.count - 1)
+                value = pack_place(frame.first, run.last_sequence)
                 places[run.topic] = _Place(run.sequence, value)
         return places
 
     def after(self, portion: Sequence[Piece]) -> list[dict[str, Extent]]:
-        """The topics of the next few batches."""
+        """Topics of the next few batches."""
         while self._sealed and self._sealed[0].first <= portion[-1].last:
             self._extents.pop(self._sealed.pop(0).first, None)
         return [self._of(piece) for piece in self._sealed[:_LOOK_AHEAD]]
@@ -311,7 +314,7 @@ class _Topics:
 
 
 def _read(store: Store, family: str, pieces: Sequence[Piece]) -> Iterator[bytes]:
-    """What can be read of some pieces."""
+    """The readable values of some pieces."""
     keys = [offset_key(piece.first) for piece in pieces]
     try:
         values = store.get(family, keys)

@@ -1,25 +1,25 @@
-"""The state store on disk: records in the same database as the log, written in the same commits."""
+"""State store on disk: records in the database of the log, written in its commits."""
 
 from collections.abc import Iterator, Mapping
 
 import structlog
 from msgspec import MsgspecError, Struct, msgpack
 
-from penstock.storage.disk.commits import Commits
-from penstock.storage.disk.layout import STATE, offset_key, offset_of, state_key, table_prefix
-from penstock.storage.disk.store import Store
+from penstock.storage.disk.commit.group_commit import GroupCommit
+from penstock.storage.disk.rocksdb.layout import STATE, offset_key, offset_of, state_key, table_prefix
+from penstock.storage.disk.rocksdb.store import Store
 
 log = structlog.get_logger("penstock.log")
 
 
 class DiskStateStore:
-    """Records by table and key. What is stored is read at start; from then on changes only go out."""
+    """Records by table and key. Read at start, written afterwards."""
 
-    def __init__(self, store: Store, commits: Commits, tables: Mapping[str, type[Struct]]) -> None:
+    def __init__(self, store: Store, commits: GroupCommit, tables: Mapping[str, type[Struct]]) -> None:
         self._store = store
         self._commits = commits
         self._decoders = {table: msgpack.Decoder(kind) for table, kind in tables.items()}
-        self._numbers: dict[str, int] = {}  # the last one of each table without keys
+        self._numbers: dict[str, int] = {}  # last number of each table without keys
 
     def put(self, table: str, key: str, value: Struct) -> None:
         self._commits.put(state_key(table, key), value)
@@ -28,7 +28,7 @@ class DiskStateStore:
         self._commits.put(state_key(table, key), None)
 
     def scan(self, table: str) -> Iterator[tuple[str, Struct]]:
-        """All records of a table that are committed or about to be."""
+        """All records of a table, committed or pending."""
         for key, value in self._read(table).items():
             yield key.decode("utf-8", "surrogatepass"), value
 
@@ -46,8 +46,8 @@ class DiskStateStore:
         prefix = table_prefix(table)
         self._commits.cut(prefix + offset_key(0), prefix + offset_key(before))
 
-    def _note_damage(self, words: object, place: bytes | None = None) -> None:
-        """What a damaged record said is lost; the others count."""
+    def _log_damage(self, words: object, place: bytes | None = None) -> None:
+        """Report damaged records, which are skipped."""
         log.error("records of sessions are damaged", reason=str(words))
 
     def _last_number(self, table: str) -> int:
@@ -56,14 +56,14 @@ class DiskStateStore:
         return self._numbers[table]
 
     def _read(self, table: str) -> dict[bytes, Struct]:
-        """What is stored of a table, and what has changed since, by key without its prefix."""
+        """Stored records of a table with pending changes applied, by key without prefix."""
         prefix, decode = table_prefix(table), self._decoders[table].decode
         stop = prefix[:-1] + b"\1"
         found: dict[bytes, Struct] = {}
-        for key, value in self._store.scan_around(STATE, prefix, stop, on_damage=self._note_damage):
+        for key, value in self._store.scan_readable(STATE, prefix, stop, on_damage=self._log_damage):
             try:
                 found[key] = decode(value)
             except MsgspecError as error:
-                self._note_damage(str(error))
+                self._log_damage(str(error))
         self._commits.apply_changes(found, prefix)
         return {key[len(prefix) :]: value for key, value in found.items()}

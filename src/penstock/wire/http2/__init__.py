@@ -1,6 +1,6 @@
 """HTTP/2 as a server speaks it (RFC 9113, RFC 7541), as bytes and events; no socket, loop or clock.
 
-`ServerConnection` takes bytes in and gives events out, `encode_headers` makes the header blocks of answers.
+`ServerConnection` takes bytes in and gives events out, `encode_headers` makes the header blocks of responses.
 """
 
 from penstock.wire.http2.connection import ServerConnection
@@ -23,8 +23,8 @@ from penstock.wire.http2.events import (
 from penstock.wire.http2.frames import PREFACE
 from penstock.wire.http2.headers import RequestHead
 from penstock.wire.http2.hpack import encode_headers
+from penstock.wire.http2.hpack_tables import Field
 from penstock.wire.http2.limits import Limits
-from penstock.wire.http2.static_table import Field
 
 __all__ = [
     "PREFACE",

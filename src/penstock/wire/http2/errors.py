@@ -1,7 +1,7 @@
-"""The error codes of HTTP/2 (RFC 9113 section 7), and what is raised where bytes break its rules.
+"""Error codes of HTTP/2 (RFC 9113 section 7), and the exceptions for bytes that break its rules.
 
-"This stream failed" and "this connection ends" are different things, and have different errors. Neither
-leaves the connection that met it: it answers with RST_STREAM or GOAWAY and tells its owner.
+A failed stream and a failed connection have different exceptions. Neither leaves the connection object: it
+sends RST_STREAM or GOAWAY and reports an event.
 """
 
 from enum import IntEnum
@@ -29,7 +29,7 @@ class ErrorCode(IntEnum):
 
 
 class Http2Error(WireError):
-    """Bytes that break HTTP/2; `reason` is what the peer is told."""
+    """Bytes that break HTTP/2; `reason` is the code sent to the peer."""
 
     def __init__(self, reason: ErrorCode, text: str) -> None:
         super().__init__(text)
@@ -37,7 +37,7 @@ class Http2Error(WireError):
 
 
 class ConnectionFault(Http2Error):
-    """The connection cannot go on."""
+    """The connection cannot continue."""
 
 
 class CompressionFault(ConnectionFault):
@@ -48,7 +48,7 @@ class CompressionFault(ConnectionFault):
 
 
 class StreamFault(Http2Error):
-    """One stream cannot go on; the others are not concerned."""
+    """One stream cannot continue; the others are not concerned."""
 
     def __init__(self, stream_id: int, reason: ErrorCode, text: str) -> None:
         super().__init__(reason, text)

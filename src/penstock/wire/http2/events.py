@@ -1,4 +1,4 @@
-"""What a connection tells its owner."""
+"""Events that a connection returns to its owner."""
 
 from msgspec import Struct
 
@@ -10,7 +10,7 @@ class Event(Struct, frozen=True):
 
 
 class RequestStarted(Event, frozen=True):
-    """A client asks for something; if `is_last`, without a body."""
+    """A request has begun; if `is_last`, without a body."""
 
     stream_id: int
     head: RequestHead
@@ -39,13 +39,13 @@ class Drained(Event, frozen=True, gc=False):
 
 
 class Ponged(Event, frozen=True, gc=False):
-    """The client has answered a ping of ours."""
+    """The client has acknowledged a ping."""
 
     payload: bytes
 
 
 class GoneAway(Event, frozen=True, gc=False):
-    """The client says goodbye; its open streams go on."""
+    """The client says goodbye; its open streams continue."""
 
     code: int
     text: str

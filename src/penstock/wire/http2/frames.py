@@ -1,23 +1,30 @@
-"""HTTP/2 frames (RFC 9113 section 4): found in a stream of bytes however it is cut, and made.
+"""HTTP/2 frames (RFC 9113 section 4): reading, encoding, and the rules that need no connection state.
 
-A frame that came is a plain tuple, because a busy connection has a hundred thousand of them in a second. What
-it means is decided elsewhere; here only its length is checked, from its header, before its payload is kept.
+A frame is a plain tuple, because a busy connection has a hundred thousand of them a second. Its length is
+checked from its header, before its payload is buffered. Section numbers are of RFC 9113.
 """
 
 from collections.abc import Iterable
 from enum import IntEnum
 from struct import Struct as Layout
 
-from penstock.wire.http2.errors import ConnectionFault, ErrorCode
+from penstock.wire.http2.errors import ConnectionFault, ErrorCode, StreamFault
+from penstock.wire.http2.limits import DEFAULT_FRAME_BYTES, MAX_FRAME_BYTES, MAX_WINDOW_BYTES, Limits
+from penstock.wire.http2.streams import Stream
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-"""What a client's first bytes must be (section 3.4)."""
+"""First bytes of a client (section 3.4)."""
 HEADER_BYTES = 9
 MAX_STREAM_ID = 2**31 - 1
 PING_BYTES = 8
 
 Frame = tuple[int, int, int, bytes]
 """Type, flags, stream identifier and payload."""
+HEADER = Layout(">IBI")
+"""Length and type together, flags, stream identifier."""
+_NUMBER = Layout(">I")
+_SETTING = Layout(">HI")
+_GOAWAY = Layout(">II")
 
 
 class FrameType(IntEnum):
@@ -56,17 +63,10 @@ class Setting(IntEnum):
     MAX_HEADER_LIST_SIZE = 0x6
 
 
-HEADER = Layout(">IBI")
-"""Length and type together, flags, stream identifier."""
-_NUMBER = Layout(">I")
-_SETTING = Layout(">HI")
-_GOAWAY = Layout(">II")
-
-
 class FrameReader:
     """Finds the client's preface, and then frames.
 
-    After bad bytes `error` is set and nothing more is read; what came before them is still returned.
+    After bad bytes `error` is set and nothing more is read; earlier frames are still returned.
 
     Args:
         limit_bytes: of a frame's payload.
@@ -143,14 +143,14 @@ def encode_settings(settings: Iterable[tuple[int, int]]) -> bytes:
 
 
 def encode_ping(payload: bytes, *, is_ack: bool = False) -> bytes:
-    """PING with its eight bytes, or the answer to one."""
+    """PING with its eight bytes, or the response to one."""
     if len(payload) != PING_BYTES:
         raise ValueError(f"a ping carries {PING_BYTES} bytes")
     return encode_frame(FrameType.PING, Flag.ACK if is_ack else 0, 0, payload)
 
 
 def encode_go_away(last_stream_id: int, code: int, text: str = "") -> bytes:
-    """GOAWAY: streams above this one were and will not be looked at."""
+    """Encode GOAWAY; streams above `last_id` are not processed."""
     return encode_frame(FrameType.GOAWAY, 0, 0, _GOAWAY.pack(last_stream_id, code) + text.encode())
 
 
@@ -171,3 +171,68 @@ def decode_go_away(payload: bytes) -> tuple[int, int, str]:
 
 
 SETTINGS_ACK = encode_frame(FrameType.SETTINGS, Flag.ACK, 0)
+
+
+def protocol_error(text: str) -> ConnectionFault:
+    """The fault that most broken rules are."""
+    return ConnectionFault(ErrorCode.PROTOCOL_ERROR, text)
+
+
+def strip_padding(payload: bytes) -> bytes:
+    """The payload of a padded frame.
+
+    Raises:
+        ConnectionFault: there is more padding than payload.
+    """
+    if not payload:
+        raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "frame too short for its padding")
+    stop = len(payload) - payload[0]
+    if stop < 1:
+        raise protocol_error("more padding than payload")  # sections 6.1, 6.2
+    return payload[1:stop]
+
+
+def check_length(payload: bytes, size: int, name: str) -> None:
+    """Check that a frame has the one length that its type allows.
+
+    Raises:
+        ConnectionFault: it has another.
+    """
+    if len(payload) != size:
+        raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, f"{name} of a wrong length")  # section 4.2
+
+
+def check_setting(name: int, value: int) -> None:
+    """Check that a setting may have this value (section 6.5.2).
+
+    Raises:
+        ConnectionFault: it may not.
+    """
+    if name == Setting.ENABLE_PUSH and value > 1:
+        raise protocol_error("ENABLE_PUSH is neither 0 nor 1")
+    if name == Setting.INITIAL_WINDOW_SIZE and value > MAX_WINDOW_BYTES:
+        raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "INITIAL_WINDOW_SIZE beyond 2^31-1")
+    if name == Setting.MAX_FRAME_SIZE and not DEFAULT_FRAME_BYTES <= value <= MAX_FRAME_BYTES:
+        raise protocol_error("MAX_FRAME_SIZE out of range")
+
+
+def check_body(stream: Stream, *, is_last: bool) -> None:
+    """Check that a body is as long as its content-length says (section 8.1.1).
+
+    Raises:
+        StreamFault: it is longer, or has ended before.
+    """
+    if stream.body_left is not None and (stream.body_left < 0 or (is_last and stream.body_left)):
+        raise StreamFault(stream.id, ErrorCode.PROTOCOL_ERROR, "body of another length than announced")
+
+
+def encode_limits(limits: Limits) -> bytes:
+    """Encode the SETTINGS that announce our limits."""
+    return encode_settings(
+        (
+            (Setting.MAX_CONCURRENT_STREAMS, limits.streams),
+            (Setting.INITIAL_WINDOW_SIZE, limits.stream_window_bytes),
+            (Setting.MAX_FRAME_SIZE, limits.frame_bytes),
+            (Setting.MAX_HEADER_LIST_SIZE, limits.header_list_bytes),
+        )
+    )

@@ -1,6 +1,8 @@
-"""What a request's header fields must be (RFC 9113 section 8), and what they say.
+"""Header blocks of requests: joined from their frames, decoded, and checked (RFC 9113 section 8).
 
-Fields are checked as a whole where that is cheaper than one by one: every call has some ten of them.
+Clients send the same block with every call of the same kind, once their fields are in the dynamic table.
+Such a block is decoded and checked once, until the table changes. Fields are checked as a whole where that
+is cheaper than one by one: every call has about ten of them.
 """
 
 import re
@@ -9,7 +11,10 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from penstock.errors import WireError
-from penstock.wire.http2.static_table import FIELDS, Field
+from penstock.wire.http2.errors import ConnectionFault, ErrorCode
+from penstock.wire.http2.hpack import Decoder
+from penstock.wire.http2.hpack_tables import FIELDS, Field
+from penstock.wire.http2.limits import Limits
 
 METHOD, SCHEME, AUTHORITY, PATH = b":method", b":scheme", b":authority", b":path"
 _PSEUDO = frozenset((METHOD, SCHEME, AUTHORITY, PATH))
@@ -23,9 +28,11 @@ _FREE = frozenset(
     )
     if not name.startswith(b":") and name not in _FORBIDDEN | _CHECKED
 )
-"""Names that need no look at their letters."""
+"""Names that need no further check."""
 _NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+")
 _LENGTH = re.compile(rb"[0-9]{1,18}")
+_KNOWN_LIMIT = 64
+_KNOWN_BLOCK_BYTES = 256
 
 
 class MalformedRequest(WireError):
@@ -33,9 +40,9 @@ class MalformedRequest(WireError):
 
 
 class RequestHead(Struct, frozen=True):
-    """What a client asks for. Scheme and path are empty for CONNECT, authority if it is not told.
+    """Head of a request. Scheme and path are empty for CONNECT, authority if absent.
 
-    `fields` are all others, in the order in which they came; a name may be there more than once.
+    `fields` are all others, in order; a name may be repeated.
     """
 
     method: bytes
@@ -77,7 +84,7 @@ def request_head(fields: list[Field]) -> RequestHead:
 
 
 def check_trailers(fields: list[Field]) -> None:
-    """Whether these may stand behind a body.
+    """Check that these may stand behind a body.
 
     Raises:
         MalformedRequest: section 8 forbids it.
@@ -87,7 +94,7 @@ def check_trailers(fields: list[Field]) -> None:
 
 
 def _check_values(fields: list[Field]) -> None:
-    """Look at all at once, each on a line of its own (section 8.2.1)."""
+    """Check all values at once, each on a line of its own (section 8.2.1)."""
     lines = b"\n".join([b"", *[value for _, value in fields], b""])
     is_bad = (
         lines.count(b"\n") != len(fields) + 1
@@ -103,7 +110,7 @@ def _check_values(fields: list[Field]) -> None:
 
 
 def _check_names(fields: Iterable[Field]) -> bool:
-    """Whether any of them has a value that is to be looked at, too."""
+    """True if the value of a name has to be checked, too."""
     is_special = False
     for name, _ in fields:
         if name in _FREE:
@@ -124,7 +131,7 @@ def _name_fault(name: bytes) -> str:
 
 
 def _check_special(fields: Iterable[Field], authority: bytes) -> int | None:
-    """The content length, if one is told."""
+    """Check te, host and content-length; return the content length, if given."""
     length: int | None = None
     for name, value in fields:
         if name == b"te" and value.lower() != b"trailers":
@@ -133,6 +140,88 @@ def _check_special(fields: Iterable[Field], authority: bytes) -> int | None:
             raise MalformedRequest("host other than :authority")  # section 8.3.1
         if name == b"content-length":
             if not _LENGTH.fullmatch(value) or length not in (None, int(value)):
-                raise MalformedRequest("content-length is no number, or two")  # section 8.1.1
+                raise MalformedRequest(
+                    "content-length is not a number, or given twice with different values"
+                )  # section 8.1.1
             length = int(value)
     return length
+
+
+class BlockReader:
+    """Decodes blocks in order of arrival, unwanted ones included, since all change the table."""
+
+    __slots__ = ("_decoder", "_known", "_limit_bytes", "_parts", "_size_bytes")
+
+    def __init__(self, limits: Limits) -> None:
+        self._decoder = Decoder(limits.header_list_bytes)
+        self._limit_bytes = limits.header_block_bytes
+        self._known: dict[bytes, RequestHead] = {}
+        self._parts: list[bytes] = []
+        self._size_bytes = 0
+
+    def add(self, fragment: bytes) -> None:
+        """Keep a part of a block that is not whole yet.
+
+        Raises:
+            ConnectionFault: it is too long already.
+        """
+        self._size_bytes += len(fragment)
+        self._check_size(self._size_bytes)
+        self._parts.append(fragment)
+
+    def join(self) -> bytes:
+        """Return all parts joined, and clear them."""
+        block = b"".join(self._parts)
+        self._parts, self._size_bytes = [], 0
+        return block
+
+    def head(self, block: bytes) -> RequestHead | None:
+        """The head of a request; None if it is too large.
+
+        Raises:
+            MalformedRequest: no request may be like this.
+            ConnectionFault: the block cannot be decoded.
+        """
+        known = self._known.get(block)
+        if known is not None:
+            return known
+        before = self._decoder.changes
+        fields = self.decode(block)
+        if fields is None:
+            return None
+        head = request_head(fields)
+        if before == self._decoder.changes and len(block) <= _KNOWN_BLOCK_BYTES:
+            if len(self._known) >= _KNOWN_LIMIT:
+                self._known.clear()
+            self._known[block] = head
+        return head
+
+    def decode(self, block: bytes) -> list[Field] | None:
+        """Decode the fields alone; None if they are too large.
+
+        Raises:
+            ConnectionFault: the block cannot be decoded, or is too long for that.
+        """
+        self._check_size(len(block))
+        before = self._decoder.changes
+        fields = self._decoder.decode(block)
+        if before != self._decoder.changes:
+            self._known.clear()
+        return fields
+
+    def trailers(self, block: bytes) -> None:
+        """Check what stands behind a body; a server of calls has no use for it.
+
+        Raises:
+            MalformedRequest: no request may end like this.
+            ConnectionFault: the block cannot be decoded.
+        """
+        fields = self.decode(block)
+        if fields is None:
+            raise MalformedRequest("trailers are too large")
+        check_trailers(fields)
+
+    def _check_size(self, size_bytes: int) -> None:
+        if size_bytes > self._limit_bytes:
+            text = f"header block of more than {self._limit_bytes} bytes"
+            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, text)

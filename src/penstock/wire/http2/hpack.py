@@ -1,15 +1,14 @@
-"""Header fields as HTTP/2 carries them (HPACK, RFC 7541): decoding in full, encoding in the plainest form.
+"""HPACK (RFC 7541): full decoding, and encoding in the simplest form.
 
-A `Decoder` belongs to a connection, because what it has decoded is remembered in its table. Our own blocks
-refer to nothing but the static table, so that one that was encoded once may be sent on any connection.
+A `Decoder` belongs to one connection, because its dynamic table depends on all earlier blocks. Encoded
+blocks use only the static table, so that one block can be sent on any connection.
 """
 
 from collections.abc import Iterable
 
 from penstock.wire.http2.errors import CompressionFault
-from penstock.wire.http2.huffman import decode_huffman
+from penstock.wire.http2.hpack_tables import FIELD_INDEXES, FIELDS, LAST, NAME_INDEXES, Field, decode_huffman
 from penstock.wire.http2.limits import DEFAULT_TABLE_BYTES
-from penstock.wire.http2.static_table import FIELD_INDEXES, FIELDS, LAST, NAME_INDEXES, Field
 
 EMPTY_TABLE = b"\x20"
 """Begins a block of an encoder whose peer has made the table smaller (section 4.2): it will use none."""
@@ -21,7 +20,7 @@ _HUFFMAN = 0x80
 
 
 class Decoder:
-    """Decodes header blocks in the order in which they came.
+    """Decodes header blocks in order of arrival.
 
     Args:
         limit_bytes: of a decoded list, each field counted with 32 bytes more.

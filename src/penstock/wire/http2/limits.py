@@ -1,32 +1,37 @@
-"""How much one connection may ask of a server; every buffer and every rate has its limit here."""
+"""Limits of one connection: buffers, windows, and rates of frames that carry nothing.
+
+Each such frame is legal, but thousands of them are an attack.
+"""
 
 from msgspec import Struct
 
+from penstock.wire.http2.errors import ConnectionFault, ErrorCode
+
 DEFAULT_WINDOW_BYTES = 65_535
-"""What every window is before anybody has said otherwise (RFC 9113 section 6.9.2)."""
+"""Initial size of every window (RFC 9113 section 6.9.2)."""
 MAX_WINDOW_BYTES = 2**31 - 1
 DEFAULT_FRAME_BYTES = 16_384
 MAX_FRAME_BYTES = 2**24 - 1
 DEFAULT_TABLE_BYTES = 4_096
-"""Of both dynamic tables of header fields; ours is never announced to be another."""
+"""Size of both dynamic header tables; we never announce another."""
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """What a server announces and enforces.
+    """Limits that a server announces and enforces.
 
-    Whoever lets bodies wait until a message is whole has to have windows that hold it. The windows are not
-    below 65,535 bytes: a client uses that much before it has seen what was announced.
+    If bodies wait until a message is complete, the windows must hold it. Windows are at least 65,535 bytes: a
+    client uses that much before it has read the announcement.
 
     Args:
-        streams: open at once; more are refused, and the client may try them again.
+        streams: open at once; more are refused, and the client may retry them.
         stream_window_bytes: of a body that its owner has not consumed.
         connection_window_bytes: of all bodies together that their owners have not consumed.
         frame_bytes: of a frame's payload.
         header_list_bytes: of a request's decoded header fields, each counted with 32 bytes more.
-        control_frames_per_s: frames that make work and carry nothing: RST_STREAM, PING, SETTINGS, GOAWAY,
-            CONTINUATION, empty DATA, and whatever makes us reset a stream.
-        light_frames_per_s: frames that cost little: PRIORITY, unknown ones, and WINDOW_UPDATEs beyond those
-            that answer what was sent.
+        control_frames_per_s: frames that cause work and carry nothing: RST_STREAM, PING, SETTINGS, GOAWAY,
+            CONTINUATION, empty DATA, and frames that make the server reset a stream.
+        light_frames_per_s: cheap frames: PRIORITY, unknown ones, and WINDOW_UPDATEs beyond those that
+            acknowledge DATA.
     """
 
     streams: int = 1_000
@@ -51,3 +56,28 @@ class Limits(Struct, frozen=True, kw_only=True):
     def header_block_bytes(self) -> int:
         """Of header fields as they come: no coding of an allowed list is longer (RFC 7541 section 5.2)."""
         return 4 * self.header_list_bytes
+
+
+class Allowance:
+    """This many of something in a second, and as many at once; time is handed in with each."""
+
+    __slots__ = ("_left", "_per_s", "_updated_at")
+
+    def __init__(self, per_s: int) -> None:
+        self._per_s = per_s
+        self._left = float(per_s)
+        self._updated_at: float | None = None
+
+    def use(self, now: float, count: float = 1) -> None:
+        """Use some of it.
+
+        Raises:
+            ConnectionFault: too little is left.
+        """
+        if self._updated_at is not None and now > self._updated_at:
+            self._left = min(self._left + (now - self._updated_at) * self._per_s, float(self._per_s))
+        self._updated_at = now if self._updated_at is None else max(now, self._updated_at)
+        self._left -= count
+        if self._left < 0:
+            text = f"more than {self._per_s} frames in a second that carry nothing"
+            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, text)

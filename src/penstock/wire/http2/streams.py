@@ -1,8 +1,8 @@
-"""The streams of a connection: those that are open, and what has to be known of those that are not.
+"""Streams of a connection: the open ones, and what has to be known of closed ones.
 
 A stream is open from its first header fields until both sides have ended it or one has reset it. A client
-may still be sending on a stream that we have reset; what comes for it is ignored. What comes for any other
-closed stream is an error (RFC 9113 section 5.1).
+may still be sending on a stream that we have reset; that is ignored. A frame for any other closed stream
+is an error (RFC 9113 section 5.1).
 """
 
 from collections import deque
@@ -17,7 +17,7 @@ _GAPS_LIMIT = 100
 
 
 class Answer(IntEnum):
-    """How far the owner has got with its answer."""
+    """Progress of the owner's response."""
 
     OWED = 0
     BEGUN = 1
@@ -25,19 +25,19 @@ class Answer(IntEnum):
 
 
 class Stream(Struct, eq=False):
-    """One call.
+    """One stream, which is one call.
 
     Args:
-        send_left: bytes of DATA that the client has room for; below zero if it has made its window smaller.
+        send_left: bytes of DATA that the client's window allows; negative if the client has reduced it.
         receive_left: bytes of DATA that the client may send.
         is_receiving: the client has not ended its side.
         held_bytes: received, and not consumed by the owner.
         returned_bytes: consumed, and not announced to the client.
-        body_left: what is missing of the announced content length, if one was.
-        waiting: what the client had no room for, in order.
+        body_left: missing bytes of the announced content length, if any.
+        waiting: data that waits for the client's window, in order.
         waiting_bytes: of these, without what has been sent of the first.
         begun_bytes: sent of the first one.
-        trailers: the block that ends the answer when nothing waits any more; empty if there are none.
+        trailers: the block that ends the response when nothing waits any more; empty if there are none.
     """
 
     id: int
@@ -62,7 +62,7 @@ class StreamTable:
     def __init__(self) -> None:
         self.open: dict[int, Stream] = {}
         self.last_id = 0  # the highest that the client has used
-        self._resets: dict[int, None] = {}  # by us, the oldest first
+        self._resets: dict[int, None] = {}  # reset by us, the oldest first
         self._forgotten_id = 0  # up to here resets may have been forgotten
         self._gaps: deque[tuple[int, int]] = deque(maxlen=_GAPS_LIMIT)  # between these none was ever open
 
@@ -73,7 +73,7 @@ class StreamTable:
         self.last_id = stream_id
 
     def note_reset(self, stream_id: int) -> None:
-        """Remember that we have reset a stream."""
+        """Remember a stream that the server has reset."""
         self._resets[stream_id] = None
         if len(self._resets) > _RESETS_LIMIT:
             oldest = next(iter(self._resets))
@@ -81,7 +81,7 @@ class StreamTable:
             self._forgotten_id = max(self._forgotten_id, oldest)
 
     def check_known(self, stream_id: int) -> None:
-        """Whether a frame other than HEADERS may name a stream: it must have been open once.
+        """Check that a frame other than HEADERS may name a stream: it must have been open once.
 
         Raises:
             ConnectionFault: it has not.
@@ -91,7 +91,7 @@ class StreamTable:
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, text)  # section 5.1
 
     def check_late(self, stream_id: int) -> None:
-        """Whether a client may still send on a stream that is not open.
+        """Check that a client may still send on a stream that is not open.
 
         Raises:
             ConnectionFault: it has ended that stream itself, or has never opened it.

@@ -4,8 +4,8 @@
 subscribers at once are made in `frames`, which only a server needs.
 """
 
+from penstock.wire.mqtt.decode import TopicNameCache
 from penstock.wire.mqtt.encode import PINGREQ, PINGRESP, encode_packet
-from penstock.wire.mqtt.names import Names
 from penstock.wire.mqtt.packets import (
     Auth,
     ConnAck,
@@ -62,7 +62,6 @@ __all__ = [
     "InvalidTopicName",
     "MalformedPacket",
     "MqttWireError",
-    "Names",
     "Packet",
     "PacketProperties",
     "PacketReader",
@@ -85,6 +84,7 @@ __all__ = [
     "RunReader",
     "SubAck",
     "Subscribe",
+    "TopicNameCache",
     "UnsubAck",
     "Unsubscribe",
     "UnsupportedVersion",

@@ -1,6 +1,6 @@
-"""Which publishes a server takes, and the shapes of those it takes.
+"""Publish capabilities of a server (maximum QoS, retain), and the shapes of accepted publishes.
 
-A shape is found by a packet's first byte, in a table that is made once: the hot loop looks nothing else up.
+A shape is found by a packet's first byte, in a table that is made once: the hot loop needs no other look-up.
 """
 
 from functools import lru_cache
@@ -15,11 +15,11 @@ from penstock.wire.mqtt.reasons import MalformedPacket, QosNotSupported, RetainN
 LAYOUTS = {Version.V311: "mqtt-3", Version.V5: "mqtt-5"}
 """Frames that may be passed on as they are to a subscriber of the same version."""
 DRESSED = "mqtt-5-properties"
-"""Frames with properties: some of them are the receiver's own, so they are always made anew."""
+"""Frames with properties: some of them are the receiver's own, so they are always made again."""
 
 
 def _shapes(layout: str) -> tuple[Shape | None, ...]:
-    """A shape for each first byte; None if it is no PUBLISH, or its flags are forbidden."""
+    """A shape for each first byte; None if it is not a PUBLISH, or its flags are forbidden."""
     shapes: list[Shape | None] = []
     for flags in range(16):
         try:
@@ -40,21 +40,21 @@ DRESSED_SHAPES = _shapes(DRESSED)
 
 
 class Abilities(Struct, frozen=True):
-    """Which publishes a server takes; MQTT 5 clients are told in CONNACK."""
+    """Publishes that a server accepts, as announced to MQTT 5 clients in CONNACK."""
 
     maximum_qos: int = 2
     retain: bool = True
     checks_payload_format: bool = True
 
     def check(self, shape: Shape) -> None:
-        """Refuse what the client was told not to send."""
+        """Refuse a publish beyond the announced capabilities."""
         if shape.qos > self.maximum_qos:
             raise QosNotSupported(f"QoS {shape.qos}, at most {self.maximum_qos} is taken")  # MQTT-3.2.2-11
         if shape.retain and not self.retain:
-            raise RetainNotSupported("retained messages are not kept here")  # MQTT-3.2.2-14
+            raise RetainNotSupported("retained messages are not supported")  # MQTT-3.2.2-14
 
     def misses_format(self, properties: Properties | None, payload: bytes) -> bool:
-        """Whether a payload is said to be text and is not."""
+        """True if a payload is said to be text and is not."""
         if properties is None or properties.payload_format != 1 or not self.checks_payload_format:
             return False
         try:

@@ -1,8 +1,7 @@
-"""Topic aliases on the way out: a topic that a client was told once is not written again.
+"""Outbound topic aliases: a topic is sent to a client once, and then replaced by its alias.
 
-A client that announces a Topic Alias Maximum makes the bytes of its connection its own. So packets are
-encoded for everyone as usual, and changed here, at the last moment, for those who asked. The alias
-becomes the first property; everything behind it stays as it is and is not even looked at.
+Packets are encoded once for all subscribers, and rewritten here for the clients that announced a Topic Alias
+Maximum. The alias becomes the first property; everything behind it is copied unchanged.
 """
 
 from collections import OrderedDict
@@ -10,7 +9,7 @@ from collections import OrderedDict
 from penstock.wire.mqtt.primitives import MAX_VARINT, encode_varint, take_varint
 
 ALIAS_BYTES = 3
-"""What an alias takes among the properties; a topic that is no longer than this had better stay."""
+"""Bytes of an alias among the properties; shorter topics get none."""
 _NO_TOPIC = b"\x00\x00"
 _ALIAS_ALONE = b"\x03\x23"  # a property section of three bytes: a topic alias, whose number follows
 _OPENINGS = tuple(encode_varint(size) + _NO_TOPIC for size in range(2_048))  # by remaining length
@@ -44,7 +43,7 @@ class AliasWriter:
         find_alias, touch = self._aliases.get, self._aliases.move_to_end
         parts: list[bytes] = []
         append = parts.append
-        position = kept = 0  # what lies between them goes out as it is
+        position = kept = 0  # the bytes between them are copied unchanged
         end, last_topic = len(data), None
         while position < end:
             first = data[position]
@@ -100,7 +99,8 @@ class AliasWriter:
     def _rewrite_other(
         self, data: bytes, kept: int, start: int, body: int, stop: int, parts: list[bytes]
     ) -> int:
-        """Append a PUBLISH to a topic without alias, or with long fields; answer from where on it is kept."""
+        """Append a PUBLISH to a topic without alias, or with long fields; return where unchanged bytes
+        begin."""
         topic_end = body + 2 + int.from_bytes(data[body : body + 2], "big")
         topic = data[body:topic_end]
         properties = topic_end + 2 if data[start] & 6 else topic_end

@@ -1,6 +1,8 @@
 """Bytes of one whole packet to a value, strictly: what the specification forbids raises.
 
 `decode_packet` gets the first byte and the body; finding where a packet ends is the reader's work.
+
+Topic names that are checked once, and known from then on.
 """
 
 from collections.abc import Callable
@@ -28,7 +30,7 @@ from penstock.wire.mqtt.packets import (
     Version,
     Will,
 )
-from penstock.wire.mqtt.primitives import Body
+from penstock.wire.mqtt.primitives import Body, decode_text
 from penstock.wire.mqtt.properties import NO_PROPERTIES, In, PacketProperties, take_properties
 from penstock.wire.mqtt.reasons import (
     InvalidClientId,
@@ -58,6 +60,16 @@ _DISCONNECT_REASONS = frozenset(
     | set(range(0x93, 0xA3))
 )
 _AUTH_REASONS = frozenset({0x00, 0x18, 0x19})
+OLD_NAME = b"MQIsdp"
+VERSIONS = {
+    (OLD_NAME, 3): Version.V311,  # 3.1 differs from 3.1.1 in nothing that a server has to do
+    (b"MQTT", 4): Version.V311,
+    (b"MQTT", 5): Version.V5,
+}
+"""Version by protocol name and level of CONNECT."""
+_NAMES_LIMIT = 65_536
+_MARKS = 131_072
+_NAME_LIMIT_BYTES = 256  # longer names are checked each time: remembered, they could fill the memory
 
 
 def decode_packet(first: int, body: Body, version: Version) -> Packet:
@@ -96,15 +108,6 @@ def _reason(body: Body, allowed: frozenset[int]) -> int:
     if value not in allowed:
         raise ProtocolViolation(f"reason code 0x{value:02x}")
     return value
-
-
-OLD_NAME = b"MQIsdp"
-VERSIONS = {
-    (OLD_NAME, 3): Version.V311,  # 3.1 differs from 3.1.1 in nothing that a server has to do
-    (b"MQTT", 4): Version.V311,
-    (b"MQTT", 5): Version.V5,
-}
-"""What is spoken for each protocol name and level of CONNECT."""
 
 
 def _connect(first: int, body: Body, version: Version) -> Connect:
@@ -281,3 +284,36 @@ _DECODERS: dict[int, Callable[[int, Body, Version], Packet]] = {
     PacketType.DISCONNECT: _disconnect,
     PacketType.AUTH: _auth,
 }
+
+
+class TopicNameCache(dict[bytes, str]):
+    """Cache of checked and decoded topic names, shared by all connections of a door.
+
+    A dict that fills itself: a cached name costs one look-up. A name is cached when it is seen a second
+    time, so that a flood of new ones does not evict those in use.
+    """
+
+    __slots__ = ("_marked", "_marks")
+
+    def __init__(self) -> None:
+        self._marks = bytearray(_MARKS)  # by hash: a name like this was seen
+        self._marked = 0
+
+    def __missing__(self, raw: bytes) -> str:
+        name = decode_text(raw)
+        check_topic_name(name)
+        if len(raw) <= _NAME_LIMIT_BYTES and self._is_known(hash(raw) % _MARKS):
+            if len(self) >= _NAMES_LIMIT:
+                self.clear()
+            self[raw] = name
+        return name
+
+    def _is_known(self, mark: int) -> bool:
+        if self._marks[mark]:
+            return True
+        self._marks[mark] = 1
+        self._marked += 1
+        if self._marked > _MARKS // 2:  # too many: new names would be taken for known ones
+            self._marks = bytearray(_MARKS)
+            self._marked = 0
+        return False

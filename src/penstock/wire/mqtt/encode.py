@@ -1,12 +1,15 @@
-"""Values to bytes, for both versions. The inverse of `decode.py`.
+"""Encoding of packets for both versions, and of PUBLISH frames for subscribers. The inverse of `decode.py`.
 
-What 3.1.1 has no field for (properties, reasons, subscription options) is left out of its packets. A
-value that no packet can carry is the caller's mistake and raises `ValueError`.
+Fields that 3.1.1 does not have (properties, reasons, subscription options) are left out of its packets. A
+value that no packet can carry raises `ValueError`. A PUBLISH frame is split at the packet identifier, so
+that all subscribers at QoS 1 and 2 share everything else.
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
+from penstock.model import Properties, Run
 from penstock.wire.mqtt.packets import (
     Auth,
     ConnAck,
@@ -35,10 +38,12 @@ from penstock.wire.mqtt.properties import NO_PROPERTIES, In, PacketProperties, e
 
 PINGREQ = b"\xc0\x00"
 PINGRESP = b"\xd0\x00"
+DUP = 0x08
+_encode_topic = lru_cache(maxsize=4_096)(encode_text)
 
 
 def encode_packet(packet: Packet, version: Version) -> bytes:
-    """The packet as it goes on the wire."""
+    """The packet as it continues the wire."""
     if version is Version.V311 and type(packet) is Auth:
         raise ValueError("MQTT 3.1.1 has no AUTH")
     first, body = _ENCODERS[type(packet)](packet, version)
@@ -184,3 +189,41 @@ _ENCODERS: dict[type[Packet], Callable[[Any, Version], tuple[int, bytes]]] = {
     Disconnect: _disconnect,
     Auth: _auth,
 }
+
+
+def encode_frame(run: Run, index: int, qos: int, retain: bool, properties: bytes) -> tuple[bytes, bytes]:
+    """Encode what precedes and what follows the packet identifier of one message.
+
+    `properties` is the whole property section of an MQTT 5 frame, and empty for 3.1.1.
+    """
+    topic = _encode_topic(run.topic)
+    after = properties + run.payload(index)
+    length = len(topic) + (2 if qos else 0) + len(after)
+    return bytes((0x30 | qos << 1 | retain,)) + encode_varint(length) + topic, after
+
+
+def publish_properties(
+    properties: Properties | None,
+    expiry: int | None,
+    subscription_ids: tuple[int, ...],
+    marks: tuple[tuple[str, str], ...] = (),
+) -> bytes:
+    """Encode the property section of a PUBLISH to an MQTT 5 subscriber.
+
+    `marks` are user properties of the server, which follow those of the publisher.
+    """
+    if properties is None:
+        if expiry is None and not subscription_ids and not marks:
+            return b"\x00"
+        given = PacketProperties(message_expiry=expiry, subscription_ids=subscription_ids, user=marks)
+    else:
+        given = PacketProperties(
+            properties.payload_format,
+            expiry,
+            properties.content_type,
+            properties.response_topic,
+            properties.correlation_id,
+            subscription_ids,
+            user=properties.user + marks,
+        )
+    return encode_properties(given, In.PUBLISH)

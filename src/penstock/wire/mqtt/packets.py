@@ -1,6 +1,6 @@
-"""MQTT control packets as values. How they become bytes is `encode.py` and `decode.py`.
+"""MQTT control packets as values, the same for both versions; `encode.py` and `decode.py` convert them.
 
-The same structs serve both versions; what 3.1.1 does not have keeps its default.
+Fields that 3.1.1 does not have keep their defaults.
 """
 
 from enum import IntEnum
@@ -43,7 +43,7 @@ class Packet(Struct, frozen=True, gc=False):
 
 
 class Will(Struct, frozen=True, gc=False):
-    """The message a server publishes when its client is gone."""
+    """Will: the message a server publishes when its client is lost."""
 
     topic: str
     payload: bytes
@@ -53,7 +53,7 @@ class Will(Struct, frozen=True, gc=False):
 
 
 class Connect(Packet, frozen=True, gc=False):
-    """The first packet of a client: who it is, what it asks for, and its will.
+    """First packet of a client: identity, options, and will.
 
     `clean_start` is what 3.1.1 calls Clean Session. None means that a field is absent.
     """
@@ -69,7 +69,7 @@ class Connect(Packet, frozen=True, gc=False):
 
 
 class ConnAck(Packet, frozen=True, gc=False):
-    """The server's answer to CONNECT; `reason` is a `ReturnCode` in 3.1.1 and a `ReasonCode` in 5."""
+    """Response of the server to CONNECT; `reason` is a `ReturnCode` in 3.1.1 and a `ReasonCode` in 5."""
 
     session_present: bool = False
     reason: int = 0
@@ -89,7 +89,7 @@ class Publish(Packet, frozen=True, gc=False):
 
 
 class Reply(Packet, frozen=True, gc=False):
-    """What PUBACK, PUBREC, PUBREL and PUBCOMP have in common."""
+    """Common fields of PUBACK, PUBREC, PUBREL and PUBCOMP."""
 
     packet_id: int
     reason: int = ReasonCode.SUCCESS
@@ -131,7 +131,7 @@ class Subscribe(Packet, frozen=True, gc=False):
 
 
 class SubAck(Packet, frozen=True, gc=False):
-    """The granted QoS or the failure for each filter, in the order they were asked."""
+    """Granted QoS or failure for each filter, in order."""
 
     packet_id: int
     reasons: tuple[int, ...]
@@ -147,7 +147,7 @@ class Unsubscribe(Packet, frozen=True, gc=False):
 
 
 class UnsubAck(Packet, frozen=True, gc=False):
-    """What became of each filter; in 3.1.1 it has no reasons."""
+    """Outcome for each filter; in 3.1.1 it has no reasons."""
 
     packet_id: int
     reasons: tuple[int, ...] = ()

@@ -54,7 +54,7 @@ def encode_blob(value: bytes) -> bytes:
 def encode_packet_id(value: int) -> bytes:
     """A packet identifier, which is never zero."""
     if not 0 < value <= 0xFFFF:
-        raise ValueError(f"{value} is no packet identifier")  # MQTT-2.2.1-3, -4
+        raise ValueError(f"{value} is not a packet identifier")  # MQTT-2.2.1-3, -4
     return value.to_bytes(2, "big")
 
 
@@ -83,7 +83,7 @@ class Body:
         return self._position < self._end
 
     def skip(self, size: int) -> int:
-        """Go over the next `size` bytes and tell where they start."""
+        """Skip the next `size` bytes and return where they start."""
         start = self._position
         if start + size > self._end:
             raise MalformedPacket("packet shorter than its fields")

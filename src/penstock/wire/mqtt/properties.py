@@ -50,7 +50,7 @@ NO_PROPERTIES = PacketProperties()
 
 
 class In(IntFlag):
-    """Where a property may stand."""
+    """Packets and places that a property may be in."""
 
     CONNECT = auto()
     CONNACK = auto()
@@ -71,7 +71,7 @@ MESSAGES = In.PUBLISH | In.WILL
 
 
 class Kind(Struct, frozen=True):
-    """How one property is written, read and restricted."""
+    """Encoding, decoding and limits of one property."""
 
     field: str
     allowed: In
@@ -79,7 +79,7 @@ class Kind(Struct, frozen=True):
     encode: Callable[[Any], bytes]
     valid: Callable[[Any], bool] = lambda value: True
     error: type[MqttWireError] = ProtocolViolation
-    """What a value out of range is."""
+    """Error for a value out of range."""
 
 
 def _bit(field: str, allowed: In) -> Kind:

@@ -1,7 +1,7 @@
-"""Finds packets in a stream of bytes, however it is cut, and makes a value of each.
+"""Packet reader: finds packets in a stream of bytes, however it is cut, and decodes them.
 
-The client and the tests read with this. A server reads with what `run_reader.py` makes of it. After bad bytes
-`error` is set and nothing more is read; what came before them is still returned, because it was valid.
+The client and the tests read with this, a server with the subclass in `run_reader.py`. After bad bytes
+`error` is set and nothing more is read; valid packets before them are still returned.
 """
 
 from penstock.model import Run
@@ -15,10 +15,10 @@ LARGE_BYTES = 8192
 
 
 class PacketReader:
-    """Splits what is fed into packets and decodes each.
+    """Splits input into packets and decodes each.
 
-    `control_limit_bytes` is for every packet but PUBLISH: whoever decodes all of a large one does nothing
-    else meanwhile. `is_greeted` tells that a CONNECT was begun, whether or not it turned out to be good.
+    `control_limit_bytes` is for every packet but PUBLISH: decoding a large one would block the loop.
+    `is_greeted` is True once a CONNECT has begun, valid or not.
     """
 
     __slots__ = (
@@ -55,7 +55,7 @@ class PacketReader:
         return items
 
     def _complete(self, data: bytes, items: list[Packet | Run]) -> int:
-        """Finish the packet that earlier chunks began, and tell where the next one starts.
+        """Finish the packet that earlier chunks began, and return where the next one starts.
 
         It is joined once, whatever its size, and what follows it is not copied at all.
         """
@@ -70,11 +70,11 @@ class PacketReader:
             whole, self._parts = b"".join(self._parts), None
             self.is_amid_large = False
             position = stop
-            self._go_on(whole, 0, items)  # takes it, or keeps it again now that more of its length is known
+            self._go_on(whole, 0, items)  # decodes it, or stores it again with its full length known
         return position
 
     def stop(self) -> None:
-        """Read nothing more, whatever comes."""
+        """Stop reading."""
         self._parts = None
         self.error = self.error or MqttWireError("no longer read")
 
@@ -115,14 +115,14 @@ class PacketReader:
         return None
 
     def _learn_version(self, data: bytes, start: int, end: int) -> None:
-        """Look at a CONNECT's version before anything else: if it is refused, the answer has to suit it."""
+        """Read a CONNECT's version first: a refusal has to suit it."""
         self.is_greeted = True
         name_end = start + 2 + int.from_bytes(data[start : start + 2], "big")
-        if name_end < end:  # whatever the name is: who says 5 expects an answer of MQTT 5
+        if name_end < end:  # for any name: a client of level 5 expects a response of MQTT 5
             self.version = Version.V5 if data[name_end] >= Version.V5 else Version.V311
 
     def _take_known(self, data: bytes, position: int, end: int, items: list[Packet | Run]) -> int:
-        """Take what can be taken quickly and tell where it ended; nothing, unless a subclass knows how."""
+        """Read what a subclass can read fast, and return where it ended."""
         return position
 
     def _take_other(self, first: int, body: Body, items: list[Packet | Run]) -> None:
@@ -132,7 +132,7 @@ class PacketReader:
         items.append(packet)
 
     def _take_publish(self, data: bytes, start: int, body: int, stop: int, items: list[Packet | Run]) -> int:
-        """Append what the PUBLISH at `start` is and tell where reading goes on."""
+        """Append the PUBLISH at `start`, and return where reading continues."""
         items.append(decode_packet(data[start], Body(data, body, stop), self.version))
         return stop
 

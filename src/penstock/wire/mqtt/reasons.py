@@ -58,7 +58,7 @@ class ReasonCode(IntEnum):
 
 
 class ReturnCode(IntEnum):
-    """What a 3.1.1 CONNACK can say (MQTT 3.1.1 section 3.2.2.3)."""
+    """Return codes of a 3.1.1 CONNACK (MQTT 3.1.1 section 3.2.2.3)."""
 
     ACCEPTED = 0
     UNACCEPTABLE_PROTOCOL_VERSION = 1
@@ -69,7 +69,7 @@ class ReturnCode(IntEnum):
 
 
 class MqttWireError(WireError):
-    """Bytes that break MQTT; `reason` is what the peer may be told."""
+    """Bytes that break MQTT; `reason` is the code for the peer."""
 
     reason = ReasonCode.UNSPECIFIED_ERROR
 
@@ -99,7 +99,7 @@ class InvalidClientId(MqttWireError):
 
 
 class PacketTooLarge(MqttWireError):
-    """A packet announced larger than we take; refused from its header, before its body arrives."""
+    """A packet larger than allowed; refused from its header, before its body arrives."""
 
     reason = ReasonCode.PACKET_TOO_LARGE
 

@@ -1,6 +1,6 @@
-"""Reads as a server does: publishes become runs, in one pass over a chunk.
+"""Packet reader of a server: publishes become runs, in one pass over a chunk.
 
-What nobody asked for is not decoded. Which publishes are taken at all is in `abilities.py`.
+Only what is needed is decoded. The accepted publishes are in `abilities.py`.
 """
 
 from penstock.model import NEVER, Properties, Run
@@ -12,8 +12,7 @@ from penstock.wire.mqtt.abilities import (
     Abilities,
     quick_shapes,
 )
-from penstock.wire.mqtt.decode import check_message
-from penstock.wire.mqtt.names import Names
+from penstock.wire.mqtt.decode import TopicNameCache, check_message
 from penstock.wire.mqtt.packets import Packet, PubAck, Version
 from penstock.wire.mqtt.primitives import Body, take_varint
 from penstock.wire.mqtt.properties import In, take_properties
@@ -27,17 +26,17 @@ from penstock.wire.mqtt.reasons import (
 )
 
 SOON = 1e-9
-"""The lifetime of a message whose expiry interval is zero: it reaches who is there now, and nobody later."""
+"""Lifetime of a message whose expiry interval is zero: it reaches current subscribers only."""
 MERGED_BELOW_BYTES = 4096
 """Larger packets are not merged into runs: it would save little and make rings copy their ends."""
 
 
 class RunReader(PacketReader):
-    """Reads as a server does: publishes become runs, topic aliases are resolved here.
+    """Packet reader that makes runs of publishes, and resolves topic aliases.
 
-    Before CONNECT nothing larger than `control_limit_bytes` is taken, and what a publish has beside its
-    payload never is. `is_plain` tells of the last chunk that it held nothing but publishes at QoS 0,
-    which need no answer.
+    Before CONNECT nothing larger than `control_limit_bytes` is read, and the fields of a publish beside
+    its payload never are. `is_plain` is True if the last chunk held only publishes at QoS 0, which need no
+    response.
     """
 
     __slots__ = (
@@ -54,7 +53,7 @@ class RunReader(PacketReader):
     def __init__(
         self,
         limit_bytes: int,
-        names: Names,
+        names: TopicNameCache,
         aliases_limit: int = 0,
         control_limit_bytes: int | None = None,
         abilities: Abilities = ALL_ABILITIES,
@@ -220,7 +219,7 @@ class RunReader(PacketReader):
             given.user,
         )
         if not packet_id and self._abilities.misses_format(properties, payload):
-            raise InvalidPayloadFormat("the payload is not UTF-8")  # with an identifier it has its own answer
+            raise InvalidPayloadFormat("the payload is not UTF-8")  # else it is acknowledged
         ttl = NEVER if given.message_expiry is None else float(given.message_expiry) or SOON
         shape = DRESSED_SHAPES[data[start]]
         assert shape is not None
@@ -243,7 +242,7 @@ class RunReader(PacketReader):
 
 
 def _extend(data: bytes, start: int, head: int, stride: int, end: int) -> int:
-    """Where the packets end that begin with the same bytes, up to their payload, as the one at `start`."""
+    """Return the end of the packets that have the same bytes, up to their payload, as the one at `start`."""
     prefix = data[start:head]
     stop = start + stride
     while data.startswith(prefix, stop):

@@ -1,1 +1,1 @@
-"""What gRPC clients and the sidecar door say to each other, as messages."""
+"""Messages of the gRPC services, and their encoding."""

@@ -1,8 +1,8 @@
-"""Batches of messages to publish, out of the bytes of a `PublishBatch`.
+"""Fast decoding of `PublishBatch`.
 
-Payloads of one length that follow one another stand in the bytes as frames of one length: a tag, a length and
-the payload. They are not taken apart. As they came they are a run's slab, and the same bytes are what a `Run`
-of a delivery has in their place. Everything else is left to protobuf.
+Consecutive payloads of one length are frames of one length in the bytes: a tag, a length and the payload.
+They are not split: as received they are a run's slab, and a `Run` of a delivery has the same bytes.
+Everything else is decoded by protobuf.
 """
 
 from google.protobuf.message import DecodeError
@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from penstock.errors import WireError
 from penstock.wire.sidecar.fields import varint
-from penstock.wire.sidecar.penstock import Messages, PublishBatch
+from penstock.wire.sidecar.messages.penstock import Messages, PublishBatch
 
 LAYOUT = "penstock.v1"
 """A slab of frames that stand in a message as its field 2."""
@@ -25,7 +25,7 @@ _LENGTH_LIMIT_BYTES = 5
 
 
 class BadBatch(WireError):
-    """These bytes are no batch."""
+    """These bytes are not a batch."""
 
 
 class LongBatch(WireError):
@@ -43,7 +43,7 @@ class Entry(Struct):
 
     @property
     def messages(self) -> int:
-        """How many there are."""
+        """Number of messages."""
         return self.count + len(self.rest.payloads)
 
 
@@ -60,14 +60,14 @@ def read_batch(data: bytes, most: int) -> tuple[int, list[Entry]]:
     try:
         batch_id, entries = _walk(data, most) or _parse(data, most)
     except (DecodeError, IndexError):
-        raise BadBatch("this is no PublishBatch") from None
+        raise BadBatch("not a valid PublishBatch") from None
     if len(entries) > most or sum(max(entry.messages, 1) for entry in entries) > most:
         raise LongBatch(f"a batch has {most} messages at most")
     return batch_id, entries
 
 
 def _walk(data: bytes, most: int) -> tuple[int, list[Entry]] | None:
-    """Look at each entry by itself; None if there is something that only protobuf knows."""
+    """Decode entry by entry; None if a field needs protobuf."""
     batch_id, position, end = 0, 0, len(data)
     entries: list[Entry] = []
     while position < end and len(entries) <= most:
@@ -115,9 +115,9 @@ def _read_framed(data: bytes, start: int, first: int, body: int, stride: int, en
 
 
 def _count_frames(data: bytes, first: int, prefix: bytes, stride: int, end: int) -> int:
-    """How many frames of one length follow one another: all of them begin with the same bytes.
+    """Count consecutive frames of one length: all of them begin with the same bytes.
 
-    A loop over them would take longer than all the rest, so we look at the first bytes of all frames at once.
+    It compares the first bytes of all frames at once; a loop over frames would dominate the cost.
     """
     count = (end - first) // stride
     for place, byte in enumerate(prefix, first):
@@ -137,4 +137,4 @@ def _take_varint(data: bytes, position: int, limit_bytes: int = _VARINT_LIMIT_BY
         value |= (byte & 0x7F) << (7 * place)
         if byte < 0x80:
             return value, position + place + 1
-    raise BadBatch("this is no PublishBatch")
+    raise BadBatch("not a valid PublishBatch")

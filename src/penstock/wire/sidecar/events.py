@@ -12,9 +12,9 @@ from typing import Final
 
 from penstock.model import Properties, Run
 from penstock.wire.grpc import encode_message
-from penstock.wire.jsonvalue import value_of
+from penstock.wire.json_values import value_of
 from penstock.wire.sidecar.fields import bytes_field, number_field, payloads_of, text_field, varint, varints
-from penstock.wire.sidecar.nexusd import (
+from penstock.wire.sidecar.messages.nexusd import (
     BackpressureWarning,
     Heartbeat,
     MessageEvent,
@@ -104,7 +104,7 @@ def _start(arm: int, id_bytes: int, other_bytes: int) -> bytes:
 
 @lru_cache(maxsize=TOPICS_REMEMBERED)
 def _names(topic: str, source: str) -> bytes:
-    """What all messages of a topic have."""
+    """Fields common to all messages of a topic."""
     return bytes_field(_TOPIC, topic.encode()) + bytes_field(_SOURCE, source.encode())
 
 
@@ -115,12 +115,12 @@ def _payload_head(size: int) -> bytes:
 
 @lru_cache(maxsize=64)
 def _time(milliseconds: int) -> bytes:
-    """When a message was published; those of one turn were published at the same time."""
+    """Publication time; messages of one turn share it."""
     return number_field(_TIME, milliseconds)
 
 
 def _extras(properties: Properties) -> bytes:
-    """What only some messages have."""
+    """Optional fields of a message."""
     kind, correlation_id = properties.content_type, properties.correlation_id
     fields = text_field(_CONTENT_TYPE, kind) if kind else b""
     return fields + bytes_field(_CORRELATION_ID, _text(correlation_id)) if correlation_id else fields

@@ -17,7 +17,7 @@ def varint(number: int) -> bytes:
 
 @lru_cache(maxsize=4_096)
 def _upper(number: int) -> bytes:
-    """What follows the first byte of a number; those that follow one another share it."""
+    """Bytes after the first of a number; consecutive numbers share them."""
     return varint(number) if number else b""
 
 

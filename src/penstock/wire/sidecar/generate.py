@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 HERE = Path(__file__).parent
+MESSAGES = HERE / "messages"
 NAMES = ("nexusd", "penstock", "health", "reflection", "reflection_v1alpha")
 HEAD = '# mypy: disable-error-code="type-arg"\n'
 
@@ -33,4 +34,4 @@ def compile_to(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    compile_to(HERE)
+    compile_to(MESSAGES)

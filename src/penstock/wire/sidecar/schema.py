@@ -1,7 +1,7 @@
-"""Message classes out of compiled `.proto` files.
+"""Message classes of compiled `.proto` files.
 
-They live in a pool of our own: a program that has classes of the same names, made from its own copy of a
-`.proto` file, can have ours beside them.
+They are in a descriptor pool of their own, so that a program can also have classes of the same names, made
+from its own copy of a `.proto` file.
 """
 
 from importlib.resources import files
@@ -18,7 +18,7 @@ POOL = DescriptorPool()
 
 def load(name: str) -> dict[str, object]:
     """The classes, enumerations and values of a compiled file, by their names."""
-    compiled = FileDescriptorSet.FromString(files(__package__).joinpath(name).read_bytes())
+    compiled = FileDescriptorSet.FromString(files(f"{__package__}.messages").joinpath(name).read_bytes())
     names: dict[str, object] = {}
     for file in compiled.file:
         POOL.Add(file)

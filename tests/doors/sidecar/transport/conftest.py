@@ -38,9 +38,9 @@ async def start(complaints: None) -> AsyncIterator[StartServing]:
     running: list[Serving] = []
 
     async def start_one(
-        access: Any = None, certificates: Any = None, guard: Any = None, **settings: Any
+        access: Any = None, certificates: Any = None, address_limits: Any = None, **settings: Any
     ) -> Serving:
-        serving = Serving(settings, access=access, certificates=certificates, guard=guard)
+        serving = Serving(settings, access=access, certificates=certificates, address_limits=address_limits)
         await serving.door.open()
         running.append(serving)
         return serving

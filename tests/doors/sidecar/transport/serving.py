@@ -6,16 +6,16 @@ from typing import Any
 
 import grpc.aio
 
-from penstock.core.access import Access, OpenAccess
+from penstock.core.access.access import Access, OpenAccess
 from penstock.core.broker import Broker
-from penstock.core.clock import SystemClock
+from penstock.core.runtime.clock import SystemClock
 from penstock.core.settings import CoreSettings
-from penstock.doors.guard import Guard
-from penstock.doors.sidecar.calls import Call, Cause, Handler, Methods, Streaming, Unary
 from penstock.doors.sidecar.door import SidecarDoor
-from penstock.doors.sidecar.offer import Offer
+from penstock.doors.sidecar.services import Services
 from penstock.doors.sidecar.settings import SidecarSettings
-from penstock.doors.tls import Certificates
+from penstock.doors.sidecar.transport.method import Call, EndCause, Handler, Methods, Streaming, Unary
+from penstock.net.address_limits import AddressLimits
+from penstock.net.tls import Certificates
 from penstock.storage.memory import MemoryLog, MemoryStateStore
 from penstock.wire.grpc import Status, encode_message
 
@@ -32,7 +32,7 @@ class Echo:
 
     def __init__(self) -> None:
         self.waiting: list[Call] = []
-        self.causes: list[Cause] = []
+        self.causes: list[EndCause] = []
         self.has_ended = asyncio.Event()
         self.handlers: list[Handler] = []
         self.methods: Methods = {
@@ -48,7 +48,7 @@ class Echo:
             HOLD: Streaming(self._keep(Holding)),
         }
 
-    def on_ended(self, cause: Cause) -> None:
+    def on_ended(self, cause: EndCause) -> None:
         self.causes.append(cause)
         self.has_ended.set()
 
@@ -82,7 +82,7 @@ class Ending(Handler):
         self.call = call
         self.received: list[bytes] = []
 
-    def ended(self, cause: Cause) -> None:
+    def ended(self, cause: EndCause) -> None:
         self._echo.on_ended(cause)
 
 
@@ -162,7 +162,7 @@ class Serving:
         *,
         access: Access | None = None,
         certificates: Certificates | None = None,
-        guard: Guard | None = None,
+        address_limits: AddressLimits | None = None,
     ) -> None:
         self.echo = Echo()
         self.offer_calls: list[str] = []
@@ -170,7 +170,7 @@ class Serving:
         self.broker = Broker(
             CoreSettings(), access or OpenAccess(), MemoryLog(0), MemoryStateStore(), clock, loop
         )
-        offer = Offer(
+        offer = Services(
             methods=self.echo.methods,
             drain=lambda: self.offer_calls.append("drain"),
             close=lambda: self.offer_calls.append("close"),
@@ -181,7 +181,7 @@ class Serving:
             clock,
             lambda: offer,
             certificates=certificates,
-            guard=guard,
+            address_limits=address_limits,
         )
         self._channels: list[grpc.aio.Channel] = []
 

@@ -7,7 +7,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from penstock.doors.sidecar.calls import Cause
+from penstock.doors.sidecar.transport.method import EndCause
 from tests.doors.sidecar.transport.serving import (
     CHAT,
     COUNT,
@@ -22,6 +22,7 @@ from tests.doors.sidecar.transport.serving import (
     Holding,
     Serving,
 )
+from tests.support.waiting import until
 
 MB = 1_000_000
 
@@ -110,11 +111,10 @@ async def test_metadata_reaches_the_method(serving: Serving) -> None:
 
 async def test_a_call_that_is_cancelled_ends_at_the_server(serving: Serving) -> None:
     call = serving.channel().unary_unary(WAIT)(b"", timeout=TIMEOUT_S)
-    while not serving.echo.waiting:
-        await asyncio.sleep(0.01)
+    await until(lambda: serving.echo.waiting, "no call is waiting")
     call.cancel()
     await asyncio.wait_for(serving.echo.has_ended.wait(), TIMEOUT_S)
-    assert serving.echo.causes == [Cause.CANCELLED]
+    assert serving.echo.causes == [EndCause.CANCELLED]
     assert serving.echo.waiting[0].is_over
 
 
@@ -123,14 +123,13 @@ async def test_a_deadline_ends_a_call_at_the_server_too(serving: Serving) -> Non
         await serving.channel().unary_unary(WAIT)(b"", timeout=0.2)
     assert refusal.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
     await asyncio.wait_for(serving.echo.has_ended.wait(), TIMEOUT_S)
-    assert serving.echo.causes[0] in (Cause.DEADLINE, Cause.CANCELLED)  # whoever was first
+    assert serving.echo.causes[0] in (EndCause.DEADLINE, EndCause.CANCELLED)  # whoever was first
 
 
 async def test_what_is_said_to_a_call_that_is_over_goes_nowhere(serving: Serving) -> None:
     channel = serving.channel()
     call = channel.unary_unary(WAIT)(b"", timeout=TIMEOUT_S)
-    while not serving.echo.waiting:
-        await asyncio.sleep(0.01)
+    await until(lambda: serving.echo.waiting, "no call is waiting")
     call.cancel()
     await asyncio.wait_for(serving.echo.has_ended.wait(), TIMEOUT_S)
     serving.echo.waiting[0].answer(b"too late")
@@ -177,8 +176,7 @@ async def test_a_handler_that_takes_no_messages_gets_none_until_it_does(serving:
     for number in range(10):
         await call.write(b"%d" % number)
     await call.done_writing()
-    while not serving.echo.handlers:
-        await asyncio.sleep(0.01)
+    await until(lambda: serving.echo.handlers, "no call was received")
     handler = serving.echo.handlers[0]
     assert isinstance(handler, Holding)
     await asyncio.sleep(0.2)

@@ -7,10 +7,10 @@ import grpc
 import grpc.aio
 import pytest
 
-from penstock.core.clock import SystemClock
-from penstock.doors.guard import Guard, GuardSettings
-from penstock.doors.sidecar.connection import Connection
-from penstock.doors.sidecar.http2_call import Http2Call
+from penstock.core.runtime.clock import SystemClock
+from penstock.doors.sidecar.transport.call import Http2Call
+from penstock.doors.sidecar.transport.connection import Connection
+from penstock.net.address_limits import AddressLimits, AddressLimitSettings
 from tests.doors.sidecar.transport.conftest import StartServing
 from tests.doors.sidecar.transport.serving import (
     CHAT,
@@ -23,6 +23,7 @@ from tests.doors.sidecar.transport.serving import (
     WAIT,
     Serving,
 )
+from tests.support.waiting import until
 
 # Coming in
 
@@ -42,24 +43,22 @@ async def test_no_more_connections_than_allowed_come_in(start: StartServing) -> 
     assert await asyncio.wait_for(clients[2].reader.read(), TIMEOUT_S) == b""
     assert serving.broker.counters.connections_refused == 1
     await clients[0].close()
-    while len(serving.door.connections) > 1:
-        await asyncio.sleep(0.01)
+    await until(lambda: len(serving.door.connections) <= 1, "more than one connection is open")
     assert await serving.channel().unary_unary(SAY)(b"x", timeout=TIMEOUT_S) == b"x"
     await clients[1].close()
     await clients[2].close()
 
 
 async def test_the_guard_counts_connections_as_long_as_they_are_open(start: StartServing) -> None:
-    guard = Guard(GuardSettings(per_address=1), SystemClock())
-    serving = await start(guard=guard)
+    limits = AddressLimits(AddressLimitSettings(per_address=1), SystemClock())
+    serving = await start(address_limits=limits)
     first = await serving.raw()
     await first.take()
     second = await serving.raw()
     assert await asyncio.wait_for(second.reader.read(), TIMEOUT_S) == b""
     await second.close()
     await first.close()
-    while serving.door.connections:
-        await asyncio.sleep(0.01)
+    await until(lambda: not serving.door.connections, "a connection is still open")
     assert await serving.channel().unary_unary(SAY)(b"x", timeout=TIMEOUT_S) == b"x"
 
 
@@ -80,8 +79,7 @@ async def test_calls_are_counted_by_how_they_ended(serving: Serving) -> None:
         with pytest.raises(grpc.aio.AioRpcError):
             await channel.unary_unary(path)(message, timeout=TIMEOUT_S)
     waiting = channel.unary_unary(WAIT)(b"", timeout=TIMEOUT_S)
-    while not serving.echo.waiting:
-        await asyncio.sleep(0.01)
+    await until(lambda: serving.echo.waiting, "no call is waiting")
     waiting.cancel()
     await asyncio.wait_for(serving.echo.has_ended.wait(), TIMEOUT_S)
     told = {name: count for name, count in serving.door.figures().items() if count}
@@ -99,8 +97,7 @@ async def test_calls_are_counted_by_how_they_ended(serving: Serving) -> None:
 
 async def test_a_call_that_is_under_way_is_answered_while_the_door_closes(serving: Serving) -> None:
     call = serving.channel().unary_unary(WAIT)(b"", timeout=TIMEOUT_S)
-    while not serving.echo.waiting:
-        await asyncio.sleep(0.01)
+    await until(lambda: serving.echo.waiting, "no call is waiting")
     await serving.door.close()
     assert serving.offer_calls == ["drain"]
     ending = asyncio.ensure_future(serving.door.finish(TIMEOUT_S))
@@ -116,8 +113,9 @@ async def test_clients_without_calls_go_when_they_are_asked(serving: Serving) ->
     channel = serving.channel()
     await channel.unary_unary(SAY)(b"", timeout=TIMEOUT_S)
     await serving.door.close()
-    while serving.door.connections:  # long before anybody is cut
-        await asyncio.sleep(0.01)
+    await until(
+        lambda: not serving.door.connections, "a connection is still open"
+    )  # long before anybody is cut
     with pytest.raises(grpc.aio.AioRpcError) as refusal:
         await channel.unary_unary(SAY)(b"", timeout=TIMEOUT_S)
     assert refusal.value.code() is grpc.StatusCode.UNAVAILABLE
@@ -166,13 +164,11 @@ async def test_nothing_stays_of_two_thousand_calls(serving: Serving) -> None:
         await call.read()
         call.cancel()
     calls = [channel.unary_unary(WAIT)(b"", timeout=TIMEOUT_S) for _ in range(100)]
-    while len(serving.echo.waiting) < 100:
-        await asyncio.sleep(0.01)
+    await until(lambda: len(serving.echo.waiting) >= 100, "fewer than 100 calls are waiting")
     for each in calls:
         each.cancel()
     (connection,) = serving.door.connections
-    while not connection.is_idle:
-        await asyncio.sleep(0.01)
+    await until(lambda: connection.is_idle, "connection is not idle")
     assert len(serving.echo.causes) >= 100
     serving.echo.waiting.clear()
     serving.echo.handlers.clear()
@@ -187,6 +183,5 @@ async def test_nothing_stays_of_two_thousand_connections(serving: Serving) -> No
             if number % 2:
                 client.send(b"\xff" * 100)
             client.writer.transport.abort()
-        while serving.door.connections:
-            await asyncio.sleep(0.01)
+        await until(lambda: not serving.door.connections, "a connection is still open")
     assert living(Connection) == 0

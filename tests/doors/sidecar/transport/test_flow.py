@@ -3,7 +3,7 @@
 import asyncio
 import socket
 
-from penstock.doors.sidecar.calls import HIGH_WATER_BYTES
+from penstock.doors.sidecar.transport.method import HIGH_WATER_BYTES
 from tests.doors.sidecar.transport.conftest import StartServing
 from tests.doors.sidecar.transport.serving import (
     ACK,
@@ -21,6 +21,7 @@ from tests.doors.sidecar.transport.serving import (
     frame,
 )
 from tests.doors.sidecar.transport.test_frames import ask, say
+from tests.support.waiting import until
 
 KIB = 1024
 HUGE_WINDOW = b"\0\4\x7f\xff\xff\xff"
@@ -36,12 +37,10 @@ def count(stream_id: int, messages: int, size: int) -> bytes:
 
 async def counting(serving: Serving) -> Counting:
     """The handler of the first stream, when it has been told to pause."""
-    while not serving.echo.handlers:
-        await asyncio.sleep(0.01)
+    await until(lambda: serving.echo.handlers, "no call was received")
     handler = serving.echo.handlers[0]
     assert isinstance(handler, Counting)
-    while not handler.pauses:
-        await asyncio.sleep(0.01)
+    await until(lambda: handler.pauses, "reading was not paused")
     return handler
 
 
@@ -85,8 +84,7 @@ async def test_a_full_socket_pauses_handlers_even_if_windows_are_open(serving: S
     client.send(count(1, 20_000, KIB))
     handler = await counting(serving)
     (connection,) = serving.door.connections
-    while not connection.is_full:
-        await asyncio.sleep(0.01)
+    await until(lambda: connection.is_full, "connection is not full")
     await asyncio.sleep(0.2)
     assert connection.is_full
     assert not connection._transport.is_reading()
@@ -121,8 +119,7 @@ async def test_messages_that_are_not_whole_are_refused_when_there_are_too_many_b
     client.send(say(5, b"small"))
     assert (await client.take_kind(DATA))[2] == 5
     await client.close()
-    while serving.door.connections:
-        await asyncio.sleep(0.01)
+    await until(lambda: not serving.door.connections, "a connection is still open")
     assert serving.door._unfinished_bytes == 0
 
 
@@ -133,8 +130,7 @@ async def small_client(serving: Serving) -> RawClient:
     narrow.setblocking(False)
     await asyncio.get_running_loop().sock_connect(narrow, ("127.0.0.1", serving.port))
     client = RawClient(*await asyncio.open_connection(sock=narrow, limit=4 * KIB))
-    while not serving.door.connections:
-        await asyncio.sleep(0.01)
+    await until(lambda: serving.door.connections, "no connection was opened")
     (connection,) = serving.door.connections
     theirs = connection._transport.get_extra_info("socket")
     theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * KIB)

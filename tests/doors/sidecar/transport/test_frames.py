@@ -26,6 +26,7 @@ from tests.doors.sidecar.transport.serving import (
     Serving,
     frame,
 )
+from tests.support.waiting import until
 
 CALL = [
     (b":method", b"POST"),
@@ -161,8 +162,7 @@ async def test_damaged_bytes_cost_nobody_else_anything(serving: Serving) -> None
 async def test_calls_of_a_client_that_sends_garbage_end(serving: Serving) -> None:
     client = await serving.raw()
     client.send(frame(SETTINGS, ACK) + ask(1, WAIT) + frame(DATA, END_STREAM, 1, bytes(5)))
-    while not serving.echo.waiting:
-        await asyncio.sleep(0.01)
+    await until(lambda: serving.echo.waiting, "no call is waiting")
     client.send(frame(DATA, 0, 0, b"x"))
     assert await goodbye_of(client) == ErrorCode.PROTOCOL_ERROR
     assert [cause.name for cause in serving.echo.causes] == ["BROKEN"]

@@ -9,9 +9,9 @@ import grpc.aio
 import pytest
 from structlog.testing import capture_logs
 
-from penstock.core.timeouts import PER_SECOND
-from penstock.doors.sidecar.calls import Call, Cause, Handler, Streaming, Unary
+from penstock.core.runtime.timeouts import PER_SECOND
 from penstock.doors.sidecar.door import FAR_S
+from penstock.doors.sidecar.transport.method import Call, EndCause, Handler, Streaming, Unary
 from penstock.wire.grpc import encode_message
 from penstock.wire.http2 import ErrorCode
 from tests.doors.sidecar.transport.conftest import StartServing
@@ -36,6 +36,7 @@ from tests.doors.sidecar.transport.serving import (
 )
 from tests.doors.sidecar.transport.test_flow import KIB, small_client
 from tests.doors.sidecar.transport.test_frames import ask, say
+from tests.support.waiting import until
 
 MIB = 1024 * KIB
 NO_ROOM = frame(SETTINGS, 0, 0, b"\0\4\0\0\0\0")
@@ -111,13 +112,6 @@ def large(stream_id: int) -> bytes:
     return ask(stream_id, LARGE) + frame(DATA, END_STREAM, stream_id, bytes(5))
 
 
-async def until(is_so: Callable[[], object]) -> None:
-    """Wait for something."""
-    async with asyncio.timeout(TIMEOUT_S):
-        while not is_so():
-            await asyncio.sleep(0.01)
-
-
 # Memory
 
 
@@ -134,7 +128,7 @@ async def test_answers_that_nobody_reads_are_given_up_when_there_are_too_many(st
     assert given_up == list(range(9, 41, 2))
     assert serving.door._unfinished_bytes == 4 * (MIB + 5)
     await client.close()
-    await until(lambda: not serving.door.connections)
+    await until(lambda: not serving.door.connections, "a connection is still open")
     assert serving.door._unfinished_bytes == 0
 
 
@@ -142,12 +136,14 @@ async def test_an_answer_that_is_read_after_all_counts_no_more(serving: Serving)
     offer(serving)
     client = await serving.raw()
     client.send(frame(SETTINGS, ACK) + NO_ROOM + large(1) + large(3))
-    await until(lambda: serving.door._unfinished_bytes == 2 * (MIB + 5))
+    await until(
+        lambda: serving.door._unfinished_bytes == 2 * (MIB + 5), "the two large messages were not counted"
+    )
     room = (2 * MIB).to_bytes(4, "big")
     client.send(frame(WINDOW_UPDATE, 0, 0, (4 * MIB).to_bytes(4, "big")) + frame(WINDOW_UPDATE, 0, 1, room))
-    await until(lambda: serving.door._unfinished_bytes == MIB + 5)
+    await until(lambda: serving.door._unfinished_bytes == MIB + 5, "the large message was not counted")
     client.send(frame(RST_STREAM, 0, 3, bytes(4)))
-    await until(lambda: serving.door._unfinished_bytes == 0)
+    await until(lambda: serving.door._unfinished_bytes == 0, "unfinished messages are still counted")
     await client.close()
 
 
@@ -156,7 +152,7 @@ async def test_calls_wait_while_answers_to_those_before_are_not_read(serving: Se
     asked, _ = offer(serving)
     client = await small_client(serving)
     client.send(b"".join(large(2 * number + 1) for number in range(30)))
-    await until(lambda: asked)
+    await until(lambda: asked, "no request was made")
     await asyncio.sleep(0.2)
     assert len(asked) < 5
     answered = 0
@@ -171,7 +167,7 @@ async def test_small_pieces_for_a_call_that_takes_nothing_cost_no_more_than_they
 ) -> None:
     client = await serving.raw()
     client.send(frame(SETTINGS, ACK) + ask(1, HOLD) + frame(DATA, 0, 1, bytes(5)))
-    await until(lambda: serving.echo.handlers)
+    await until(lambda: serving.echo.handlers, "no call was received")
     tracemalloc.start()
     for _ in range(4):
         client.send(frame(DATA, 0, 1, b"xy") * 25_000)
@@ -211,7 +207,7 @@ async def test_calls_with_much_metadata_are_refused_when_there_are_too_many(star
     client.send(say(201, b"small"))
     assert (await client.take_kind(DATA))[2] == 201
     client.send(b"".join(frame(RST_STREAM, 0, stream_id, bytes(4)) for stream_id in ids))
-    await until(lambda: serving.door._unfinished_bytes == 0)
+    await until(lambda: serving.door._unfinished_bytes == 0, "unfinished messages are still counted")
     assert len(serving.echo.causes) == ids.index(refused_id) < 50
     await client.close()
 
@@ -237,11 +233,11 @@ async def test_a_deadline_far_away_is_kept(serving: Serving, monkeypatch: pytest
     loop = asyncio.get_running_loop()
     client = await serving.raw()
     client.send(frame(SETTINGS, ACK) + ask(1, WAIT, (b"grpc-timeout", b"500m")) + frame(DATA, 1, 1, bytes(5)))
-    await until(lambda: serving.echo.waiting)
+    await until(lambda: serving.echo.waiting, "no call is waiting")
     begun_at = loop.time()
     _, flags, stream_id, _ = await client.take_kind(HEADERS)
     assert (flags & END_STREAM, stream_id) == (END_STREAM, 1)
-    assert serving.echo.causes == [Cause.DEADLINE]
+    assert serving.echo.causes == [EndCause.DEADLINE]
     assert loop.time() - begun_at > 0.4
     await client.close()
 
@@ -249,7 +245,7 @@ async def test_a_deadline_far_away_is_kept(serving: Serving, monkeypatch: pytest
 async def test_a_message_whose_rest_does_not_come_ends_its_call(
     start: StartServing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.doors.sidecar.connection.UNFINISHED_S", 0.3)
+    monkeypatch.setattr("penstock.doors.sidecar.transport.connection.UNFINISHED_S", 0.3)
     serving = await start()
     client = await serving.raw()
     client.send(frame(SETTINGS, ACK) + ask(1, SAY) + frame(DATA, 0, 1, b"\0\0\0\0\x09begun"))
@@ -257,7 +253,7 @@ async def test_a_message_whose_rest_does_not_come_ends_its_call(
     assert (await client.take_kind(DATA))[2] == 3
     _, flags, stream_id, block = await client.take_kind(HEADERS)
     assert (flags & END_STREAM, stream_id) == (END_STREAM, 1)
-    assert b"has not come in time" in block
+    assert b"was not complete in time" in block
     client.send(frame(DATA, 0, 3, encode_message(b"again")))
     assert (await client.take_kind(DATA))[2] == 3
     await client.close()
@@ -266,13 +262,13 @@ async def test_a_message_whose_rest_does_not_come_ends_its_call(
 async def test_a_message_whose_rest_its_method_does_not_take_ends_nothing(
     start: StartServing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.doors.sidecar.connection.UNFINISHED_S", 0.3)
+    monkeypatch.setattr("penstock.doors.sidecar.transport.connection.UNFINISHED_S", 0.3)
     serving = await start()
     client = await serving.raw()
     body = encode_message(b"first") + encode_message(b"second")
     client.send(frame(SETTINGS, ACK) + ask(1, HOLD) + frame(DATA, 0, 1, body[:12]))
     client.send(frame(DATA, END_STREAM, 1, body[12:]))
-    await until(lambda: serving.echo.handlers)
+    await until(lambda: serving.echo.handlers, "no call was received")
     await asyncio.sleep(2.5)
     assert serving.echo.causes == []
     (handler,) = serving.echo.handlers
@@ -311,7 +307,7 @@ async def test_a_method_that_begins_while_the_socket_is_full_is_told_so(
     client = await small_client(serving)
     client.send(ask(1, ENDLESS) + b"".join(large(stream_id) for stream_id in range(3, 20, 2)))
     (connection,) = serving.door.connections
-    await until(lambda: connection.is_full)
+    await until(lambda: connection.is_full, "connection is not full")
     admission.let_in()
     assert endless[0].is_paused
     await client.close()
@@ -329,7 +325,7 @@ async def test_as_many_calls_as_there_may_be_can_be_cancelled_at_once(start: Sta
         assert taken is not None
         kinds.append(taken[0])
     assert GOAWAY not in kinds
-    await until(lambda: len(serving.echo.causes) == len(ids))
+    await until(lambda: len(serving.echo.causes) == len(ids), "not every call ended")
     await client.close()
 
 

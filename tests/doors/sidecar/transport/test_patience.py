@@ -21,6 +21,7 @@ from tests.doors.sidecar.transport.serving import (
 )
 from tests.doors.sidecar.transport.test_flow import KIB, count, small_client
 from tests.doors.sidecar.transport.test_frames import ask, say
+from tests.support.waiting import until
 
 
 async def test_who_says_nothing_is_cut(start: StartServing) -> None:
@@ -90,8 +91,7 @@ async def test_who_reads_nothing_for_long_is_cut(start: StartServing) -> None:
     client = await small_client(serving)
     client.send(count(1, 20_000, KIB))
     with capture_logs() as logged:
-        while serving.door.connections:
-            await asyncio.sleep(0.05)
+        await until(lambda: not serving.door.connections, "a connection is still open", every_s=0.05)
     assert [line["detail"] for line in logged] == ["it reads nothing"]
     assert [cause.name for cause in serving.echo.causes] == ["LOST"]
     await client.close()
@@ -100,7 +100,7 @@ async def test_who_reads_nothing_for_long_is_cut(start: StartServing) -> None:
 async def test_an_answer_that_nobody_reads_is_given_up(
     start: StartServing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.doors.sidecar.link.UNREAD_ANSWER_S", 0.5)
+    monkeypatch.setattr("penstock.doors.sidecar.transport.outbound.UNREAD_ANSWER_S", 0.5)
     serving = await start()
     client = await serving.raw()
     client.send(frame(SETTINGS, ACK, 0) + frame(SETTINGS, 0, 0, b"\0\4\0\0\0\0"))  # no room at all

@@ -11,13 +11,13 @@ import grpc.aio
 import pytest
 from structlog.testing import capture_logs
 
-from penstock.core.access import FileAccess
+from penstock.core.access.file_access import FileAccess
 from penstock.doors.sidecar.settings import SidecarSettings
-from penstock.doors.tls import Certificates, TlsSettings
 from penstock.errors import InvalidConfig
-from tests.certificates import Authority, Files
+from penstock.net.tls import Certificates, TlsSettings
 from tests.doors.sidecar.transport.conftest import StartServing
 from tests.doors.sidecar.transport.serving import SAY, TIMEOUT_S, WHO, Serving
+from tests.support.certificates import Authority, Files
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ async def test_a_certificate_names_who_calls(
 
 
 async def test_a_tls_port_without_a_certificate_is_refused() -> None:
-    with pytest.raises(InvalidConfig, match=r"sidecar\.tls_port: there is no tls\.certificate_file"):
+    with pytest.raises(InvalidConfig, match=r"sidecar\.tls_port: tls\.certificate_file is not set"):
         Serving({"tls_port": 0})
     assert SidecarSettings().tls_port is None
 

@@ -11,6 +11,9 @@ from shutil import which
 import pytest
 
 from tests.doors.sidecar.transport.serving import SAY, TIMEOUT_S, Serving
+from tests.support.builds import build_once
+
+pytestmark = pytest.mark.system
 
 GRPC_JS = ("@grpc/grpc-js@1.14.1",)
 CALL = ("-H", "content-type: application/grpc", "-H", "te: trailers")
@@ -123,17 +126,19 @@ const gather = (call) => new Promise((resolve) => {
 
 @pytest.fixture(scope="module")
 def grpc_js() -> Path:
-    """A folder with gRPC for JavaScript; once it was fetched, it stays for later runs."""
+    """Folder with gRPC for JavaScript; it is fetched once and stays for later runs."""
     if which("node") is None or which("npm") is None:
         pytest.skip("needs node and npm")
-    folder = Path(tempfile.gettempdir()) / "penstock-tests-grpc-js"
-    if not (folder / "node_modules" / "@grpc" / "grpc-js" / "package.json").exists():
-        folder.mkdir(exist_ok=True)
+
+    def fetch(folder: Path) -> None:
         words = ["npm", "install", "--no-audit", "--no-fund", "--silent", "--prefix", str(folder), *GRPC_JS]
         fetched = subprocess.run(words, capture_output=True, text=True, timeout=50, check=False)
         if fetched.returncode:
             pytest.skip(f"gRPC for JavaScript cannot be fetched: {fetched.stderr[:200]}")
-    return folder
+
+    return build_once(
+        Path(tempfile.gettempdir()) / "penstock-tests" / "-".join(GRPC_JS).replace("/", "-"), fetch
+    )
 
 
 async def test_grpc_for_javascript_finds_what_it_expects(serving: Serving, grpc_js: Path) -> None:

@@ -9,7 +9,7 @@ from argon2 import PasswordHasher
 
 from penstock.core.settings import AccessSettings
 from penstock.doors.sidecar.settings import SidecarSettings
-from tests.doors.sidecar.serving import Start
+from tests.doors.serving import Start
 from tests.doors.sidecar.v1.people import Caller, House
 
 QUICK = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)

@@ -8,8 +8,9 @@ import grpc.aio
 
 from penstock.app import Server
 from penstock.doors.sidecar.v1.service import NAME
-from penstock.wire.sidecar import penstock as wire
-from tests.doors.sidecar.serving import Start, channel_of
+from penstock.wire.sidecar.messages import penstock as wire
+from tests.doors.serving import Start
+from tests.doors.sidecar.serving import channel_of
 
 PATIENCE_S = 30.0
 Delivered = tuple[str, bytes, int]

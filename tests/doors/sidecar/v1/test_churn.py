@@ -71,4 +71,4 @@ async def test_subscribers_that_come_and_go_cost_publishers_nothing(house: House
     steady.call.cancel()
     await house.is_left()
     assert house.broker.counters.published == sum(counts)
-    assert not house.broker.router.match("t/0")
+    assert not house.broker._node.router.match("t/0")

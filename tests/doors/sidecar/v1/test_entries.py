@@ -4,14 +4,15 @@ from collections.abc import Sequence
 
 import pytest
 
-from penstock.core.properties import check_properties
-from penstock.core.settings import CoreSettings, TopicLimits
+from penstock.common.topics import TopicLimits
+from penstock.core.publishing.properties import check_properties
+from penstock.core.settings import CoreSettings
 from penstock.doors.sidecar.v1 import entries
 from penstock.doors.sidecar.v1.entries import carried_bytes, runs_of
 from penstock.errors import InvalidRequest, TooLarge
 from penstock.model import Properties
 from penstock.wire.sidecar.batches import Entry, read_batch
-from penstock.wire.sidecar.penstock import Messages, Property, PublishBatch
+from penstock.wire.sidecar.messages.penstock import Messages, Property, PublishBatch
 from tests.doors.sidecar.v1 import people
 from tests.doors.sidecar.v1.people import Caller
 

@@ -7,12 +7,12 @@ import grpc
 
 from penstock.core.settings import LogSettings
 from penstock.doors.sidecar.v1.service import NAME
-from penstock.wire.sidecar import penstock as wire
+from penstock.wire.sidecar.messages import penstock as wire
+from tests.doors.serving import client_of, mqtt_of
 from tests.doors.sidecar.serving import address_of
 from tests.doors.sidecar.v1.conftest import Build
 from tests.doors.sidecar.v1.people import Caller, House, Listener, entry
 from tests.doors.web.following import follow
-from tests.doors.web.serving import client_of, mqtt_of
 
 EVERYTHING = LogSettings(capture=("#", "$penstock/#"))
 

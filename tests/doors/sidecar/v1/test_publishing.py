@@ -3,11 +3,11 @@
 import grpc
 import pytest
 
-from penstock.core.cursor import Cursor
-from penstock.wire.sidecar import penstock as wire
-from tests.doors.sidecar.calling import until
+from penstock.common.cursor import Cursor
+from penstock.wire.sidecar.messages import penstock as wire
 from tests.doors.sidecar.v1.conftest import Build
 from tests.doors.sidecar.v1.people import Caller, House, entry
+from tests.support.waiting import until
 
 INVALID, EXHAUSTED = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED
 
@@ -132,7 +132,7 @@ async def test_undecodable_batch_ends_the_call_behind_the_acknowledgements(
     await publisher.write(entry("a", b"1"))
     await publisher.call.write(bad)
     assert (await publisher.read()).accepted == 1
-    assert await publisher.ending() == (INVALID, "invalid-request: this is no PublishBatch")
+    assert await publisher.ending() == (INVALID, "invalid-request: not a valid PublishBatch")
 
 
 async def test_batch_with_too_many_messages_is_refused_before_it_is_looked_at(
@@ -166,7 +166,7 @@ async def test_publisher_waits_for_a_slow_subscriber_under_block(house: House, c
     assert await slow.messages(1) == [("a", b"1", 1)]
     await publisher.write(*(entry("a", b"%d" % number) for number in range(2, 6)))
     await publisher.write(entry("a", b"6"))
-    await until(lambda: house.broker.topics["a"].sequence == 5)
+    await until(lambda: house.broker.topics["a"].sequence == 5, "sequence did not become 5")
     with pytest.raises(TimeoutError):
         await publisher.read(timeout=0.3)
     assert house.broker.topics["a"].sequence == 5  # the second batch is not even published

@@ -82,7 +82,7 @@ async def test_call_of_who_is_not_known_any_more_publishes_nothing_more(
     guarded.server.reload()
     await publishing.write(entry("mine/a", b"2"))
     for publisher in (publishing, idle):
-        status = (grpc.StatusCode.UNAUTHENTICATED, "bad-credentials: you are not known any more")
+        status = (grpc.StatusCode.UNAUTHENTICATED, "bad-credentials: your credentials are not valid any more")
         assert await publisher.ending() == status
     assert guarded.broker.topics["mine/a"].sequence == 2
 

@@ -5,9 +5,9 @@ from asyncio import gather, sleep
 import grpc
 import pytest
 
-from penstock.core.cursor import Cursor
+from penstock.common.cursor import Cursor
 from penstock.core.settings import SessionSettings
-from penstock.wire.sidecar import penstock as wire
+from penstock.wire.sidecar.messages import penstock as wire
 from tests.doors.sidecar.v1.conftest import Build
 from tests.doors.sidecar.v1.people import Caller, House, entry
 
@@ -251,7 +251,7 @@ async def test_client_that_goes_away_leaves_nothing_behind(house: House, caller:
     for listener in listeners:
         listener.call.cancel()
     await house.is_left()
-    assert not any(house.broker.router.match(f"a/{number}") for number in range(10))
+    assert not any(house.broker._node.router.match(f"a/{number}") for number in range(10))
 
 
 async def test_deadline_ends_a_stream(house: House, caller: Caller) -> None:

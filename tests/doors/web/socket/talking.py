@@ -1,27 +1,18 @@
 """Clients of `/ws` in the hands of a test, by the `websockets` package."""
 
-import asyncio
 import contextlib
 import json
 import socket
 from collections import deque
-from collections.abc import Callable
 from typing import Any, Self
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from penstock.app import Server
-from tests.doors.web.serving import port_of
+from tests.doors.serving import port_of
 
 Said = dict[str, Any]
-
-
-async def until(is_so: Callable[[], object]) -> None:
-    """Wait for something that nobody tells."""
-    async with asyncio.timeout(20):
-        while not is_so():
-            await asyncio.sleep(0.002)
 
 
 class Talker:

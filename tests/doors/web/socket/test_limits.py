@@ -14,14 +14,15 @@ from websockets.exceptions import ConnectionClosed, ConnectionClosedError, Inval
 
 from penstock.app import Server
 from penstock.core.settings import SessionSettings
-from penstock.doors.guard import Guard, GuardSettings
-from penstock.doors.http.settings import HttpSettings
 from penstock.doors.web.settings import WebSettings
 from penstock.doors.web.socket.connection import CHANGE_BYTES, TURN_BYTES
-from penstock.doors.web.socket.door import NOTES_PER_CONNECTION
-from penstock.doors.websocket.encoding import CloseCode
-from tests.doors.web.serving import Start, port_of
-from tests.doors.web.socket.talking import Sloth, Talker, until
+from penstock.doors.web.socket.door import LINES_PER_CONNECTION
+from penstock.net.address_limits import AddressLimits, AddressLimitSettings
+from penstock.net.http.settings import HttpSettings
+from penstock.wire.websocket.encoding import CloseCode
+from tests.doors.serving import Start, port_of
+from tests.doors.web.socket.talking import Sloth, Talker
+from tests.support.waiting import until
 
 
 def address_of(server: Server) -> str:
@@ -44,8 +45,8 @@ async def test_whatever_is_sent_counts_for_the_rate(start: Start) -> None:
     server = await start(web=WebSettings(rate_per_s=0.001, burst=3))
     async with Talker(server) as talker:
         await talker.send("{", b"binary", '{"type":"dance","request_id":1}')
-        for _ in range(3):
-            assert (await talker.answer())["code"] in ("INVALID_JSON", "UNKNOWN_MESSAGE_TYPE")
+        codes = [(await talker.answer())["code"] for _ in range(3)]
+        assert codes == ["INVALID_JSON", "INVALID_JSON", "UNKNOWN_MESSAGE_TYPE"]
         await talker.send("{", b"binary", '{"type":"dance","request_id":2}', "[2]")
         answers = [await talker.answer() for _ in range(4)]
         assert {answer["code"] for answer in answers} == {"RATE_LIMITED"}
@@ -115,7 +116,7 @@ async def test_who_does_not_answer_a_ping_is_cut(start: Start) -> None:
         raise ConnectionError
     assert b"Connected with client_id" in said
     assert said.endswith(b"\x89\x00")
-    await until(lambda: not server.socket.connections)
+    await until(lambda: not server.socket.connections, "a connection is still open")
     assert not server.broker.sessions
     writer.close()
 
@@ -128,32 +129,32 @@ async def test_one_session_too_many_is_told_so(start: Start) -> None:
             await second.recv()
         assert closed.value.rcvd is not None
         assert closed.value.rcvd.code == CloseCode.TRY_AGAIN_LATER
-    await until(lambda: not server.socket.connections)
+    await until(lambda: not server.socket.connections, "a connection is still open")
 
 
 async def test_one_connection_too_many_from_an_address_is_closed(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    guard = Guard(GuardSettings(per_address=1), server.socket.clock)
-    guard.enter("127.0.0.1")
-    monkeypatch.setattr(server.socket, "_guard", guard)
+    limits = AddressLimits(AddressLimitSettings(per_address=1), server.socket.clock)
+    limits.enter("127.0.0.1")
+    monkeypatch.setattr(server.socket._registry, "_address_limits", limits)
     async with connect(address_of(server), proxy=None) as socket:
         with pytest.raises(ConnectionClosed) as closed:
             await socket.recv()
         assert closed.value.rcvd is not None
         assert closed.value.rcvd.reason == "Too many connections from this address"
-    await until(lambda: not server.socket.connections)
-    guard.leave("127.0.0.1")
+    await until(lambda: not server.socket.connections, "a connection is still open")
+    limits.leave("127.0.0.1")
     async with Talker(server):
         pass
 
 
 async def test_who_has_left_makes_room_for_another_from_its_address(start: Start) -> None:
-    server = await start(connections=GuardSettings(per_address=2))
+    server = await start(connections=AddressLimitSettings(per_address=2))
     async with Talker(server):
         async with Talker(server):
             pass
-        await until(lambda: len(server.socket.connections) == 1)
+        await until(lambda: len(server.socket.connections) == 1, "there is not exactly one connection")
         async with Talker(server):
             pass
 
@@ -205,9 +206,9 @@ async def test_who_leaves_is_forgotten(server: Server, name: str) -> None:
         await talker.subscribe(name)
         await talker.ask("subscribe", filter="#")
         assert server.broker.sessions
-    await until(lambda: not server.broker.sessions)
+    await until(lambda: not server.broker.sessions, "a session is still there")
     assert not server.socket.connections
-    assert not server.broker.router.match(name)
+    assert not server.broker._node.router.match(name)
 
 
 async def test_who_does_not_read_its_answers_is_not_read_from(server: Server) -> None:
@@ -215,11 +216,11 @@ async def test_who_does_not_read_its_answers_is_not_read_from(server: Server) ->
     async with Sloth(server) as sloth:
         sending = asyncio.create_task(sloth.send(*([request] * 300)))
         (connection,) = server.socket.connections
-        await until(lambda: connection.gate.is_shut)
+        await until(lambda: connection.read_pause.is_paused, "reading is not paused")
         for _ in range(300):
             assert (await sloth.answer())["code"] == "NOT_SUBSCRIBED"
         await sending
-        assert not connection.gate.is_shut
+        assert not connection.read_pause.is_paused
 
 
 async def test_who_never_reads_its_answers_is_cut(start: Start) -> None:
@@ -228,8 +229,8 @@ async def test_who_never_reads_its_answers_is_cut(start: Start) -> None:
     async with Sloth(server, ping_interval=None) as sloth:
         sending = asyncio.create_task(sloth.send(*([request] * 300)))
         (connection,) = server.socket.connections
-        await until(lambda: connection.gate.is_shut)
-        await until(lambda: not server.socket.connections)
+        await until(lambda: connection.read_pause.is_paused, "reading is not paused")
+        await until(lambda: not server.socket.connections, "a connection is still open")
         await asyncio.wait([sending])
         assert sending.exception() is not None
         sloth.connection.transport.abort()
@@ -256,13 +257,13 @@ async def test_many_changes_of_one_read_leave_others_their_turn(
         for number in range(10):
             server.broker.publish_server(topic, b"%d" % number)
     turns: list[int] = []
-    join, clock = server.broker.join, Turns()
+    catch_up, clock = server.broker.catch_up, Turns()
 
     def note(*wanted: Any, **options: Any) -> Any:
         turns.append(clock.turn)
-        return join(*wanted, **options)
+        return catch_up(*wanted, **options)
 
-    monkeypatch.setattr(server.broker, "join", note)
+    monkeypatch.setattr(server.broker, "catch_up", note)
     async with Talker(server) as talker:
         clock.go_on()
         await talker.send_at_once(*({"type": "subscribe", "topic": topic, "last_n": 10} for topic in topics))
@@ -293,7 +294,7 @@ async def test_nothing_of_a_connection_waits_for_the_garbage_collector(server: S
             await talker.subscribe(name, last_n=5)
             assert await talker.data(2) == [1, 2]
             (connection,) = map(weakref.ref, server.socket.connections)
-        await until(lambda: connection() is None)
+        await until(lambda: connection() is None, "the connection is still referenced")
     finally:
         gc.enable()
 
@@ -304,7 +305,7 @@ async def test_a_mistake_of_ours_is_told_and_the_connection_kept(
     server.broker.declare_topic(name)
     async with Talker(server) as talker:
         for call, request in (
-            ("join", {"type": "subscribe", "filter": name}),
+            ("catch_up", {"type": "subscribe", "filter": name}),
             ("unsubscribe", {"type": "unsubscribe", "filter": name}),
             ("publish_all", {"type": "publish", "topic": name, "data": 1}),
         ):
@@ -347,6 +348,6 @@ async def test_mistakes_that_one_connection_meets_do_not_fill_the_log(
     monkeypatch.setattr(server.broker, "unsubscribe", None)
     async with Talker(server) as talker:
         with capture_logs() as lines:
-            for _ in range(NOTES_PER_CONNECTION + 10):
+            for _ in range(LINES_PER_CONNECTION + 10):
                 assert (await talker.ask("unsubscribe", topic=name))["code"] == "INTERNAL"
-        assert [line["log_level"] for line in lines] == ["error"] * NOTES_PER_CONNECTION
+        assert [line["log_level"] for line in lines] == ["error"] * LINES_PER_CONNECTION

@@ -6,10 +6,10 @@ from uuid import UUID
 import pytest
 
 from penstock.app import Server
-from penstock.core.cursor import Cursor
+from penstock.common.cursor import Cursor
 from penstock.core.settings import SessionSettings
 from penstock.doors.web.settings import WebSettings
-from tests.doors.web.serving import Start
+from tests.doors.serving import Start
 from tests.doors.web.socket.talking import Said, Talker
 
 INVALID_JSON = {"type": "error", "code": "INVALID_JSON", "message": "Message must be valid JSON"}

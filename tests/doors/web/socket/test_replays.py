@@ -7,7 +7,7 @@ import pytest
 
 from penstock.app import Server
 from penstock.core.settings import RingSettings
-from tests.doors.web.serving import EVERYTHING, Start
+from tests.doors.serving import EVERYTHING, Start
 from tests.doors.web.socket.talking import Said, Talker
 
 

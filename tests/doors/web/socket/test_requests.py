@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import errors
-from penstock.core.sessions import Ending
+from penstock.core.sessions.session import Ending
 from penstock.doors.web.socket.replies import ENDINGS, code_of, complaint_of, frame_of
 from penstock.doors.web.socket.requests import (
     BadMessage,

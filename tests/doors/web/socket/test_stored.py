@@ -3,8 +3,9 @@
 import pytest
 
 from penstock.app import Server
-from penstock.core.ports import Settled, Ticket
-from tests.doors.web.socket.talking import Talker, until
+from penstock.core.ports.log import Settled, Ticket
+from tests.doors.web.socket.talking import Talker
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ async def test_an_answer_waits_for_the_commit(
             None,
             {"type": "ping"},
         )
-        await until(lambda: waiting)
+        await until(lambda: waiting, "no request is waiting")
         assert not stored_server.broker.sessions[talker.client_id].subscriptions
         monkeypatch.undo()
         for ticket, callback in waiting:
@@ -50,8 +51,8 @@ async def test_nobody_is_answered_who_has_left_before_the_commit(
     monkeypatch.setattr(stored_server.broker.log, "when_committed", lambda *asked: waiting.append(asked))
     async with Talker(stored_server) as talker:
         await talker.send({"type": "publish", "topic": topic, "data": 1})
-        await until(lambda: waiting)
-    await until(lambda: not stored_server.socket.connections)
+        await until(lambda: waiting, "no request is waiting")
+    await until(lambda: not stored_server.socket.connections, "a connection is still open")
     before = (counters.bytes_sent, counters.control_packets_sent)
     for _, callback in waiting:
         callback(None)

@@ -1,4 +1,4 @@
-"""What becomes of one batch: entries that were published and where they stand, entries that were refused."""
+"""Outcome of one batch: positions of published entries, and refused entries."""
 
 from collections.abc import Sequence
 from operator import attrgetter
@@ -6,24 +6,25 @@ from operator import attrgetter
 from msgspec import Struct
 
 from penstock.core.broker import Broker, Receipt, Refused
-from penstock.core.ports import Ticket
-from penstock.core.sessions import Session
+from penstock.core.ports.log import Ticket
+from penstock.core.sessions.session import Session
 from penstock.core.settings import CoreSettings
-from penstock.doors.sidecar.answers import error_of
+from penstock.doors.sidecar.transport.status import error_of
 from penstock.doors.sidecar.v1.entries import carried_bytes, has_ids, runs_of
 from penstock.errors import NotAuthorized, PenstockError, TooLarge
 from penstock.model import Run
 from penstock.wire.sidecar.batches import Entry
-from penstock.wire.sidecar.penstock import Placed, PublishAck, Refusal
+from penstock.wire.sidecar.messages.penstock import Placed, PublishAck, Refusal
 
 CARRIED_BYTES = 32 * 1024 * 1024
-"""What the messages of a batch may carry beside their payloads: the batch has it once for many of them, and
-the log and some subscribers get it with each."""
+"""Limit of what messages of a batch carry beside their payloads: the batch has it once for many messages,
+the log and some subscribers with each.
+"""
 _offset_of = attrgetter("offset")
 
 
 class Place(Struct):
-    """Where the messages of an entry stand."""
+    """Positions of the messages of an entry."""
 
     runs: Sequence[Run]
     """Those that were published now."""
@@ -45,10 +46,10 @@ class Batch:
         "_broker",
         "_carried_bytes",
         "_gathered",
+        "_has_outcomes",
         "_places",
         "_refusals",
         "batch_id",
-        "is_settled",
         "sender",
         "size_bytes",
         "ticket",
@@ -60,7 +61,7 @@ class Batch:
         self.batch_id = batch_id
         self.size_bytes = size_bytes
         self.ticket: Ticket | None = None  # of the commit that covers all of it
-        self.is_settled = False
+        self._has_outcomes = False
         self._carried_bytes = 0
         self._gathered: dict[int, Sequence[Run]] = {}  # by index: to be published together
         self._places: dict[int, Place] = {}
@@ -106,8 +107,8 @@ class Batch:
                 continue
             last, topic = some[-1], self._broker.topics[some[0].topic]
             place = self._places[index] = Place(some, sum(run.count for run in some), some[0].sequence)
-            place.subscribers, place.last_offset = len(topic.audience), last.offset + last.count - 1
-            place.is_stored = topic.traits.is_kept or topic.audience.wants_storing or last.shape.retain
+            place.subscribers, place.last_offset = len(topic.audience), last.last_offset
+            place.is_stored = topic.rules.is_kept or topic.audience.wants_storing or last.shape.retain
 
     def _publish_once(self, index: int, runs: Sequence[Run]) -> None:
         """Publish messages with ids, unless they were published before."""
@@ -148,25 +149,27 @@ class Batch:
     # Afterwards
 
     def note_outcomes(self) -> None:
-        """All of it has been delivered, or waits, or was dropped."""
-        keeping = self._broker.keeping
-        if not keeping.outcomes:
+        """Count drops and blocks of the turn that is being flushed; the next one forgets them. Idempotent."""
+        if self._has_outcomes:
             return
+        self._has_outcomes = True
         for place in self._places.values():
             for run in place.runs:
-                outcome = keeping.outcomes.of(run)
+                outcome = self._broker.outcome_of(run)
                 place.dropped += outcome.dropped
                 place.blocked += outcome.blocked
 
-    def take_back(self, failure: Exception) -> None:
-        """What of it was to be stored could not be."""
+    def roll_back(self, failure: Exception) -> "Batch":
+        """Refuse what had to be stored, because the commit failed. Returns the batch itself."""
         error = error_of(failure)
         for index in [index for index, place in self._places.items() if place.is_stored]:
             del self._places[index]
             self._refuse(index, error)
+        return self
 
     def acknowledgement(self) -> PublishAck:
-        """What its publisher is told."""
+        """Response to the publisher."""
+        self.note_outcomes()  # an earlier batch of the turn may take this one along, before its own callback
         places, refusals = self._places, self._refusals
         last_offset = max((place.last_offset for place in places.values()), default=None)
         return PublishAck(

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from penstock.core.properties import MAX_TEXTS_BYTES, MAX_TTL_MS, PAIR_BYTES, check_properties
+from penstock.core.publishing.properties import MAX_TEXTS_BYTES, MAX_TTL_MS, PAIR_BYTES, check_properties
 from penstock.core.settings import CoreSettings
 from penstock.errors import InvalidRequest, TooLarge
 from penstock.model import NEVER, Door, Properties, Run, Shape, bare_shape
 from penstock.wire.sidecar.batches import FRAMED_BELOW_BYTES, LAYOUT, Entry
 
 if TYPE_CHECKING:
-    from penstock.wire.sidecar.penstock import Messages
+    from penstock.wire.sidecar.messages.penstock import Messages
 
 RUN_BYTES = 64 * 1024
-"""About how long the slab of a run may be: it is what a ring keeps, and what leaves in one piece."""
+"""Approximate limit of a run's slab, which a ring stores and a write sends as one piece."""
 _PLAIN = Shape(LAYOUT, Door.SIDECAR, 1, retain=False, is_plain=True)
-"""What is published here is acknowledged, so it is at QoS 1: who is away and wants it gets it later."""
+"""Publishes are acknowledged, so they have QoS 1: offline subscribers get them later."""
 _MORTAL = Shape(LAYOUT, Door.SIDECAR, 1, retain=False, is_plain=False)
 
 
@@ -65,7 +65,7 @@ def carried_bytes(runs: Sequence[Run]) -> int:
 
 
 def has_ids(entry: Entry) -> bool:
-    """Each of its messages is published once, however often it comes."""
+    """Each message is published once, however often it is sent."""
     return bool(entry.rest.message_ids)
 
 
@@ -104,7 +104,7 @@ def _alike(payloads: Iterable[bytes]) -> Iterable[list[bytes]]:
     """Neighbours of one length, in portions that make no run too long."""
     for size, neighbours in groupby(payloads, len):
         same = list(neighbours)
-        portion = RUN_BYTES // size if 0 < size < FRAMED_BELOW_BYTES else 1  # of nothing there is no slab
+        portion = RUN_BYTES // size if 0 < size < FRAMED_BELOW_BYTES else 1  # empty payloads have no slab
         for start in range(0, len(same), portion):
             yield same[start : start + portion]
 
@@ -116,10 +116,10 @@ def _ttl_of(rest: "Messages") -> float:
 
 
 def _properties_of(rest: "Messages") -> Properties | None:
-    """What travels with each payload; None if that is nothing.
+    """Return the properties of each message; None if there are none.
 
     Raises:
-        TooLarge: there are so many pairs that it is better not to look at them.
+        TooLarge: too many pairs to check.
     """
     if len(rest.user_properties) * PAIR_BYTES > MAX_TEXTS_BYTES:
         raise TooLarge(f"there are {len(rest.user_properties)} pairs to travel with the payload")

@@ -1,16 +1,17 @@
-"""What a stream listens to: filters that come, live at once or after a replay that leads up to it, and go."""
+"""Filters of a stream: subscribed live or after a replay, and unsubscribed."""
 
 from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.core.cursor import Cursor
-from penstock.core.joining import After, Last, Start
-from penstock.core.sessions import Options, Session
-from penstock.core.statement import Statement
+from penstock.common.cursor import Cursor
+from penstock.common.statement import Statement
+from penstock.core.replay.catch_up import After, Last, Start
+from penstock.core.sessions.session import Session
+from penstock.core.subscriptions.subscription import Options
 from penstock.doors.sidecar.v1.replies import frame_of, refused, statement
 from penstock.errors import InvalidRequest, NotAuthorized, PenstockError, QuotaExceeded
 from penstock.model import Policy
-from penstock.wire.sidecar import penstock as wire
+from penstock.wire.sidecar.messages import penstock as wire
 
 if TYPE_CHECKING:
     from penstock.doors.sidecar.v1.stream import SubscribeStream
@@ -31,18 +32,18 @@ class Filters:
         self._policy = policy
 
     def add(self, request_id: int, add: wire.Add) -> None:
-        """Listen to filters. The answer leaves before the first message."""
+        """Listen to filters. The response leaves before the first message."""
         try:
             self._check_number(len(add.filters))
             start = _start_of(add)
-            self._broker.join(
+            self._broker.catch_up(
                 self._session,
                 add.filters,
                 OPTIONS,
                 self._forms.live,
                 policy=self._policy,
                 start=start,
-                past_form=self._forms.past,
+                past_encoding=self._forms.past,
                 on_begin=partial(self._confirm, request_id, add, self._broker.history.cursor()),
                 on_complete=partial(self._on_complete, request_id),
                 on_failed=partial(self.refuse, request_id),
@@ -53,7 +54,7 @@ class Filters:
             self.refuse(request_id, error)
 
     def _send_retained(self, add: wire.Add) -> None:
-        """Ask once more for filters that are allowed and live, and now with their values, each once."""
+        """Send retained values for filters that are already live, each once."""
         told: set[str] = set()
         for filter in dict.fromkeys(add.filters):
             self._broker.subscribe(
@@ -80,7 +81,7 @@ class Filters:
         self._stream.say(statement(request_id, told))
 
     def remove(self, request_id: int, remove: wire.Remove) -> None:
-        """Listen no more. Behind the answer nothing comes by these filters."""
+        """Unsubscribe. After the response no message comes by these filters."""
         try:
             self._check_number(len(remove.filters))
         except PenstockError as error:
@@ -88,12 +89,12 @@ class Filters:
             return
         broker, session = self._broker, self._session
         known = [each for each in dict.fromkeys(remove.filters) if broker.unsubscribe(session, each)]
-        broker.forget_waiting(session, known)
+        broker.drop_queued(session, known)
         said = wire.Removed(request_id=request_id, filters=known)
         self._stream.say(frame_of(wire.SubscribeEvent(removed=said)))
 
     def _check_number(self, filters: int) -> None:
-        """Refuse more filters than one could have before any of them is looked at."""
+        """Check the number of filters before any of them is processed."""
         most = self._broker.settings.sessions.max_subscriptions
         if not filters:
             raise InvalidRequest("name at least one filter")
@@ -101,17 +102,17 @@ class Filters:
             raise QuotaExceeded(f"{filters} filters, and at most {most} are allowed")
 
     def refuse(self, request_id: int, error: PenstockError) -> None:
-        """Say why a request comes to nothing."""
+        """Respond with an error."""
         self._broker.counters.actions_forbidden += isinstance(error, NotAuthorized)
         self._stream.note(error)
         self._stream.say(refused(request_id, error))
 
 
 def _start_of(add: wire.Add) -> Start | None:
-    """Where a replay begins, if there is to be one.
+    """Return the start of a replay, if there is to be one.
 
     Raises:
-        PenstockError: that is no cursor, or does not go with retained values.
+        PenstockError: not a valid cursor, or combined with retained values.
     """
     kind = add.WhichOneof("start")
     if kind is None:

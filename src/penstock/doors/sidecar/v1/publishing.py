@@ -1,17 +1,17 @@
-"""Calls that publish in batches: each is acknowledged when all of it is safe, and in its turn.
+"""Publish in batches: each is acknowledged after its commit, in order.
 
-Whoever is held back under `block` waits before it publishes more, and before it is told. Nothing more is read
-from a call while too much of it waits.
+A publisher that is blocked under `block` waits before it publishes more, and before its acknowledgements.
+A call is not read from while too much of it waits.
 """
 
 from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.core.access import Access
-from penstock.core.identity import Identity
-from penstock.core.sessions import Session
-from penstock.doors.sidecar.calls import Call, Cause, Handler
+from penstock.core.access.access import Access
+from penstock.core.access.identity import Identity
+from penstock.core.sessions.session import Session
+from penstock.doors.sidecar.transport.method import Call, EndCause, Handler
 from penstock.doors.sidecar.v1.batches import Batch
 from penstock.errors import (
     BadCredentials,
@@ -22,6 +22,7 @@ from penstock.errors import (
     TooLarge,
 )
 from penstock.model import Door
+from penstock.net.acks import OrderedAcks
 from penstock.wire.grpc import encode_message
 from penstock.wire.sidecar.batches import BadBatch, Entry, LongBatch, read_batch
 
@@ -31,17 +32,18 @@ if TYPE_CHECKING:
 MAX_MESSAGES = 10_000
 """Most messages of one batch."""
 STOPPING = ShuttingDown("the server is about to stop")
-UNSETTLED_BYTES = 8 * 1024 * 1024
-"""How much may wait for its acknowledgement before we read no more."""
+UNACKNOWLEDGED_BYTES = 8 * 1024 * 1024
+"""Bytes that may wait for acknowledgement before the call is not read from."""
 
 BATCH_BYTES = 1024
-"""What a batch counts at least among that, however small it is."""
+"""Least size that a batch counts with."""
 
 
 class PublishCall(Handler):
     """One call; its batches are published as they come."""
 
     __slots__ = (
+        "_acks",
         "_call",
         "_failure",
         "_generation",
@@ -51,23 +53,22 @@ class PublishCall(Handler):
         "_lane",
         "_service",
         "_unacknowledged",
-        "_unsettled",
-        "_unsettled_bytes",
+        "_unacknowledged_bytes",
         "_waiting",
     )
 
     def __init__(self, service: "PenstockService", call: Call) -> None:
         self._service = service
         self._call = call
-        self._waiting: deque[bytes] = deque()  # batches that are not published, for somebody is held back
-        self._unsettled: deque[Batch] = deque()  # published, and not known to be safe
-        self._unacknowledged = 0  # these, and those that are safe but may not be told
-        self._unsettled_bytes = 0
+        self._waiting: deque[bytes] = deque()  # batches that wait, because the publisher is blocked
+        self._acks = OrderedAcks(service.broker.when_committed, self._acknowledge_unblocked, Batch.roll_back)
+        self._unacknowledged = 0  # batches: uncommitted, or of a blocked publisher
+        self._unacknowledged_bytes = 0
         self._failure: PenstockError | None = None  # ends the call when all before it is acknowledged
         self._has_all = False  # the client sends no more
         self._is_full = False  # it does not read its acknowledgements
         self._is_paused = False
-        self._lane = f"v1-{next(service.calls)}"  # who is held back stops no other call
+        self._lane = f"v1-{next(service.calls)}"  # a blocked publisher does not stop other calls
         self._generation = service.broker.access.generation
         service.add_publisher(self)
 
@@ -78,7 +79,7 @@ class PublishCall(Handler):
         if self._failure is not None:
             return
         self._waiting.append(message)
-        self._service.broker.when_free(self._sender, self._publish_next)
+        self._service.broker.when_unblocked(self._sender, self._publish_next)
         self._choose_reading()
 
     def messages_ended(self) -> None:
@@ -96,19 +97,19 @@ class PublishCall(Handler):
         self._is_full = False
         self._choose_reading()
 
-    def ended(self, cause: Cause) -> None:
-        """The client has gone; what it was not told of may have been published all the same."""
+    def ended(self, cause: EndCause) -> None:
+        """The client has disconnected; unacknowledged messages may have been published."""
         self._waiting.clear()
-        self._service.discard_publisher(self)
+        self._leave()
 
     @property
     def _sender(self) -> Session:
         assert self._call.identity is not None
-        return self._service.broker.callers.of(self._call.identity, Door.SIDECAR, self._lane)
+        return self._service.broker.request_sender(self._call.identity, Door.SIDECAR, self._lane)
 
     def _choose_reading(self) -> None:
-        """Read only while nothing is held back."""
-        is_paused = bool(self._waiting) or self._is_full or self._unsettled_bytes > UNSETTLED_BYTES
+        """Read only while nothing is blocked."""
+        is_paused = bool(self._waiting) or self._is_full or self._unacknowledged_bytes > UNACKNOWLEDGED_BYTES
         if is_paused is self._is_paused or self._call.is_over:
             return
         self._is_paused = is_paused
@@ -124,8 +125,8 @@ class PublishCall(Handler):
             return  # the call has ended while this waited
         try:
             self._take(self._waiting.popleft())
-        except Exception:  # somebody else may have let us go on, and has nothing to do with it
-            self._service.discard_publisher(self)
+        except Exception:  # another call may have been unblocked at the same time
+            self._leave()
             self._service.fail(self._call)
         self._choose_reading()
 
@@ -148,31 +149,27 @@ class PublishCall(Handler):
         batch.publish(entries)
         if batch.refusal is not None:
             self._service.note(self._call, batch.refusal)
-        self._unsettled.append(batch)
         self._unacknowledged += 1
-        self._unsettled_bytes += size_bytes
-        broker.tick.after(batch.note_outcomes)  # what this turn has dropped is forgotten in the next
-        broker.when_settled(batch.ticket, partial(self._on_settled, batch))
+        self._unacknowledged_bytes += size_bytes
+        broker.when_flushed(batch.note_outcomes)  # what this turn has dropped is forgotten in the next
+        self._acks.add(batch.ticket, batch)
 
-    def _on_settled(self, batch: Batch, failure: Exception | None) -> None:
-        batch.is_settled = True
-        if failure is not None:
-            batch.take_back(failure)
-        while self._unsettled and self._unsettled[0].is_settled:
-            first = self._unsettled.popleft()
-            self._service.broker.when_let_go(first.sender, partial(self._acknowledge, first))
+    def _acknowledge_unblocked(self, batches: list[Batch]) -> None:
+        """Acknowledge committed batches; core withholds those of a blocked publisher."""
+        for batch in batches:
+            self._service.broker.when_acknowledgeable(batch.sender, partial(self._acknowledge, batch))
 
     def _acknowledge(self, batch: Batch) -> None:
         self._call.send(encode_message(batch.acknowledgement().SerializeToString()))
         self._unacknowledged -= 1
-        self._unsettled_bytes -= batch.size_bytes
+        self._unacknowledged_bytes -= batch.size_bytes
         self._choose_reading()
         self._finish_if_done()
 
     # Ending
 
     def check(self) -> None:
-        """Take nothing more of somebody who could not come in any more."""
+        """End the call of a user that has lost its access."""
         access, identity = self._service.broker.access, self._call.identity
         assert identity is not None
         reloads, self._generation = access.generation - self._generation, access.generation
@@ -202,18 +199,22 @@ class PublishCall(Handler):
             return
         if self._failure is None and not self._has_all:
             return
-        self._service.discard_publisher(self)
+        self._leave()
         if self._failure is not None:
             self._service.refuse(self._call, self._failure)
         else:
             self._call.finish()
 
+    def _leave(self) -> None:
+        self._acks.close()
+        self._service.discard_publisher(self)
+
 
 def _doubt_of(access: Access, identity: Identity, reloads: int) -> PenstockError | None:
-    """Why somebody who had come in has to go, now that the files were read again so many times."""
+    """Return why a user has lost its access since this generation of the files."""
     if not access.is_known(identity) or access.is_outdated(identity):
-        return BadCredentials("you are not known any more")
+        return BadCredentials("your credentials are not valid any more")
     if reloads > 1 and identity.user is not None and not identity.is_certified:
-        # What the reload before the last has changed nobody remembers.
-        return StorageUnavailable("passwords may have changed; come again")
+        # Only the last reload is remembered.
+        return StorageUnavailable("credentials may have changed; reconnect")
     return None

@@ -1,10 +1,10 @@
-"""What a stream says beside messages, as events that are ready to be sent."""
+"""Events of a stream other than messages, encoded."""
 
-from penstock.core.statement import Statement
-from penstock.core.strain import Strain
+from penstock.common.statement import Statement
+from penstock.core.diagnostics.slow_consumers import LossReport
 from penstock.errors import PenstockError
 from penstock.wire.grpc import encode_message
-from penstock.wire.sidecar import penstock as wire
+from penstock.wire.sidecar.messages import penstock as wire
 
 
 def frame_of(event: wire.SubscribeEvent) -> bytes:
@@ -19,7 +19,7 @@ def opened(session_id: str, node_id: str, cursor: str) -> bytes:
 
 
 def refused(request_id: int, error: PenstockError) -> bytes:
-    """A request comes to nothing."""
+    """Refusal of a request."""
     said = wire.Refused(request_id=request_id, code=error.code, text=str(error))
     return frame_of(wire.SubscribeEvent(refused=said))
 
@@ -46,7 +46,7 @@ def heartbeat(wall_us: int, cursor: str) -> bytes:
     return frame_of(wire.SubscribeEvent(heartbeat=said))
 
 
-def warning(strain: Strain, reason: str) -> bytes:
+def warning(strain: LossReport, reason: str) -> bytes:
     """Something was not sent."""
     said = wire.Warning(
         messages_dropped=strain.dropped,

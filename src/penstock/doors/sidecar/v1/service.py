@@ -8,48 +8,48 @@ from itertools import count
 from secrets import token_hex
 
 from penstock.core.broker import Broker
-from penstock.core.clock import Clock
-from penstock.core.marks import LogMarks
-from penstock.core.sessions import Session
-from penstock.doors.base import Wheel
-from penstock.doors.sidecar.answers import CallNotes, refuse
-from penstock.doors.sidecar.calls import Call, Methods, Streaming, Unary
+from penstock.core.replay.message_ids import MessageIds
+from penstock.core.runtime.clock import Clock
+from penstock.core.sessions.session import Session
 from penstock.doors.sidecar.settings import SidecarSettings
-from penstock.doors.sidecar.v1.forms import DeliveryForms
+from penstock.doors.sidecar.transport.method import Call, Methods, Streaming, Unary
+from penstock.doors.sidecar.transport.status import CallLog, refuse
+from penstock.doors.sidecar.v1.encodings import DeliveryEncodings
 from penstock.doors.sidecar.v1.publishing import PublishCall
 from penstock.doors.sidecar.v1.stream import SubscribeStream
 from penstock.doors.sidecar.v1.why import Why
 from penstock.errors import NotAuthorized, PenstockError, ShuttingDown
+from penstock.net.deadline_wheel import DeadlineWheel
 
 NAME = "penstock.v1.Penstock"
 LOOK_S = 1.0
-"""How often we look whether somebody has to be told something."""
+"""Interval of the check for warnings."""
 MAX_CLIENT_ID = 64
-"""How many characters of a client's name its sessions are named with."""
+"""Characters of a client's name in the names of its sessions."""
 
 
 class PenstockService:
-    """Everything that can be called of our own."""
+    """The `penstock.v1` service."""
 
     def __init__(self, settings: SidecarSettings, broker: Broker, clock: Clock) -> None:
         self.settings = settings
         self.broker = broker
         self.clock = clock
         self.loop = asyncio.get_running_loop()
-        self.forms = DeliveryForms(LogMarks(broker.log))
+        self.forms = DeliveryEncodings(MessageIds(broker.log))
         self.calls = count(1)
         self._publishers: set[PublishCall] = set()
         self._streams: set[SubscribeStream] = set()
         self._why = Why(self)
-        self._notes = CallNotes(clock, "refused")  # a request or an entry: the call goes on
-        self._wheel = Wheel(clock, self.loop)
+        self._throttled_log = CallLog(clock, "refused")  # a request or an entry: the call continues
+        self._wheel = DeadlineWheel(clock, self.loop)
         self._timer: TimerHandle | None = None
         self._generation = broker.access.generation
-        broker.on_rights_withdrawn.append(self._on_rights_withdrawn)
+        broker.notify_withdrawn(self._on_rights_withdrawn)
 
     @property
     def methods(self) -> Methods:
-        """What can be called, by path."""
+        """Methods by path."""
         return {
             f"/{NAME}/Publish": Streaming(partial(PublishCall, self)),
             f"/{NAME}/Subscribe": Streaming(partial(SubscribeStream, self)),
@@ -57,7 +57,7 @@ class PenstockService:
         }
 
     def name_session(self, client_id: str) -> str:
-        """A name that no other session has; it tells what the client calls itself."""
+        """Return a unique session name that begins with the client's own name."""
         told = "".join(filter(str.isprintable, client_id[:MAX_CLIENT_ID])) or "anonymous"
         log = self.broker.log
         return f"v1-{log.log_id[:8]}-{log.epoch}-{told}-{token_hex(6)}"
@@ -68,12 +68,12 @@ class PenstockService:
             publisher.stop()
 
     def close(self) -> None:
-        """End the calls that still go on; core has ended those that subscribe."""
+        """End the calls that still continue; core has ended those that subscribe."""
         for publisher in list(self._publishers):
             publisher.abandon()
         self._why.close()
 
-    # What goes wrong
+    # Errors
 
     def refuse(self, call: Call, error: PenstockError) -> None:
         """End a call with an error that its client can do something about."""
@@ -83,14 +83,14 @@ class PenstockService:
         refuse(call, error)
 
     def note(self, call: Call, error: PenstockError) -> None:
-        """Something that a call asked for comes to nothing."""
-        self._notes.write(call, error)
+        """Log a refusal."""
+        self._throttled_log.write(call, error)
 
     def fail(self, call: Call) -> None:
-        """End a call that went wrong in a way that nobody had thought of."""
-        self._notes.fail(call)
+        """End a call after an unexpected error."""
+        self._throttled_log.fail(call)
 
-    # Those who are here
+    # Open streams
 
     def add_publisher(self, publisher: PublishCall) -> None:
         """One more publishes."""
@@ -125,10 +125,10 @@ class PenstockService:
             self._timer = None
 
     def _look(self) -> None:
-        """Warn those who have lost something and still read what they get; end calls of who is not known."""
+        """Warn clients that have lost messages and still read; end the calls of unknown users."""
         self._timer = None
         self._look_soon()
-        for stream in list(self._streams):  # also those who have caught up since
+        for stream in list(self._streams):  # also streams that have caught up since
             stream.warn_if_due()
         if self._generation != self.broker.access.generation:
             self._generation = self.broker.access.generation
@@ -136,7 +136,7 @@ class PenstockService:
                 publisher.check()
 
     def _stream_of(self, session: Session) -> SubscribeStream | None:
-        stream = session.sink
+        stream = session.connection
         return stream if isinstance(stream, SubscribeStream) and stream.service is self else None
 
     def _on_rights_withdrawn(self, session: Session, filters: Sequence[str]) -> None:

@@ -1,7 +1,7 @@
 """One subscriber: a call with a stream of requests and one of events, and a session of core.
 
-Requests are answered in the order in which they came. When the client sends no more of them the events go on,
-until it cancels the call or the server ends it. Who does not read its events is not read from either.
+Requests are answered in order. After the last request events continue, until the client cancels the call
+or the server ends it. A client that does not read its events is not read from either.
 """
 
 from functools import partial
@@ -11,15 +11,14 @@ from google.protobuf.message import DecodeError
 from msgspec import Struct
 from msgspec.structs import replace
 
+from penstock.core.access.identity import Identity
 from penstock.core.broker import Arrival
-from penstock.core.identity import Identity
-from penstock.core.sessions import Ending, Session
-from penstock.doors.base import Peer
-from penstock.doors.sidecar.answers import undecodable
-from penstock.doors.sidecar.calls import Call, Cause, Handler
+from penstock.core.sessions.session import Ending, Session
+from penstock.doors.sidecar.nexusd.loss_warnings import reason_of
+from penstock.doors.sidecar.transport.method import Call, EndCause, Handler
+from penstock.doors.sidecar.transport.status import undecodable
 from penstock.doors.sidecar.v1.filters import Filters
 from penstock.doors.sidecar.v1.replies import frame_of, heartbeat, opened, warning
-from penstock.doors.sidecar.warning import reason_of
 from penstock.errors import (
     BadCredentials,
     Conflict,
@@ -30,13 +29,14 @@ from penstock.errors import (
     StorageUnavailable,
 )
 from penstock.model import Door, Policy
-from penstock.wire.sidecar import penstock as wire
+from penstock.net.door import Peer
+from penstock.wire.sidecar.messages import penstock as wire
 
 if TYPE_CHECKING:
     from penstock.doors.sidecar.v1.service import PenstockService
 
 WARNING_S = 1.0
-"""How much time there is between two warnings, at least."""
+"""Least time between two warnings."""
 POLICIES = {
     wire.POLICY_DROP_OLDEST: Policy.DROP_OLDEST,
     wire.POLICY_DROP_NEWEST: Policy.DROP_NEWEST,
@@ -44,13 +44,11 @@ POLICIES = {
     wire.POLICY_DISCONNECT: Policy.DISCONNECT,
 }
 ENDINGS: dict[Ending, PenstockError] = {
-    Ending.SLOW: QuotaExceeded("too much waited for you; come back to go on from where you are"),
-    Ending.UNSTORED: StorageUnavailable("what you were about to get could not be stored"),
-    Ending.UNKNOWN: BadCredentials("you are not known any more"),
-    Ending.ADMINISTRATIVE: Conflict(
-        "an administrator has ended this connection; come back to go on from where you are"
-    ),
-    Ending.TAKEN_OVER: QuotaExceeded("somebody else goes on in your place"),
+    Ending.SLOW: QuotaExceeded("slow consumer: too much was queued; reconnect to resume"),
+    Ending.UNSTORED: StorageUnavailable("the next messages could not be stored"),
+    Ending.UNKNOWN: BadCredentials("your credentials are not valid any more"),
+    Ending.ADMINISTRATIVE: Conflict("disconnected by an administrator; reconnect to resume"),
+    Ending.TAKEN_OVER: QuotaExceeded("the session was taken over"),
     Ending.SHUTTING_DOWN: ShuttingDown("the server is about to stop"),
 }
 
@@ -63,7 +61,7 @@ class Subscriber(Struct):
 
 
 class SubscribeStream(Handler):
-    """What stands between one call and core."""
+    """One call on one side, a session of core on the other."""
 
     __slots__ = ("_call", "_is_full", "_said_at", "_subscriber", "_warned_at", "service")
 
@@ -77,7 +75,7 @@ class SubscribeStream(Handler):
 
     @property
     def peer(self) -> Peer:
-        """Where its client is."""
+        """Address of the client."""
         return self._call.peer
 
     # The call
@@ -100,7 +98,7 @@ class SubscribeStream(Handler):
             self._carry_out(self._subscriber, action, request)
 
     def messages_ended(self) -> None:
-        """Go on with events; whoever has asked for nothing at all has at least a beginning."""
+        """Start events, also without any request."""
         if self._subscriber is None and not self._call.is_over:
             self._open(wire.Open())
 
@@ -120,8 +118,8 @@ class SubscribeStream(Handler):
         if not self._is_full:  # last: the next request may bring about more than the client takes
             self._call.resume_reading()
 
-    def ended(self, cause: Cause) -> None:
-        """The client has gone."""
+    def ended(self, cause: EndCause) -> None:
+        """The client has disconnected."""
         subscriber = self._let_go()
         if subscriber is not None:
             self._disconnect(subscriber.session)
@@ -134,15 +132,17 @@ class SubscribeStream(Handler):
         try:
             policy = self._policy_of(wish)
             session_id = self.service.name_session(wish.client_id)
-            arrival = Arrival(Identity(identity.user, session_id, identity.is_certified), Door.SIDECAR)
-            session, _ = broker.connect(arrival, self, reform=lambda form: form)
+            arrival = Arrival(
+                Identity(identity.user, session_id, identity.is_certified),
+                Door.SIDECAR,
+                rights=replace(identity, client_id=wish.client_id) if wish.client_id else identity,
+                outbox_messages=wish.max_buffer_size or None,
+                credit=wish.credit or None,
+            )
+            session, _ = broker.connect(arrival, self, reencode=lambda form: form)
         except PenstockError as error:
             self._end(error)
             return
-        # Nobody has the id of the session; what the client may do goes by what it calls itself.
-        session.identity = replace(identity, client_id=wish.client_id) if wish.client_id else identity
-        session.outbox_messages = wish.max_buffer_size or None
-        session.credit = wish.credit or None
         self._subscriber = Subscriber(session, Filters(self, session, policy))
         self.service.add(self)
         self.say(opened(session_id, broker.node_id, broker.history.cursor().encode()))
@@ -192,35 +192,35 @@ class SubscribeStream(Handler):
         self._call.send(events)
 
     def note(self, error: PenstockError) -> None:
-        """A request comes to nothing."""
+        """Refuse a request."""
         self.service.note(self._call, error)
 
     def warn_if_due(self) -> None:
-        """Tell the client what it has lost since the last warning, unless that was a moment ago."""
+        """Warn the client of messages lost since the last warning, unless that was too recent."""
         subscriber = self._subscriber
         if subscriber is None or subscriber.session.losses is None or self._is_full:
             return
         now = self.service.clock.monotonic()
         if now < self._warned_at + WARNING_S:
             return
-        strain = self.service.broker.take_strain(subscriber.session)
+        strain = self.service.broker.take_loss_report(subscriber.session)
         if strain is not None:
             self._warned_at = now
             self.say(warning(strain, reason_of(strain, self.service.broker.settings.slow.after_ms)))
 
     def check_deadline(self, now: float) -> float | None:
-        """Show a client that has got nothing for a while that the server is there."""
+        """Send a heartbeat to a client without events for a while."""
         subscriber, heartbeat_s = self._subscriber, self.service.settings.heartbeat_s
         if subscriber is None or not heartbeat_s:
             return None
         if now >= self._said_at + heartbeat_s and not self._is_full:
-            self.service.broker.tick.settle()  # so that everything up to now is written, or waits
+            self.service.broker.deliver_now()  # so that everything up to now is written, or waits
             self.say(heartbeat(self.service.clock.wall_us(), self._place_of(subscriber.session)))
         return max(self._said_at, now if self._is_full else 0.0) + heartbeat_s
 
     def _place_of(self, session: Session) -> str:
         """Up to where a session has everything that it wants; nothing if it does not have it yet."""
-        has_all = session.keeps_up and session.joins is None and session.subscriptions
+        has_all = session.keeps_up and session.catch_ups is None and session.subscriptions
         return self.service.broker.history.cursor().encode() if has_all else ""
 
     def on_withdrawn(self, filters: list[str], code: str) -> None:
@@ -240,7 +240,7 @@ class SubscribeStream(Handler):
             self.service.loop.call_soon(partial(self._disconnect, subscriber.session))
 
     def _let_go(self) -> Subscriber | None:
-        """Nothing more is done for the client; answers who that was, once."""
+        """Detach the session, and return it, once."""
         subscriber, self._subscriber = self._subscriber, None
         self.service.discard(self)
         return subscriber

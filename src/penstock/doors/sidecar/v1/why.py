@@ -1,25 +1,25 @@
-"""Why somebody got a message, or did not: the same answer as `GET /api/v1/why`, to the same people."""
+"""Why: explains a delivery or its absence, as `GET /api/v1/why` does, with the same access rules."""
 
 from asyncio import Task
 from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
 
-from penstock.core.explaining import check_asker, explain
-from penstock.core.explanation import Explanation, Published
-from penstock.core.ledger import Row
-from penstock.core.topics import check_topic
-from penstock.doors.sidecar.answers import undecodable
-from penstock.doors.sidecar.calls import Call
+from penstock.common.topics import check_topic
+from penstock.core.diagnostics.ledger import Row
+from penstock.core.diagnostics.why import check_asker, explain
+from penstock.core.diagnostics.why_types import Explanation, Published
+from penstock.doors.sidecar.transport.method import Call
+from penstock.doors.sidecar.transport.status import undecodable
 from penstock.errors import InvalidRequest, PenstockError, ShuttingDown
-from penstock.wire.sidecar import penstock as wire
+from penstock.wire.sidecar.messages import penstock as wire
 
 if TYPE_CHECKING:
     from penstock.doors.sidecar.v1.service import PenstockService
 
 
 class Why:
-    """Answers calls, each as soon as the answer is found."""
+    """Responds to calls, each when its explanation is complete."""
 
     def __init__(self, service: "PenstockService") -> None:
         self._service = service
@@ -27,7 +27,7 @@ class Why:
         self._tasks: dict[Call, Task[None]] = {}
 
     def begin(self, call: Call, message: bytes) -> None:
-        """Look for the answer to a call."""
+        """Look for the response to a call."""
         try:
             asked = wire.WhyRequest.FromString(message)
         except DecodeError:
@@ -37,7 +37,7 @@ class Why:
         task.add_done_callback(lambda _: self._tasks.pop(call, None))
 
     def close(self) -> None:
-        """Answer nobody any more."""
+        """Cancel all calls."""
         for call, task in list(self._tasks.items()):
             task.cancel()
             self._service.refuse(call, ShuttingDown("the server is about to stop"))

@@ -1,23 +1,22 @@
-"""One client of `/ws`: a socket that speaks in messages on one side, a session of core on the other.
+"""One client of `/ws`: a WebSocket of messages on one side, a session of core on the other.
 
-Requests are answered in the order in which they came. Publishes go to core as many as one read brought;
-whatever else follows them waits until they have their answers. Of subscriptions, which may bring a long past,
-only so many are made in one turn of the loop that nobody else notices.
+Requests are answered in order. The publishes of one read go to core together; other requests wait until
+they have their responses. Subscriptions may replay much, so their number in one turn of the loop is
+limited. Responses leave together after the requests of a read, or before the next event. A client that
+does not read its responses is not read from.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from penstock.core.access.identity import Identity
 from penstock.core.broker import Arrival
-from penstock.core.identity import Identity
-from penstock.core.rate import TokenBucket
-from penstock.core.sessions import Ending, Session
-from penstock.doors.base import Peer
-from penstock.doors.gate import Why
-from penstock.doors.web.socket.intake import Intake
-from penstock.doors.web.socket.link import Link
+from penstock.core.sessions.session import Ending, Session
+from penstock.doors.web.socket.publish_acks import PublishAcks
 from penstock.doors.web.socket.replies import (
     ENDINGS,
     PONG,
@@ -25,6 +24,7 @@ from penstock.doors.web.socket.replies import (
     Error,
     Info,
     Pong,
+    Reply,
     complaint_of,
     failure_of,
     frame_of,
@@ -40,68 +40,86 @@ from penstock.doors.web.socket.requests import (
     read_request,
     request_id_of,
 )
-from penstock.doors.web.socket.slow import Patience
+from penstock.doors.web.socket.slow_client import SlowClientTimer
 from penstock.doors.web.socket.subscriptions import Subscriptions
-from penstock.doors.websocket.encoding import CloseCode, Pinged
 from penstock.errors import PenstockError, ShuttingDown
 from penstock.model import Door
+from penstock.net.door import Peer
+from penstock.net.rate_limit import TokenBucket
+from penstock.net.read_pause import BACKPRESSURE, NO_PAUSE, ORDER, TURN, UNREAD_RESPONSES, ReadPause
+from penstock.wire.websocket.encoding import CloseCode, Pinged
 
 if TYPE_CHECKING:
     from penstock.doors.web.socket.door import SocketDoor
-    from penstock.doors.websocket.message_socket import MessageSocket
-    from penstock.doors.websocket.messages import Messages
+    from penstock.net.websocket.message_socket import MessageSocket
+    from penstock.wire.websocket.messages import Messages
 
 Item = Subscribe | Unsubscribe | Publish | bytes
-"""What is still to be done for a message, or the answer to it."""
+"""A request that waits, or the response to one."""
+WRITE_BUFFER_BYTES = 64 * 1024
+UNREAD_LIMIT_BYTES = 256 * 1024
+"""Bytes that a client may leave unread before it is not read from."""
 TURN_BYTES = 64 * 1024
-"""How much the changes of one connection may send in one turn of the loop before others have theirs."""
+"""Bytes that subscriptions of one connection may send in one turn of the loop."""
 CHANGE_BYTES = 4 * 1024
-"""What a change is taken to cost at least."""
+"""Assumed cost of a change at least."""
 CLOSING_S: dict[Ending, float] = {Ending.SLOW: 30.0, Ending.SHUTTING_DOWN: 1.0}
-"""How long the last bytes of a connection may take, where that is not the same as everywhere."""
+"""Time for the last bytes of a connection, where it is not the default."""
 
 
 class Client(Struct):
-    """A client that was let in, and all that is done for it."""
+    """An accepted client and its parts."""
 
     session: Session
-    intake: Intake
+    publish_acks: PublishAcks
     subscriptions: Subscriptions
-    patience: Patience
+    slow_timer: SlowClientTimer
 
 
-class SocketConnection(Link):
-    """What stands between one WebSocket and core."""
+class SocketConnection:
+    """One WebSocket on one side, a session of core on the other."""
 
     __slots__ = (
+        "__weakref__",
         "_bucket",
         "_client",
         "_identity",
+        "_is_gathering",
+        "_is_over",
+        "_replies",
+        "_socket",
         "_waiting",
+        "door",
         "is_counted",
-        "is_held",
-        "notes",
+        "lines_logged",
         "peer",
+        "read_pause",
     )
+
+    has_arrived = True  # the address limits have counted it when the HTTP listener accepted it
+    _socket: "MessageSocket"
 
     def __init__(self, door: "SocketDoor", peer: Peer, identity: Identity) -> None:
         """Args:
-        identity: who it is, with the client id that nobody else has.
+        identity: the user, with a unique client id.
         """
-        super().__init__(door)
+        self.door = door
+        self.read_pause = NO_PAUSE
+        self._replies: list[bytes] = []  # leave with the next write
+        self._is_gathering = False
+        self._is_over = False  # nothing more leaves
         self.peer = peer
         self._identity = identity
         self._client: Client | None = None  # which refers back here, until it has left
         settings = door.settings
         self._bucket = TokenBucket(settings.rate_per_s, settings.burst) if settings.rate_per_s else None
         self._waiting: list[Item] = []  # read, but its turn has not come
-        self.is_held = False
         self.is_counted = False  # by the guard of its address
-        self.notes = 0
+        self.lines_logged = 0
 
     @property
     def client_id(self) -> str:
-        """How it is known."""
+        """Its unique client id."""
         return self._identity.client_id
 
     # The socket
@@ -114,14 +132,17 @@ class SocketConnection(Link):
             return
         try:
             session, _ = self.door.broker.connect(
-                Arrival(self._identity, Door.WEB), self, reform=lambda form: form
+                Arrival(self._identity, Door.WEB), self, reencode=lambda form: form
             )
         except PenstockError as error:
-            self._turn_away(error)
+            self._refuse(error)
             return
-        form = self.door.deflated_form if socket.is_deflated else self.door.form
+        form = self.door.deflated_form if socket.is_deflated else self.door.encoding
         self._client = Client(
-            session, Intake(self, session), Subscriptions(self, session, form), Patience(self.door, session)
+            session,
+            PublishAcks(self, session),
+            Subscriptions(self, session, form),
+            SlowClientTimer(self.door, session),
         )
         self.reply(Info(f"Connected with client_id: {self.client_id}"))
         self.door.broker.resume(session)
@@ -133,40 +154,33 @@ class SocketConnection(Link):
         if client is None:
             return
         if size_bytes >= TURN_BYTES // 2:  # the loop would read on as long as there is more
-            self.gate.shut(Why.TURN)
-            door.loop.call_soon(self.gate.open, Why.TURN)
-        tick = door.broker.tick
-        is_alone = tick.open_alone(door.loop.time())
-        try:
+            self.read_pause.pause(TURN)
+            door.loop.call_soon(self.read_pause.resume, TURN)
+        with door.broker.turn(door.loop.time()):
             requests = [self._read(message) for message in messages]
             if self._waiting:
                 self._waiting += requests
             else:
                 self._serve(client, requests)
-        finally:  # a turn that was begun must end, or everyone waits for ever
-            if is_alone:
-                tick.flush()
-            else:
-                tick.forget_read()
 
     def pause_writing(self) -> None:
         """Nothing more fits into the socket."""
         if self._client is not None:
             self.door.broker.pause(self._client.session)
             if self.door.slow_after_s:
-                self._client.patience.on_full()
+                self._client.slow_timer.on_full()
 
     def resume_writing(self) -> None:
         """Something fits again."""
         client = self._client
-        self.gate.open(Why.ANSWERS)
+        self.read_pause.resume(UNREAD_RESPONSES)
         if client is not None:
             self.door.broker.unpause(client.session)
-            client.patience.on_free()
+            client.slow_timer.on_free()
 
     def closed(self, error: Exception | None) -> None:
-        """The socket is gone, or the client has said that it will be."""
-        client = self._let_go()
+        """The socket is closed, or the client has sent a close frame."""
+        client = self._detach_client()
         try:
             if client is not None:
                 self.door.broker.disconnect(client.session, self, is_graceful=error is None)
@@ -174,40 +188,93 @@ class SocketConnection(Link):
             self.door.on_lost(self)
             self.detach()
 
-    # Core's sink
+    # Writing
+
+    def attach(self, socket: "MessageSocket") -> None:
+        """Begin to write to a socket."""
+        self._socket = socket
+        self.read_pause = ReadPause(socket)
+        socket.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+
+    def detach(self) -> None:
+        """The socket is closed; further writes are ignored."""
+        self._is_over = True
+        self.read_pause = NO_PAUSE
+
+    def write(self, data: bytes) -> None:
+        """Send events, after pending responses; ignored after the end."""
+        if self._is_over:
+            return
+        if self._replies:
+            data = b"".join((*self._replies, data))
+            self._replies.clear()
+        self.door.counters.bytes_sent += len(data)
+        self._socket.write(data)
+
+    def reply(self, reply: Reply) -> None:
+        """Send a response, at once or with those being gathered; ignored after the end."""
+        self.send_frames(frame_of(reply))
+
+    def send_frames(self, *frames: bytes) -> None:
+        """The same with frames."""
+        if self._is_over:
+            return
+        self._replies += frames
+        if not self._is_gathering:
+            self._send_replies()
+
+    @contextmanager
+    def joined_writes(self) -> Iterator[None]:
+        """Join responses until the block ends."""
+        self._is_gathering = True
+        try:
+            yield
+        finally:
+            self._is_gathering = False
+            self._send_replies()
+
+    def _send_replies(self) -> None:
+        if not self._replies:
+            return
+        self.door.counters.control_packets_sent += len(self._replies)
+        self.write(b"")
+        if self._socket.get_write_buffer_size() > UNREAD_LIMIT_BYTES:
+            self.read_pause.pause(UNREAD_RESPONSES)
+
+    # Core's connection
 
     def hold(self, *, is_unacknowledged: bool) -> None:
-        """A slow subscriber makes this publisher wait: it gets no answers and is not read from."""
-        self.is_held = True
-        self.gate.shut(Why.HELD)
+        """A slow subscriber makes this publisher wait: it gets no responses and is not read from."""
+        self.read_pause.pause(BACKPRESSURE)
+        if self._client is not None:
+            self._client.publish_acks.acks.block()
 
     def release(self) -> None:
         """It need not wait any more."""
-        self.is_held = False
-        self.gate.open(Why.HELD)
+        self.read_pause.resume(BACKPRESSURE)
         if self._client is not None:
-            self._client.intake.settle()
+            self._client.publish_acks.acks.unblock()
 
     def close(self, reason: str) -> None:
         """Core ends the connection; it may be in the middle of a delivery."""
         ending = Ending(reason)
-        client = self._let_go()
+        client = self._detach_client()
         if client is None:
             return
         if ending is Ending.SLOW:
             self._on_slow(client)
         self.end(*ENDINGS[ending], CLOSING_S.get(ending))
-        if client.session.sink is self:
+        if client.session.connection is self:
             self.door.broker.pause(client.session)  # what is published until then cannot reach it
             self.door.loop.call_soon(
                 partial(self.door.broker.disconnect, client.session, self, is_graceful=False)
             )
 
     def _on_slow(self, client: Client) -> None:
-        """Say what it is cut for, to everyone whom that concerns."""
+        """Report a slow client to itself and to the log."""
         door, outbox = self.door, client.session.outbox
         limits = door.broker.settings.outbox
-        if client.patience.has_run_out:
+        if client.slow_timer.has_run_out:
             limit = {"slow_after_ms": door.settings.slow_after_ms}
         elif outbox is not None and outbox.is_short_of_bytes:
             limit = {"outbox_bytes": limits.bytes}
@@ -216,10 +283,14 @@ class SocketConnection(Link):
         self.reply(Error("SLOW_CONSUMER", SLOW_TEXT, {"client_id": self.client_id, **limit}))
         door.on_slow(self, limit, self._socket.get_write_buffer_size())
 
+    def check_deadline(self, now: float) -> float | None:
+        """It has no deadlines here: the entrance sends pings."""
+        return None
+
     # Requests
 
     def _read(self, message: str | bytes | Pinged) -> Item:
-        """What a message asks for; if we can answer that already, the answer."""
+        """Parse a message, or return the response if it is already known."""
         counters = self.door.counters
         if isinstance(message, Pinged):
             counters.control_packets_received += 1
@@ -240,7 +311,7 @@ class SocketConnection(Link):
         return request
 
     def _serve(self, client: Client, requests: list[Item]) -> None:
-        with self.gathering():
+        with self.joined_writes():
             self._act_on(client, requests)
 
     def _act_on(self, client: Client, requests: list[Item]) -> None:
@@ -255,17 +326,17 @@ class SocketConnection(Link):
             gathered = []
             if self._client is None:  # core has ended it meanwhile
                 return
-            if client.intake.is_waiting or budget_bytes <= 0:
+            if client.publish_acks.is_waiting or budget_bytes <= 0:
                 self._waiting = requests[place:]
-                self.gate.shut(Why.ORDER)
-                if not client.intake.is_waiting:
-                    self.go_on_soon()
+                self.read_pause.pause(ORDER)
+                if not client.publish_acks.is_waiting:
+                    self.resume_soon()
                 return
             budget_bytes -= self._change(client, request)
         self._publish(client, gathered)
 
     def _change(self, client: Client, request: Subscribe | Unsubscribe) -> int:
-        """Change what is subscribed to; answer about how many bytes that has sent."""
+        """Subscribe or unsubscribe; return about how many bytes that has sent."""
         counters = self.door.counters
         sent_before = counters.bytes_sent
         try:
@@ -279,44 +350,55 @@ class SocketConnection(Link):
         return max(counters.bytes_sent - sent_before, CHANGE_BYTES)
 
     def _publish(self, client: Client, gathered: list[Publish | bytes]) -> None:
-        """Publish messages, and answer what came between them."""
+        """Publish messages, with the responses between them in order."""
         if self._client is None or not gathered:
             return
         answers = [item for item in gathered if isinstance(item, bytes)]
-        if not client.intake.is_waiting and len(answers) == len(gathered):
-            self.say(*answers)
+        if not client.publish_acks.is_waiting and len(answers) == len(gathered):
+            self.send_frames(*answers)
         else:
-            client.intake.take(gathered)
+            client.publish_acks.take(gathered)
 
-    def go_on_soon(self) -> None:
-        """Everything has its answer: what had to wait for that can go on."""
+    def resume_soon(self) -> None:
+        """Resume waiting requests: every publish has its response."""
         if self._waiting:
-            self.door.loop.call_soon(self._go_on)
+            self.door.loop.call_soon(self._resume)
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
         requests, self._waiting = self._waiting, []
         if self._client is not None and requests:
-            self.gate.open(Why.ORDER)
+            self.read_pause.resume(ORDER)
             self._serve(self._client, requests)
 
     # Ending
 
-    def _turn_away(self, error: PenstockError) -> None:
+    def end(self, code: CloseCode, text: str, timeout_s: float | None = None) -> None:
+        """Send what is left to be said, and close; `timeout_s` limits how long that may take."""
+        self._send_replies()
+        self._is_over = True
+        self._socket.close(code, text, timeout_s)
+
+    def abort(self) -> None:
+        """Close without waiting for anything."""
+        self._socket.abort()
+
+    def _refuse(self, error: PenstockError) -> None:
         self.reply(refusal_of(error, None))
         is_stopping = isinstance(error, ShuttingDown)
         self.end(*(ENDINGS[Ending.SHUTTING_DOWN] if is_stopping else (CloseCode.TRY_AGAIN_LATER, str(error))))
 
-    def _let_go(self) -> Client | None:
-        """Nothing more is done for the client; answers who that was, once."""
+    def _detach_client(self) -> Client | None:
+        """Detach the client, and return it, once."""
         client, self._client = self._client, None
         if client is not None:
             self._waiting = []
-            client.patience.stop()
+            client.publish_acks.acks.close()
+            client.slow_timer.stop()
         return client
 
-    def say_goodbye(self) -> None:
-        """The server stops: say so, if core has not; who has been told to go has little time left."""
-        client = self._let_go()
+    def close_for_shutdown(self) -> None:
+        """Close at shutdown, unless core has done so; a client that is closing gets little time."""
+        client = self._detach_client()
         self.end(*ENDINGS[Ending.SHUTTING_DOWN], CLOSING_S[Ending.SHUTTING_DOWN])
         if client is not None:
             self.door.broker.disconnect(client.session, self, is_graceful=True)

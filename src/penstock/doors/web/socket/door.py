@@ -1,42 +1,40 @@
 """The `/ws` door: the connections that the HTTP listener has handed over, and what they share."""
 
 import asyncio
-import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import structlog
 
+from penstock.core.access.identity import Identity
 from penstock.core.broker import Broker
-from penstock.core.clock import Clock
-from penstock.core.identity import Identity
-from penstock.core.sessions import Session
-from penstock.doors.base import Peer
-from penstock.doors.guard import Guard, GuardSettings, Verdict
-from penstock.doors.notes import Notes, shortened
-from penstock.doors.origins import Origins
-from penstock.doors.room import Room
-from penstock.doors.web.event_form import EventForm
-from penstock.doors.web.event_text import EventTexts
+from penstock.core.runtime.clock import Clock
+from penstock.core.sessions.session import Session
+from penstock.doors.web.reading.events import EventEncoding, EventTexts
 from penstock.doors.web.settings import WebSettings
 from penstock.doors.web.socket.connection import SocketConnection
 from penstock.doors.web.socket.replies import Info, withdrawal_of
-from penstock.doors.websocket.deflating import deflated_frame
-from penstock.doors.websocket.encoding import text_frame
 from penstock.errors import NotAuthorized, PenstockError
+from penstock.net.address_limits import AddressLimits, AddressLimitSettings, Verdict
+from penstock.net.connections import ConnectionLimit, ConnectionRegistry
+from penstock.net.door import Peer
+from penstock.net.log_throttle import ThrottledLog, shortened
+from penstock.net.origins import Origins
+from penstock.wire.websocket.deflate import deflated_frame
+from penstock.wire.websocket.encoding import text_frame
 
 if TYPE_CHECKING:
-    from penstock.doors.websocket.handshake import Terms
-    from penstock.doors.websocket.message_entrance import MessageEntrance
+    from penstock.net.websocket.handshake import Terms
+    from penstock.net.websocket.message_entrance import MessageEntrance
 
 log = structlog.get_logger("penstock.web")
 
 PATH = "/ws"
 READ_BYTES = 64 * 1024
-NOTES_PER_CONNECTION = 20
+LINES_PER_CONNECTION = 20
 """Lines in the log that one connection may cause."""
-NOTES_PER_SECOND = 100
+LINES_PER_SECOND = 100
 
 
 class SocketDoor:
@@ -44,7 +42,7 @@ class SocketDoor:
 
     Args:
         origins: the names of this server, and the pages that are welcome.
-        room: the connections that all doors share.
+        connection_limit: the connections that all doors share.
     """
 
     name = "web"
@@ -56,8 +54,8 @@ class SocketDoor:
         clock: Clock,
         *,
         origins: Origins,
-        room: Room | None = None,
-        guard: Guard | None = None,
+        connection_limit: ConnectionLimit | None = None,
+        address_limits: AddressLimits | None = None,
     ) -> None:
         self._entrance: MessageEntrance | None = None
         self.configure(settings)
@@ -66,17 +64,20 @@ class SocketDoor:
         self.counters = broker.counters
         self.loop = asyncio.get_running_loop()
         texts = EventTexts(broker.log)
-        self.form = EventForm(texts, text_frame)
-        self.deflated_form = EventForm(texts, deflated_frame)
-        self.connections: set[SocketConnection] = set()
+        self.encoding = EventEncoding(texts, text_frame)
+        self.deflated_form = EventEncoding(texts, deflated_frame)
         self._origins = origins
-        self._guard = guard or Guard(GuardSettings(), clock)
-        self._room = room or Room()
-        self._room.add(lambda: len(self.connections))
-        self._notes = Notes(log, clock.monotonic, NOTES_PER_SECOND)
-        self._all_gone = asyncio.Event()
-        broker.on_topic_deleted.append(self._on_topic_deleted)
-        broker.on_rights_withdrawn.append(self._on_rights_withdrawn)
+        self._registry: ConnectionRegistry[SocketConnection] = ConnectionRegistry(
+            clock,
+            self.loop,
+            self.counters,
+            address_limits or AddressLimits(AddressLimitSettings(), clock),
+            connection_limit or ConnectionLimit(),
+        )
+        self.connections = self._registry.connections
+        self._throttled_log = ThrottledLog(log, clock.monotonic, LINES_PER_SECOND)
+        broker.notify_topic_deleted(self._on_topic_deleted)
+        broker.notify_withdrawn(self._on_rights_withdrawn)
 
     def configure(self, settings: WebSettings) -> None:
         """Go by other settings; what is agreed on with a connection counts for new ones."""
@@ -96,15 +97,11 @@ class SocketDoor:
             self._entrance.close()
 
     async def finish(self, timeout: float) -> None:
-        """Say goodbye, and wait until every connection has gone; cut those that stay."""
+        """Close every connection, and wait; abort those that remain."""
         for connection in list(self.connections):
-            connection.say_goodbye()
-        self._all_gone.clear()
-        if self.connections:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._all_gone.wait(), timeout)
-        for connection in list(self.connections):
-            connection.abort()
+            connection.close_for_shutdown()
+        await self._registry.wait_until_gone(timeout)
+        self._registry.cut_all()
 
     def addresses(self) -> list[str]:
         """It has none of its own."""
@@ -115,23 +112,23 @@ class SocketDoor:
     def take_over(
         self, head: bytes, rest: bytes, transport: asyncio.Transport, peer: Peer, identity: Identity
     ) -> None:
-        """Go on with a connection that asked the HTTP listener for a WebSocket.
+        """Take over a connection that asked the HTTP listener for a WebSocket.
 
         Args:
-            head: the request that asked for it.
-            rest: what was read behind it.
-            identity: who it has proven to be.
+            head: its request.
+            rest: input behind the request.
+            identity: its authenticated identity.
         """
         if self._entrance is None:
             self._entrance = self._open_entrance()
-        if self._room.is_full(len(self._entrance.waiting)):
+        if not self._registry.has_room(len(self._entrance.waiting)):
             self.counters.connections_refused += 1
             transport.abort()
         else:
             self._entrance.take_over(transport, peer, head + rest, identity)
 
     def _open_entrance(self) -> "MessageEntrance":
-        from penstock.doors.websocket.message_entrance import MessageEntrance  # noqa: PLC0415 - only who asks
+        from penstock.net.websocket.message_entrance import MessageEntrance  # noqa: PLC0415 - loaded at first use
 
         settings = self.settings
         return MessageEntrance(
@@ -145,7 +142,7 @@ class SocketDoor:
         )
 
     def _terms(self) -> "Terms":
-        from penstock.doors.websocket.handshake import Terms  # noqa: PLC0415 - only who asks for it
+        from penstock.net.websocket.handshake import Terms  # noqa: PLC0415 - loaded at first use
 
         return Terms(
             path=PATH,
@@ -155,46 +152,36 @@ class SocketDoor:
         )
 
     def _make_connection(self, peer: Peer, identity: Identity | None, target: str) -> SocketConnection:
-        assert identity is not None  # the listener has asked
+        assert identity is not None  # the listener has authenticated it
         mine = Identity(identity.user, str(uuid4()), identity.is_certified)
         return SocketConnection(self, peer, mine)
 
     def on_open(self, connection: SocketConnection) -> bool:
         """A handshake is done; False if there are too many connections from its address."""
-        self.connections.add(connection)
-        return not self._guard.is_needed or self._ask_guard(connection)
-
-    def _ask_guard(self, connection: SocketConnection) -> bool:
-        verdict = self._guard.enter(connection.peer.host, has_arrived=True)
-        connection.is_counted = verdict is Verdict.ADMITTED
-        self.counters.connections_refused += not connection.is_counted
-        return connection.is_counted
+        self._registry.add(connection)
+        is_admitted = self._registry.check_address(connection) is Verdict.ADMITTED
+        self.counters.connections_refused += not is_admitted
+        return is_admitted
 
     def on_lost(self, connection: SocketConnection) -> None:
-        """A socket is gone."""
-        self.connections.discard(connection)
-        if connection.is_counted:
-            self._guard.leave(connection.peer.host)
-        if not self.connections:
-            self._all_gone.set()
+        """A connection is closed."""
+        self._registry.leave(connection)
 
     def cut_slow(self, session: Session) -> None:
         """End a connection that does not keep up, as core does when an outbox is full."""
-        keeping = self.broker.keeping
-        keeping.too_slow[session] = None
-        keeping.close_slow()
+        self.broker.cut_slow(session)
 
     # What happened
 
     def _on_topic_deleted(self, topic: str, sessions: Sequence[Session]) -> None:
         for session in sessions:
-            if isinstance(session.sink, SocketConnection):
-                session.sink.reply(Info(f"Topic '{topic}' was deleted", {"topic": topic}))
+            if isinstance(session.connection, SocketConnection):
+                session.connection.reply(Info(f"Topic '{topic}' was deleted", {"topic": topic}))
 
     def _on_rights_withdrawn(self, session: Session, filters: Sequence[str]) -> None:
-        if isinstance(session.sink, SocketConnection):
+        if isinstance(session.connection, SocketConnection):
             for filter in filters:
-                session.sink.reply(withdrawal_of(filter))
+                session.connection.reply(withdrawal_of(filter))
 
     def on_publish_refused(self, connection: SocketConnection, topic: str, error: PenstockError) -> None:
         """A publish was not accepted."""
@@ -208,29 +195,29 @@ class SocketDoor:
         self._note("subscription refused", connection, error, filter=filter)
 
     def on_failure(self, connection: SocketConnection) -> None:
-        """Something went wrong that nobody had thought of."""
-        connection.notes += 1
-        if connection.notes <= NOTES_PER_CONNECTION:
-            self._notes.write_failure(
+        """Log an unexpected error."""
+        connection.lines_logged += 1
+        if connection.lines_logged <= LINES_PER_CONNECTION:
+            self._throttled_log.write_failure(
                 "request not carried out", peer=str(connection.peer), client=connection.client_id
             )
 
     def on_slow(self, connection: SocketConnection, limit: dict[str, int], waiting_bytes: int) -> None:
-        """A client that does not keep up is cut; so many bytes may still reach it."""
-        self._notes.write(
+        """A client that does not keep up is cut; this many bytes may still reach it."""
+        self._throttled_log.write(
             "slow client cut",
             peer=str(connection.peer),
             client=connection.client_id,
-            dropped=self.broker.slow.dropped_by(connection.client_id),
+            dropped=self.broker.slow_consumers.dropped_by(connection.client_id),
             waiting_bytes=waiting_bytes,
             **limit,
         )
 
     def _note(self, event: str, connection: SocketConnection, error: PenstockError, **about: str) -> None:
         self.counters.actions_forbidden += isinstance(error, NotAuthorized)
-        connection.notes += 1
-        if connection.notes <= NOTES_PER_CONNECTION:
-            self._notes.write(
+        connection.lines_logged += 1
+        if connection.lines_logged <= LINES_PER_CONNECTION:
+            self._throttled_log.write(
                 event,
                 peer=str(connection.peer),
                 client=connection.client_id,

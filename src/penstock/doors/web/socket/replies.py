@@ -1,4 +1,4 @@
-"""What `/ws` answers: info, ack, error and pong as frames, in the words that clients know."""
+"""Responses of `/ws`: info, ack, error and pong as frames, compatible with existing clients."""
 
 from math import ceil
 from typing import Any
@@ -6,11 +6,11 @@ from typing import Any
 from msgspec import Struct
 from msgspec.json import Encoder
 
-from penstock.core.sessions import Ending
-from penstock.core.topics import is_wildcard, split_share
+from penstock.common.topics import is_wildcard, split_share
+from penstock.core.sessions.session import Ending
 from penstock.doors.web.socket.requests import BadMessage, RequestId
-from penstock.doors.websocket.encoding import CloseCode, text_frame
 from penstock.errors import NotAuthorized, PenstockError, UnknownTopic
+from penstock.wire.websocket.encoding import CloseCode, text_frame
 
 NAMED_CODES: dict[type[PenstockError], str] = {PenstockError: "INTERNAL", UnknownTopic: "TOPIC_NOT_FOUND"}
 """Errors that have another code here than their own in capitals."""
@@ -23,11 +23,11 @@ ENDINGS: dict[Ending, tuple[CloseCode, str]] = {
     Ending.ADMINISTRATIVE: (CloseCode.POLICY_VIOLATION, "An administrator has ended this connection"),
     Ending.SHUTTING_DOWN: (CloseCode.GOING_AWAY, "Server is shutting down"),
 }
-"""How a connection ends that core ends."""
+"""Close code and text for each ending by core."""
 
 
 class Info(Struct, tag_field="type", tag="info", omit_defaults=True):
-    """News that nobody asked for."""
+    """Unsolicited information."""
 
     message: str
     details: dict[str, Any] | None = None
@@ -41,7 +41,7 @@ class Ack(Struct, tag_field="type", tag="ack", omit_defaults=True):
     message: str
     filter: str | None = None
     cursor: str | None = None
-    """Where a subscription begins; whoever comes back before its first event goes on from there."""
+    """Start of a subscription; a client that reconnects before its first event resumes from there."""
     request_id: RequestId = None
 
 
@@ -55,7 +55,7 @@ class Error(Struct, tag_field="type", tag="error", omit_defaults=True):
 
 
 class Pong(Struct, tag_field="type", tag="pong", omit_defaults=True):
-    """We are there."""
+    """Response to a ping."""
 
     request_id: RequestId = None
 
@@ -81,7 +81,7 @@ def refusal_of(error: PenstockError, request_id: RequestId, **about: str) -> Err
 
 
 def subscribe_refusal_of(error: PenstockError, request_id: RequestId, **about: str) -> Error:
-    """Why nobody was subscribed: all that can go wrong has one code, but for what clients can do about."""
+    """Error of a subscription: one code for all, except where clients can act on it."""
     code = code_of(error) if isinstance(error, NotAuthorized | UnknownTopic) else "SUBSCRIBE_FAILED"
     return Error(code, str(error), {"code": error.code, **about}, request_id)
 
@@ -94,12 +94,12 @@ def withdrawal_of(filter: str) -> Error:
 
 
 def complaint_of(bad: BadMessage) -> Error:
-    """What is wrong with a message."""
+    """Error of an invalid message."""
     return Error(bad.code, str(bad), bad.details, bad.request_id)
 
 
 def failure_of(request_id: RequestId) -> Error:
-    """A mistake of ours: whoever met it is told, and goes on."""
+    """An error of the server; the connection continues."""
     return Error("INTERNAL", "Something went wrong here", None, request_id)
 
 
@@ -110,5 +110,5 @@ def rate_error(wait_s: float, request_id: RequestId) -> Error:
 
 
 def not_found(topic: str) -> UnknownTopic:
-    """There is no such topic, in the words of the REST calls."""
+    """Error of an unknown topic, with the text of the REST API."""
     return UnknownTopic(f"Topic '{topic}' not found")

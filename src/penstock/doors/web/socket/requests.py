@@ -1,7 +1,7 @@
-"""What clients of `/ws` send: one JSON object in each text frame, decoded or refused.
+"""Requests of `/ws`: one JSON object in each text frame, decoded or refused.
 
-Keys that nobody knows are overlooked, as they always were. What is wrong with a message is told by the codes
-that clients know; the connection goes on in any case.
+Unknown keys are ignored, for compatibility. Errors have the codes that clients know; the connection
+continues.
 """
 
 from typing import Annotated, Any
@@ -11,13 +11,13 @@ from msgspec.json import Decoder
 
 from penstock.errors import InvalidPayload
 from penstock.model import Properties
-from penstock.wire.jsonvalue import payload_of
+from penstock.wire.json_values import payload_of
 
 MAX_LAST = 1_000
 MAX_ID = 255
 SHOWN = 100
 JSON_PROPERTIES = Properties(content_type="application/json")
-"""What travels with every payload that is JSON; one object for all."""
+"""Properties of every JSON payload; one object for all."""
 
 TopicText = Annotated[str, Meta(min_length=1, max_length=255)]
 FilterText = Annotated[str, Meta(min_length=1)]
@@ -25,7 +25,7 @@ RequestId = Annotated[str, Meta(max_length=MAX_ID)] | int | None
 
 
 class BadMessage(Exception):
-    """A message that says nothing we know, in the words of an error frame."""
+    """An invalid message, as an error frame."""
 
     def __init__(self, code: str, text: str, details: dict[str, Any] | None = None) -> None:
         super().__init__(text)
@@ -53,7 +53,7 @@ class _Named(Struct, tag_field="type"):
 
 
 class Subscribe(_Named, tag="subscribe"):
-    """Wants what comes, and before that the last messages, or all after a cursor."""
+    """Subscribe: live messages, and before them the last ones, or all after a cursor."""
 
     last_n: Annotated[int, Meta(ge=0, le=MAX_LAST)] | None = 0
     after: str | None = None
@@ -64,7 +64,7 @@ class Unsubscribe(_Named, tag="unsubscribe"):
 
 
 class Publish(Struct, tag_field="type", tag="publish"):
-    """Something for everyone who wants it."""
+    """Publish."""
 
     topic: TopicText
     data: Raw
@@ -72,13 +72,13 @@ class Publish(Struct, tag_field="type", tag="publish"):
 
 
 class Ping(Struct, tag_field="type", tag="ping"):
-    """Wants to know that we are there."""
+    """Ping."""
 
     request_id: RequestId = None
 
 
 class _Marked(Struct):
-    """What tells messages from one another, whatever else is in them and however large that is."""
+    """Type and id of a message, decoded without the rest."""
 
     type: Raw = Raw()
     request_id: Raw = Raw()
@@ -95,10 +95,10 @@ _id_decoder: Decoder[RequestId] = Decoder(RequestId)
 
 
 def read_request(message: str | bytes) -> Request:
-    """What a frame asks for.
+    """Decode a frame.
 
     Raises:
-        BadMessage: it is no message, or says something that cannot be.
+        BadMessage: not a message, or an invalid value.
     """
     if not isinstance(message, str):
         raise BadMessage("INVALID_JSON", "Message must be valid JSON", {"reason": "this is a binary frame"})
@@ -148,7 +148,7 @@ def _invalid(text: str, place: str, request_id: str | int | None = None) -> BadM
 
 
 def _complaint(message: str, text: str) -> BadMessage:
-    """What is wrong with a message that is perhaps JSON, but not one of ours."""
+    """Return the error of a message that may be JSON, but is not valid here."""
     try:
         said = _marks_of(message)
     except (DecodeError, ValueError, RecursionError):
@@ -166,7 +166,7 @@ def _complaint(message: str, text: str) -> BadMessage:
 
 
 def request_id_of(message: str | bytes) -> RequestId:
-    """The id of a message that is not looked at any further; None if it has none."""
+    """Return the id of a message without decoding the rest; None if it has none."""
     try:
         return _id_of(_marks_of(message).request_id)
     except (DecodeError, ValueError, RecursionError):
@@ -174,7 +174,7 @@ def request_id_of(message: str | bytes) -> RequestId:
 
 
 def _marks_of(message: str | bytes) -> _Marked:
-    """The marks of some JSON, none if it is no object; anything else cannot be decoded."""
+    """Return type and id of a JSON text, empty if it is not an object."""
     try:
         return _marked.decode(message)
     except ValidationError:
@@ -190,7 +190,7 @@ def _id_of(text: Raw) -> RequestId:
 
 
 def _type_of(text: Raw) -> str | None:
-    """The name of a type; JSON that is no text stands for itself, and None for nothing at all."""
+    """The name of a type; JSON that is not a text stands for itself, and None for nothing at all."""
     try:
         return _type_decoder.decode(text)
     except (DecodeError, ValueError):

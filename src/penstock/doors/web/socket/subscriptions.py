@@ -1,21 +1,22 @@
-"""What clients subscribe to: live at once, or after a replay that leads up to it."""
+"""Subscriptions of one client: live at once, or after a replay."""
 
 from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.core.cursor import Cursor
-from penstock.core.joining import After, Last, Start
-from penstock.core.sessions import Options, Session
-from penstock.core.statement import Statement
-from penstock.core.topics import check_topic, is_wildcard, split_share
-from penstock.doors.web.shapes import statement_shape
+from penstock.common.cursor import Cursor
+from penstock.common.statement import Statement
+from penstock.common.topics import check_topic, is_wildcard, split_share
+from penstock.core.replay.catch_up import After, Last, Start
+from penstock.core.sessions.session import Session
+from penstock.core.subscriptions.subscription import Options
 from penstock.doors.web.socket.replies import Ack, Error, Info, Reply, not_found, subscribe_refusal_of
 from penstock.doors.web.socket.requests import Subscribe, Unsubscribe
+from penstock.doors.web.support.schemas import statement_shape
 from penstock.errors import InvalidTopic, NotAuthorized, PenstockError
 from penstock.model import Policy
 
 if TYPE_CHECKING:
-    from penstock.doors.web.event_form import EventForm
+    from penstock.doors.web.reading.events import EventEncoding
     from penstock.doors.web.socket.connection import SocketConnection
 
 OPTIONS = Options()
@@ -27,19 +28,19 @@ class Subscriptions:
 
     __slots__ = ("_broker", "_connection", "_form", "_session")
 
-    def __init__(self, connection: "SocketConnection", session: Session, form: "EventForm") -> None:
+    def __init__(self, connection: "SocketConnection", session: Session, form: "EventEncoding") -> None:
         self._connection = connection
         self._broker = connection.door.broker
         self._session = session
         self._form = form
 
     def subscribe(self, request: Subscribe) -> None:
-        """Add a filter, or replace it. The answer leaves before the first event."""
+        """Add a filter, or replace it. The response leaves before the first event."""
         now = self._broker.history.cursor()
         try:
             if not request.is_filter:
                 self._check_topic(request.name)
-            self._broker.join(
+            self._broker.catch_up(
                 self._session,
                 request.name,
                 OPTIONS,
@@ -54,7 +55,7 @@ class Subscriptions:
             self._refuse(request, error)
 
     def _check_topic(self, topic: str) -> None:
-        """Refuse a topic that is none or, where topics have to be made first, that nobody has made."""
+        """Check a topic; where topics have to be created first, also that it exists."""
         broker, is_explicit = self._broker, self._connection.door.settings.explicit_topics
         try:
             check_topic(topic, broker.settings.topic)
@@ -85,9 +86,9 @@ class Subscriptions:
         self._connection.reply(Info("replay_complete", details))
 
     def unsubscribe(self, request: Unsubscribe) -> None:
-        """Take a filter away, live or not yet. Behind the answer nothing comes by it any more."""
+        """Unsubscribe from a filter, live or not yet. After the response no event comes by it."""
         is_known = self._broker.unsubscribe(self._session, request.name)
-        self._broker.forget_waiting(self._session, request.name)
+        self._broker.drop_queued(self._session, request.name)
         self._connection.reply(_unsubscribed(request, is_known=is_known))
 
 
@@ -101,10 +102,10 @@ def _unsubscribed(request: Unsubscribe, *, is_known: bool) -> Reply:
 
 
 def _start_of(request: Subscribe) -> Start | None:
-    """Where a replay begins, if there is to be one.
+    """Return the start of a replay, if there is to be one.
 
     Raises:
-        InvalidCursor: what it is to begin after is no cursor.
+        InvalidCursor: not a valid cursor.
     """
     if request.after is not None:
         return After(Cursor.decode(request.after))
@@ -112,7 +113,7 @@ def _start_of(request: Subscribe) -> Start | None:
 
 
 def _about(request: Subscribe) -> dict[str, str]:
-    """What the details of a refusal say beside the code."""
+    """Details of a refusal beside the code."""
     name = request.name
     looks_like_filter = is_wildcard(name) or split_share(name)[0] is not None
     hint = {"hint": FILTER_HINT} if looks_like_filter and not request.is_filter else {}
@@ -124,5 +125,5 @@ def _key_of(request: Subscribe) -> str:
 
 
 def _told(request: Subscribe | Unsubscribe) -> str:
-    """What was asked for, in words."""
+    """Describe the request in words."""
     return f"filter '{request.name}'" if request.is_filter else f"topic '{request.name}'"

@@ -1,0 +1,1 @@
+"""Benchmark lab: Penstock beside its peers, with the pipeline beside Spark. See README.md; not shipped."""

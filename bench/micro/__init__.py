@@ -1,0 +1,1 @@
+"""Micro-benchmarks of single mechanisms, in one process and without sockets."""

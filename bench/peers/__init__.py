@@ -1,0 +1,1 @@
+"""Brokers under test: how each is started, stopped and addressed."""

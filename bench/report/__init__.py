@@ -1,0 +1,1 @@
+"""Report of a bench: the machine, medians and ratios, tables."""

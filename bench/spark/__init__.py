@@ -1,0 +1,1 @@
+"""The Spark integration beside what Spark itself would do in its place."""

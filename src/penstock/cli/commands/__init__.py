@@ -1,0 +1,1 @@
+"""Sub-commands of `penstock`, one module each."""

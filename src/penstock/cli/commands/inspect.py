@@ -1,0 +1,270 @@
+"""Commands that query a running server over HTTP: `topics`, `clients`, `slow`, `why` and `health`."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli.connect import HttpServer, Limit, complete_client, complete_topic, run_http
+from penstock.cli.flags import spread
+from penstock.cli.output import Output, OutputOption, json_value, print_facts, print_rows
+from penstock.common.text import moment_text
+from penstock.model import Reason
+
+if TYPE_CHECKING:
+    from penstock.client import HttpClient, Message
+
+TOPIC_COLUMNS = ("name", "sequence", "published", "subscribers", "retained", "ring_messages", "kept")
+RETAINED_COLUMNS = ("topic", "sequence", "published_at", "content_type", "payload")
+CLIENT_COLUMNS = (
+    "client_id",
+    "user",
+    "door",
+    "connected",
+    "subscriptions",
+    "waiting_messages",
+    "owed_messages",
+    "is_slow",
+)
+SLOW_COLUMNS = (
+    "client_id",
+    "is_slow",
+    "connected",
+    "waiting_messages",
+    "waiting_bytes",
+    "oldest_age_s",
+    "dropped",
+    "policy",
+    "since",
+    "last_slow_at",
+)
+DROP_COLUMNS = ("last_at", "topic", "first", "last", "count", "client_id", "reason", "policy")
+HEALTHY = "healthy"
+HEALTH_PARTS = ("global", "connections", "outboxes", "process", "rings")
+"""Metrics that `health --all` prints."""
+
+
+@spread
+def topics(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="TOPIC",
+            help="Only these topics; all details if there is one.",
+            autocompletion=complete_topic,
+        ),
+    ] = None,
+    *,
+    search: Annotated[
+        str | None, typer.Option("--search", metavar="TEXT", help="Only names that contain this text.")
+    ] = None,
+    filter: Annotated[
+        str | None, typer.Option("--filter", metavar="FILTER", help="Only names that match.")
+    ] = None,
+    retained: Annotated[
+        bool, typer.Option("--retained", help="List the retained messages instead of the topics.")
+    ] = False,
+    limit: Limit = None,
+    server: HttpServer,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """List the topics of a server by name, or show some of them."""
+    if names and (search, filter, limit, retained) != (None, None, None, False):
+        raise typer.BadParameter("a TOPIC is named or looked for; leave out the other flags")
+    if retained and search is not None:
+        raise typer.BadParameter("--retained takes a --filter, and no --search")
+
+    def work(client: "HttpClient") -> None:
+        if names:
+            _show_topics(client, names, output)
+        elif retained:
+            messages = islice(client.retained(filter), limit)
+            print_rows(map(_facts_of, messages), RETAINED_COLUMNS, output, "There is no retained message.")
+        else:
+            found = islice(client.topics(search, filter), limit)
+            print_rows(found, TOPIC_COLUMNS, output, "There is no such topic.")
+
+    run_http(server, work)
+
+
+@spread
+def clients(
+    client_id: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="CLIENT",
+            help="Only this client, with all details.",
+            autocompletion=complete_client,
+        ),
+    ] = None,
+    *,
+    disconnect: Annotated[
+        bool, typer.Option("--disconnect", help="Disconnect CLIENT; its session is kept.")
+    ] = False,
+    search: Annotated[
+        str | None, typer.Option("--search", metavar="TEXT", help="Only ids that contain this text.")
+    ] = None,
+    connected: Annotated[
+        bool | None,
+        typer.Option("--connected/--absent", help="Only connected clients, or only disconnected ones."),
+    ] = None,
+    limit: Limit = None,
+    server: HttpServer,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """List the clients of a server by id, connected or not, or show one of them."""
+    if client_id is not None and (search, connected, limit) != (None, None, None):
+        raise typer.BadParameter("a CLIENT is one alone; leave out --search, --connected and --limit")
+    if disconnect and client_id is None:
+        raise typer.BadParameter("--disconnect needs a CLIENT")
+
+    def work(client: "HttpClient") -> None:
+        if client_id is None:
+            found = islice(client.clients(search, connected), limit)
+            print_rows(found, CLIENT_COLUMNS, output, "There is no such client.")
+        elif disconnect:
+            was_connected = client.disconnect(client_id)
+            print_facts({"client_id": client_id, "disconnected": was_connected}, output)
+        else:
+            print_facts(client.client(client_id), output)
+
+    run_http(server, work)
+
+
+@spread
+def slow(
+    *,
+    server: HttpServer,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """List the subscribers that are slow, or were recently."""
+
+    def work(client: "HttpClient") -> None:
+        print_rows(client.slow(), SLOW_COLUMNS, output, "No slow subscribers, now or recently.")
+
+    run_http(server, work)
+
+
+@spread
+def why(
+    topic: Annotated[
+        str | None,
+        typer.Argument(metavar="TOPIC", help="Topic of the message.", autocompletion=complete_topic),
+    ] = None,
+    sequence: Annotated[
+        int | None, typer.Argument(metavar="SEQUENCE", min=1, help="Its sequence in that topic.")
+    ] = None,
+    *,
+    of_topic: Annotated[
+        str | None,
+        typer.Option(
+            "--topic", metavar="TOPIC", help="List: only of this topic.", autocompletion=complete_topic
+        ),
+    ] = None,
+    client_id: Annotated[
+        str | None,
+        typer.Option(
+            "--client",
+            metavar="CLIENT",
+            help="The subscriber that did not receive it; also for a list.",
+            autocompletion=complete_client,
+        ),
+    ] = None,
+    reason: Annotated[
+        Reason | None,
+        typer.Option("--reason", metavar="REASON", help="List: only for this reason, such as outbox-full."),
+    ] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, metavar="COUNT", help="List: at most this many.")
+    ] = 50,
+    server: HttpServer,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Explain why a message was not delivered, or list what was not delivered, the latest first.
+
+    TOPIC and SEQUENCE name a message. Without SEQUENCE it is a list, of one topic or of all.
+    """
+    if topic is not None and of_topic is not None:
+        raise typer.BadParameter("give the topic once")
+    if sequence is not None and reason is not None:
+        raise typer.BadParameter("--reason is for lists; leave out SEQUENCE")
+
+    def work(client: "HttpClient") -> None:
+        if topic is not None and sequence is not None:
+            print_facts(client.why(topic, sequence, client_id), output)
+            return
+        drops = client.drops(topic or of_topic, client_id, reason)
+        print_rows(islice(drops, limit), DROP_COLUMNS, output, "Nothing is recorded as not delivered.")
+        if sys.stdout.isatty() and output is Output.TEXT and next(drops, None) is not None:
+            typer.echo("There is more; see --limit.", err=True)
+
+    run_http(server, work)
+
+
+@spread
+def health(
+    *,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also show metrics, memory, and the cluster.")
+    ] = False,
+    server: HttpServer,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Show the state of a server; ends with 1 if it is unhealthy or does not respond."""
+
+    def work(client: "HttpClient") -> None:
+        state = client.health()
+        began = perf_counter()  # the connection is open by now, so that this is one round trip
+        state["ready"] = client.ready()
+        state["round_trip_ms"] = round((perf_counter() - began) * 1e3, 3)
+        print_facts({**state, **_health_details(client)} if everything else state, output)
+        if state.get("status") != HEALTHY:
+            raise typer.Exit(1)
+
+    run_http(server, work)
+
+
+def _show_topics(client: "HttpClient", names: Sequence[str], output: Output) -> None:
+    """Print all details of one topic, or a line for each of several; exit with 1 if one is missing."""
+    found = list(_find_topics(client, names))
+    if len(names) == 1 and found:
+        figures = client.metrics(names)["topics"].get(names[0], {})
+        print_facts({**found[0], **figures}, output)
+    elif found:
+        print_rows(found, TOPIC_COLUMNS, output, "")
+    missing = [name for name in names if name not in {topic["name"] for topic in found}]
+    for name in missing:
+        typer.echo(f"error: there is no topic {name!r}; `penstock topics` lists those there are", err=True)
+    if missing:
+        raise typer.Exit(1)
+
+
+def _find_topics(client: "HttpClient", names: Sequence[str]) -> Iterator[dict[str, Any]]:
+    for name in names:
+        yield from (topic for topic in client.topics(filter=name) if topic["name"] == name)
+
+
+def _facts_of(message: "Message") -> dict[str, Any]:
+    """A retained message with the same keys as in `penstock sub -o json`."""
+    return {
+        "topic": message.topic,
+        "sequence": message.sequence,
+        "published_at": moment_text(message.published_at, "milliseconds"),
+        "qos": message.qos,
+        "content_type": message.content_type,
+        "payload": json_value(message.payload),
+        "client_id": message.client_id,
+        "door": message.door,
+        "cursor": message.cursor,
+    }
+
+
+def _health_details(client: "HttpClient") -> dict[str, Any]:
+    cluster = client.get("/cluster/status")
+    figures = client.metrics(limit=0)
+    peers = cluster["node_count"] - 1
+    details = {"cluster": {"cluster_mode": cluster["cluster_mode"], "peers": peers}}
+    return details | {part: figures[part] for part in HEALTH_PARTS if part in figures}

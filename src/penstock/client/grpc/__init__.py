@@ -1,0 +1,1 @@
+"""gRPC client: reconnecting publish, subscribe and request, asynchronous or blocking."""

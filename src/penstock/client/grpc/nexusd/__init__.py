@@ -1,0 +1,1 @@
+"""`SidecarService`: the service of NexusD daemons."""

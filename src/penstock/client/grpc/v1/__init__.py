@@ -1,0 +1,1 @@
+"""`penstock.v1`: the service of Penstock servers."""

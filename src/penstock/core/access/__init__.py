@@ -1,0 +1,1 @@
+"""Access: users, passwords, access list, revocation."""

@@ -1,0 +1,1 @@
+"""Delivery: fan-out, queues, drain, in-flight windows, backpressure."""

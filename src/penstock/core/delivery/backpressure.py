@@ -1,0 +1,91 @@
+"""Backpressure under the policy `block`: publishers wait for a slow subscriber.
+
+A publisher is blocked once, however many subscribers it waits for. It is unblocked when the slowest has room
+again or the block timeout is over; then the oldest queued messages are dropped and recorded.
+"""
+
+from collections.abc import Callable
+
+from penstock.core.diagnostics.histogram import Histogram, bucket_of
+from penstock.core.runtime.clock import Clock, Handle, Scheduler
+from penstock.core.sessions.session import Session
+
+
+class Backpressure:
+    """Blocked publishers by slow subscriber."""
+
+    def __init__(
+        self, clock: Clock, scheduler: Scheduler, timeout: float, on_timeout: Callable[[Session], None]
+    ) -> None:
+        self._clock = clock
+        self._scheduler = scheduler
+        self.timeout = timeout
+        self._on_timeout = on_timeout
+        self._waiting: dict[Session, set[Session]] = {}  # slow subscriber -> publishers
+        self._timers: dict[Session, Handle] = {}
+        self._since: dict[Session, float] = {}  # publishers
+        self.held_total = 0
+        self.waits = Histogram()
+        """Time that each blocked publisher waited."""
+
+    @property
+    def held(self) -> int:
+        """Number of publishers that are blocked now."""
+        return len(self._since)
+
+    def hold(self, publisher: Session, slow: Session, qos: int) -> None:
+        """Make the publisher of a message wait until a slow subscriber has room."""
+        publishers = self._waiting.get(slow)
+        if publishers is None:
+            publishers = self._waiting[slow] = set()
+            self._timers[slow] = self._scheduler.call_later(self.timeout, lambda: self._expire(slow))
+        publishers.add(publisher)
+        if publisher.blocked_by is None:
+            publisher.blocked_by = set()
+            self._since[publisher] = self._clock.monotonic()
+            self.held_total += 1
+        if publisher.connection is not None:
+            publisher.connection.hold(is_unacknowledged=not qos)
+        publisher.blocked_by.add(slow)
+
+    def release(self, slow: Session) -> None:
+        """Unblock the publishers that wait for this subscriber alone: it has room, or is gone."""
+        timer = self._timers.pop(slow, None)
+        if timer is not None:
+            timer.cancel()
+        for publisher in self._waiting.pop(slow, ()):
+            if publisher.blocked_by is None:
+                continue
+            publisher.blocked_by.discard(slow)
+            if not publisher.blocked_by:
+                self._let_go(publisher)
+                if publisher.connection is not None:
+                    publisher.connection.release()
+
+    def forget(self, publisher: Session) -> None:
+        """Remove a publisher that is gone."""
+        for slow in publisher.blocked_by or ():
+            self._waiting.get(slow, set()).discard(publisher)
+        self._let_go(publisher)
+
+    def free_where(self, is_wanted: Callable[[Session], bool]) -> None:
+        """Unblock the publishers that a predicate selects, whatever their subscribers do."""
+        for publisher in [each for each in self._since if is_wanted(each)]:
+            self.forget(publisher)
+            if publisher.connection is not None:
+                publisher.connection.release()
+
+    def _let_go(self, publisher: Session) -> None:
+        publisher.blocked_by = None
+        since = self._since.pop(publisher, None)
+        if since is not None:
+            seconds = self._clock.monotonic() - since
+            self.waits.add(bucket_of(seconds), seconds)
+
+    def is_awaited(self, slow: Session) -> bool:
+        """Return whether a publisher waits for this subscriber."""
+        return slow in self._waiting
+
+    def _expire(self, slow: Session) -> None:
+        self._on_timeout(slow)
+        self.release(slow)

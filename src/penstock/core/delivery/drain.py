@@ -1,0 +1,272 @@
+"""Drain: brings sessions with queued messages back to the fast path.
+
+A session leaves the fast path when it is offline, slow or catching up, and `queueing.py` queues its messages.
+The drainer sends the outbox first, then the offline queue, then retained values.
+"""
+
+from collections.abc import Callable, Sequence
+from itertools import groupby
+
+from penstock.core.delivery.commit_gate import CommitGate
+from penstock.core.delivery.inflight import Inflight
+from penstock.core.delivery.offline_fetch import OfflineFetch
+from penstock.core.delivery.offline_queue import LogBackedQueue
+from penstock.core.delivery.outbox import Entry
+from penstock.core.delivery.queueing import Queues
+from penstock.core.delivery.retained_backlog import take_from
+from penstock.core.diagnostics.counters import Counters, way_out
+from penstock.core.diagnostics.ledger import Ledger
+from penstock.core.diagnostics.slow_consumers import note_loss
+from penstock.core.diagnostics.topic_stats import TopicStats
+from penstock.core.durability.recorder import Recorder
+from penstock.core.ports.connection import Encoding
+from penstock.core.ports.log import Log
+from penstock.core.runtime.clock import Clock, Scheduler
+from penstock.core.sessions.session import Session
+from penstock.core.subscriptions.shared import SharedGroup
+from penstock.model import Policy, Reason, Run, Shape
+
+CHUNK_BYTES = 64 * 1024
+TURN_BYTES = 4 * CHUNK_BYTES
+"""Most bytes that one session drains in one turn, so that others get theirs."""
+TURN_STEPS = 500
+"""Most retained values that are examined for one session in one turn."""
+
+
+class Drainer:
+    """Gets to sessions what was kept for them."""
+
+    def __init__(
+        self,
+        log: Log,
+        clock: Clock,
+        scheduler: Scheduler,
+        ledger: Ledger,
+        counters: Counters,
+        topic_stats: TopicStats,
+        recorder: Recorder,
+        queues: Queues,
+        offline_fetch: OfflineFetch,
+        on_caught_up: Callable[[Session], None],
+    ) -> None:
+        self._clock = clock
+        self._scheduler = scheduler
+        self._ledger = ledger
+        self._counters = counters
+        self._topic_stats = topic_stats
+        self._recorder = recorder
+        self._is_durable = log.is_durable
+        self._queues = queues
+        self._slow = queues.slow_consumers
+        self.commit_gate = CommitGate(log, recorder, ledger, self.drain, self._requeue)
+        self._offline_fetch = offline_fetch
+        self._ready: dict[Session, None] = {}  # will drain in the next turn
+        self._on_caught_up = on_caught_up
+
+    def window(self, session: Session) -> Inflight:
+        """A session's window of deliveries that wait for their acknowledgement."""
+        if session.inflight is None:
+            session.inflight = Inflight(session.window_limit, session.journal)
+        return session.inflight
+
+    def wake(self, session: Session) -> None:
+        """Something changed for a session that waits: drain it in the next turn."""
+        if session not in self._ready:
+            if not self._ready:
+                self._scheduler.call_soon(self._drain_ready)
+            self._ready[session] = None
+
+    def _drain_ready(self) -> None:
+        ready, self._ready = self._ready, {}
+        for session in ready:
+            self.drain(session)
+
+    def drain(self, session: Session) -> None:
+        """Send what waits, as much as the socket takes; then the session is on the fast path again."""
+        if session.position is not None:
+            self._recorder.touch(session)
+        self._send_waiting(session)
+        if session.groups and (session.is_flowing or session.credit):
+            self._on_caught_up(session)
+        if session.catch_ups is not None and session.keeps_up:
+            session.catch_ups.go_on()
+
+    def drain_credited(self) -> None:
+        """Send what sessions with credit have credit for, completely, as on the fast path."""
+        credited, self._queues.credited = self._queues.credited, {}
+        now = self._clock.monotonic()
+        for session, entries in credited.items():
+            if session.credit is not None:  # it is taken again from what leaves
+                session.credit += sum(run.count for run, _ in entries)
+            if session.can_take:
+                self.send(session, entries, now)
+            else:
+                self._queues.put_first(session, entries)
+            self._let_go(session)
+            self._watch(session)
+            if session.catch_ups is not None:
+                self.wake(session)  # not now: a flush is no time to read
+
+    def grant(self, session: Session, messages: int) -> None:
+        """Add credit for this many messages; the first grant switches a session to credit."""
+        session.credit = (session.credit or 0) + messages
+        session.is_flowing = False
+        self.drain(session)
+
+    def _send_waiting(self, session: Session) -> None:
+        budget, steps = TURN_BYTES, TURN_STEPS
+        now = self._clock.monotonic()
+        while session.can_take and session.credit != 0:
+            if budget <= 0 or steps <= 0:
+                self.wake(session)
+                break
+            entries, steps = self._next_entries(session, steps, now)
+            if entries:
+                sent, is_blocked = self.send(session, entries, now)
+                budget -= sent
+                if is_blocked:
+                    break
+            elif not session.is_waiting:
+                if session.backlog is not None:
+                    session.backlog = None
+                    self._recorder.save(session)
+                session.is_flowing = session.credit is None
+                break
+        self._let_go(session)
+        self._watch(session)
+
+    def _watch(self, session: Session) -> None:
+        """See whether a session lags behind now."""
+        is_watched = session in self._slow.watched
+        if session.keeps_up:
+            self._slow.forget(session)
+        elif not is_watched and session.connection is not None and session.is_waiting:
+            policies = (wanted.policy for wanted in session.subscriptions.values())
+            self._slow.watch(session, next(policies, Policy.DROP_NEWEST))
+
+    def _let_go(self, session: Session) -> None:
+        backpressure = self._queues.backpressure
+        if backpressure.is_awaited(session) and not (session.outbox and session.outbox.is_over):
+            backpressure.release(session)
+
+    def _next_entries(self, session: Session, steps: int, now: float) -> tuple[list[Entry], int]:
+        """Return the next entries to send, and the steps that remain."""
+        if session.outbox:
+            return session.outbox.take(CHUNK_BYTES), steps
+        offline_queue = session.offline_queue
+        if isinstance(offline_queue, LogBackedQueue) and offline_queue.stored and not offline_queue.messages:
+            self._offline_fetch.fetch(session, offline_queue, self.drain)
+            return [], steps
+        if offline_queue:
+            return offline_queue.take(CHUNK_BYTES), steps
+        if session.backlog:
+            return take_from(session.backlog, CHUNK_BYTES, steps, now)
+        return [], steps
+
+    def send(self, session: Session, entries: Sequence[Entry], now: float) -> tuple[int, bool]:
+        """Send entries in order. Returns the bytes sent, and whether window or credit stopped it."""
+        parts: list[bytes] = []
+        rest: list[Entry] = []
+        for (encoding, shape), stretch in groupby(entries, _form_and_shape):
+            if rest:
+                rest += stretch
+                continue
+            runs = self._alive(session, [run for run, _ in stretch], now)
+            if shape.qos and encoding.qos:
+                rest += [(run, encoding) for run in self._number(session, runs, encoding, now, parts)]
+                continue
+            if session.credit is not None:
+                runs, over = split(runs, session.credit)
+                session.credit -= _count(runs)
+                rest += [(run, encoding) for run in over]
+            if runs:
+                parts.append(encoding.encode(runs, now))
+                self._topic_stats.add(runs)
+                lost = self._note_oversize(session, runs, encoding, now)
+                self._counters.delivered_at[way_out(shape, session.door)] += _count(runs) - lost
+        self._queues.put_first(session, rest)
+        data = b"".join(parts)
+        if data:
+            self.commit_gate.write(session, data)
+        return len(data), bool(rest)
+
+    def _alive(self, session: Session, runs: list[Run], now: float) -> list[Run]:
+        """The runs that have not expired; the others are recorded."""
+        expired = [run for run in runs if run.is_expired(now)]
+        for run in expired:
+            self._ledger.add(run, session.client_id, Reason.EXPIRED)
+            note_loss(session, Reason.EXPIRED, run.count)
+        return [run for run in runs if not run.is_expired(now)] if expired else runs
+
+    def _number(
+        self, session: Session, runs: list[Run], encoding: Encoding, now: float, parts: list[bytes]
+    ) -> list[Run]:
+        """Send as many messages of one shape as the window takes; return the rest."""
+        inflight = self.window(session)
+        while runs and (room := inflight.room):
+            sendable, runs = split(runs, room)
+            level = min(sendable[0].shape.qos, encoding.qos)
+            frames = encoding.frames(sendable, now)
+            first = inflight.add_all(frames, encoding, level, parts)
+            if self._is_durable:
+                self.commit_gate.note(session, first, level)
+            self._counters.delivered_at[way_out(sendable[0].shape, session.door)] += len(frames)
+            self._topic_stats.add(sendable)
+            self._note_oversize(session, sendable, encoding, now)  # these take no room in the window
+        return runs
+
+    def _note_oversize(self, session: Session, runs: list[Run], encoding: Encoding, now: float) -> int:
+        """Record messages that exceed the size limit; return their number."""
+        lost = encoding.oversize(runs, now) if encoding.limit_bytes else []
+        for part in lost:
+            self._ledger.add(part, session.client_id, Reason.PACKET_TOO_LARGE)
+        self._topic_stats.add(lost, -1)
+        return sum(part.count for part in lost)
+
+    def _requeue(self, session: Session, entries: Sequence[Entry]) -> None:
+        """Queue deliveries again whose commit failed: for this session, or for their shared group."""
+        self._queues.put_first(session, self._queues.return_to_groups(entries))
+        self._recorder.touch(session)
+        self._on_caught_up(session)
+
+    def detach(self, session: Session) -> list[SharedGroup]:
+        """Detach a session that lost its connection.
+
+        Returns the groups whose other members may get something.
+        """
+        session.is_coming = session.is_flowing = session.is_paused = session.is_fetching = False
+        session.parts.clear()
+        if session.catch_ups is not None:
+            session.catch_ups.stop()
+        for group in session.groups or ():
+            group.depart(session)
+        self._ready.pop(session, None)
+        self._slow.forget(session)
+        groups = self._queues.requeue_offline(session)
+        session.first_uncommitted_id = 0
+        return groups
+
+    def reap(self, now: float) -> None:
+        """Take out of every queue what has expired."""
+        for session in self._queues.reap(now):
+            if session.connection is not None and not session.is_flowing:
+                self.wake(session)  # perhaps nothing waits any more
+        self._slow.reap(now)
+
+
+def _form_and_shape(entry: Entry) -> tuple[Encoding, Shape]:
+    return entry[1], entry[0].shape
+
+
+def _count(runs: list[Run]) -> int:
+    return sum(run.count for run in runs)
+
+
+def split(runs: list[Run], room: int) -> tuple[list[Run], list[Run]]:
+    """As many messages as there is room for, and the rest; a run may be cut."""
+    for position, run in enumerate(runs):
+        if run.count > room:
+            cut = [run.part(0, room)] if room else []
+            return runs[:position] + cut, [run.part(room, run.count - room), *runs[position + 1 :]]
+        room -= run.count
+    return runs, []

@@ -1,0 +1,276 @@
+"""Fan-out: the fast path from a stretch of runs to its subscribers.
+
+Bytes are encoded once per class of subscribers, and each subscriber gets one write per flush. Sessions that
+are offline, slow or catching up are left to `queueing.py` and `drain.py`.
+"""
+
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
+
+from penstock.core.delivery.drain import CHUNK_BYTES, Drainer
+from penstock.core.delivery.offline_fetch import OfflineFetch
+from penstock.core.delivery.queueing import Queues
+from penstock.core.diagnostics.counters import OWN, Counters, way_out
+from penstock.core.diagnostics.ledger import Ledger
+from penstock.core.diagnostics.topic_stats import TopicStats
+from penstock.core.durability.recorder import Recorder
+from penstock.core.ports.connection import Encoding, Frame
+from penstock.core.ports.log import Log
+from penstock.core.runtime.clock import Clock, Scheduler
+from penstock.core.runtime.tick import Stretch
+from penstock.core.sessions.session import Session
+from penstock.core.subscriptions.audience import Members, Others
+from penstock.core.subscriptions.shared import SharedGroup
+from penstock.model import Reason, Run
+
+_count_of = attrgetter("count")
+
+
+class Fanout:
+    """Delivers the stretches of a turn to flowing sessions."""
+
+    def __init__(
+        self,
+        log: Log,
+        clock: Clock,
+        scheduler: Scheduler,
+        ledger: Ledger,
+        counters: Counters,
+        topic_stats: TopicStats,
+        recorder: Recorder,
+        queues: Queues,
+        offline_fetch: OfflineFetch,
+    ) -> None:
+        self._clock = clock
+        self._ledger = ledger
+        self._delivered_at = counters.delivered_at
+        self._topic_stats = topic_stats
+        self._queues = queues
+        self.drainer = Drainer(
+            log,
+            clock,
+            scheduler,
+            ledger,
+            counters,
+            topic_stats,
+            recorder,
+            queues,
+            offline_fetch,
+            self.serve_groups,
+        )
+        self._commit_gate = self.drainer.commit_gate
+        self._recorder = recorder
+        self._is_durable = log.is_durable
+        self._has_given = False  # to some, who got a part of a stretch
+
+    def deliver(self, stretches: list[Stretch]) -> None:
+        """Deliver the stretches of a turn, with one write per flowing session."""
+        now = self._clock.monotonic()
+        dirty: list[Session] = []
+        failure: Exception | None = None
+        if self._queues.outcomes:
+            self._queues.outcomes.clear()
+        for stretch in stretches:
+            runs, qos = stretch.runs, stretch.shape.qos
+            reach, self._has_given = 0, False
+            for encoding, members in stretch.audience.classes():
+                try:
+                    if encoding.no_local:
+                        reach += self._deliver_to_others(encoding, members, runs, now, dirty)
+                    elif qos and encoding.qos:
+                        reach += self._deliver_numbered(encoding, members, runs, now, dirty)
+                    else:
+                        reach += self._deliver_shared_bytes(encoding, members, runs, now, dirty)
+                except Exception as error:  # of one class; the others get theirs
+                    failure = error
+                    self._note_failure(members, runs)
+            for group in stretch.audience.shared:
+                for run in runs:
+                    self._deliver_to_one(group, run, now, dirty)
+            if reach or self._has_given:
+                stretch.reach = reach
+        self._write(dirty)
+        self._topic_stats.note(stretches)
+        if failure is not None:
+            raise failure
+
+    def _note_failure(self, members: Members, runs: list[Run]) -> None:
+        for session in members:
+            for run in runs:
+                self._ledger.add(run, session.client_id, Reason.FAILED)
+
+    def _write(self, dirty: list[Session]) -> None:
+        for session in dirty:
+            parts = session.parts
+            if not parts:
+                continue  # all of it was too large, or it is written already
+            data = parts[0] if len(parts) == 1 else b"".join(parts)
+            parts.clear()
+            if session.first_uncommitted_id:
+                self._commit_gate.write(session, data)
+            elif session.connection is not None:
+                session.connection.write(data)
+        if self._queues.credited:
+            self.drainer.drain_credited()
+        if self._queues.too_slow:
+            self._queues.close_slow()
+
+    def _deliver_shared_bytes(
+        self, encoding: Encoding, members: Members, runs: list[Run], now: float, dirty: list[Session]
+    ) -> int:
+        """Send the same bytes to all members. Returns how many sessions got them."""
+        data: bytes | None = None
+        flowing = 0
+        for session in members:
+            if session.is_flowing:
+                if data is None:
+                    data = encoding.encode(runs, now)
+                parts = session.parts
+                if not parts:
+                    dirty.append(session)
+                parts.append(data)
+                flowing += 1
+            else:
+                self._queues.enqueue_all(session, runs, encoding, members[session])
+        if flowing:
+            door = OWN if runs[0].shape.door is OWN else session.door  # as `way_out`, without a call
+            self._delivered_at[door] += flowing * (runs[0].count if len(runs) == 1 else _count(runs))
+        if encoding.limit_bytes:
+            self._note_oversize(encoding, members, runs, now)
+        return flowing
+
+    def _deliver_numbered(
+        self, encoding: Encoding, members: Members, runs: list[Run], now: float, dirty: list[Session]
+    ) -> int:
+        """Send with a packet id for each member. Returns how many sessions got all of it."""
+        reach = messages = 0
+        frames: list[Frame] | None = None
+        is_stored = self._is_durable
+        level = min(runs[0].shape.qos, encoding.qos)
+        for session in members:
+            was_flowing = session.is_flowing
+            if was_flowing and frames is None:
+                frames = encoding.frames(runs, now)
+            inflight = session.inflight
+            if inflight is None:
+                inflight = self.drainer.window(session)
+            if was_flowing and frames is not None and inflight.room >= len(frames):
+                parts = session.parts
+                if not parts:
+                    dirty.append(session)
+                first = inflight.add_all(frames, encoding, level, parts)
+                messages += len(frames)
+                reach += 1
+                if is_stored:
+                    self._commit_gate.note(session, first, level)
+            else:
+                self._queues.enqueue_all(session, runs, encoding, members[session])
+                if was_flowing:  # its window is too small for all of this at once
+                    self.drainer.wake(session)
+        if messages:
+            self._delivered_at[way_out(runs[0].shape, session.door)] += messages
+        if encoding.limit_bytes:
+            self._note_oversize(encoding, members, runs, now)
+        return reach
+
+    def _deliver_to_others(
+        self, encoding: Encoding, members: Members, runs: list[Run], now: float, dirty: list[Session]
+    ) -> int:
+        """No Local: members get everything but their own messages.
+
+        Returns how many sessions got everything; the other deliveries are counted here.
+        """
+        deliver = self._deliver_numbered if encoding.qos and runs[0].shape.qos else self._deliver_shared_bytes
+        door, senders = runs[0].shape.door, {run.client_id for run in runs}
+        own = {
+            session: wanted
+            for session, wanted in members.items()
+            if session.client_id in senders and session.door is door
+        }
+        reach = deliver(encoding, Others(members, own), runs, now, dirty)
+        for session, subscription in own.items():
+            others = [run for run in runs if run.client_id != session.client_id]
+            if others and deliver(encoding, {session: subscription}, others, now, dirty):
+                self._topic_stats.add(others)
+                self._has_given = True
+        return reach
+
+    def _deliver_to_one(self, group: SharedGroup, run: Run, now: float, dirty: list[Session]) -> None:
+        """Shared group: give each message to one member, behind what the group has queued."""
+        for index in range(run.count):
+            session = None if group.offline_queue else group.choose()
+            if session is None:
+                self._queues.enqueue_for_group(group, run.part(index, run.count - index))
+                return
+            self._give(group, session, run.part(index, 1), now, dirty)
+
+    def _give(
+        self, group: SharedGroup, session: Session, message: Run, now: float, dirty: list[Session]
+    ) -> None:
+        subscription = group.members[session]
+        encoding = subscription.encoding
+        is_numbered = message.shape.qos and encoding.qos
+        deliver = self._deliver_numbered if is_numbered else self._deliver_shared_bytes
+        if deliver(encoding, {session: subscription}, [message], now, dirty):
+            self._topic_stats.add_one(message)
+            self._has_given = True
+
+    def _note_oversize(
+        self, encoding: Encoding, members: Iterable[Session], runs: Sequence[Run], now: float
+    ) -> None:
+        """Record oversize messages for flowing sessions; queued sessions are recorded when drained."""
+        reached = [session for session in members if session.is_flowing]
+        is_numbered = bool(encoding.qos and runs[0].shape.qos)  # then only what left was counted
+        for run in encoding.oversize(runs, now) if reached else ():
+            if not is_numbered:
+                self._delivered_at[way_out(run.shape, reached[0].door)] -= run.count * len(reached)
+            for session in reached:
+                self._ledger.add(run, session.client_id, Reason.PACKET_TOO_LARGE)
+            self._topic_stats.add((run,), -len(reached))
+
+    def serve_groups(self, session: Session) -> None:
+        """Serve the shared groups of a session: it came, went, or caught up."""
+        for group in list(session.groups or ()):
+            self.serve_group(group)
+
+    def serve_group(self, group: SharedGroup) -> None:
+        """Give queued messages of a shared group to members that keep up."""
+        while group.offline_queue and self._serve_chunk(group):
+            pass
+
+    def _serve_chunk(self, group: SharedGroup) -> bool:
+        """Give about one chunk, so that full sockets are noticed. Returns False if no member keeps up."""
+        now = self._clock.monotonic()
+        dirty: list[Session] = []
+        size, is_stuck = 0, False
+        while group.offline_queue and size < CHUNK_BYTES and not is_stuck:
+            ((run, encoding),) = group.offline_queue.take(0)
+            size += len(run.slab)
+            if run.is_expired(now):
+                self._ledger.add(run, group.filter, Reason.EXPIRED)
+                given = run.count
+            else:
+                given = self._hand_out(group, run, now, dirty)
+            if given < run.count:
+                group.offline_queue.add_first(run.part(given, run.count - given), encoding)
+                is_stuck = True
+            else:
+                group.forget((run,))
+        self._recorder.touch_group(group)
+        self._write(dirty)
+        return not is_stuck
+
+    def _hand_out(self, group: SharedGroup, run: Run, now: float, dirty: list[Session]) -> int:
+        """Give the messages of a run to members that keep up; return how many were given."""
+        for index in range(run.count):
+            session = group.choose()
+            if session is None:
+                return index
+            self._give(group, session, run.part(index, 1), now, dirty)
+        return run.count
+
+
+def _count(runs: list[Run]) -> int:
+    """Return the number of messages in runs of rising offsets; constant time for single messages."""
+    span = runs[-1].offset + runs[-1].count - runs[0].offset
+    return span if span == len(runs) else sum(map(_count_of, runs))

@@ -1,0 +1,129 @@
+"""In-flight window of a session: QoS 1 and 2 deliveries that are not complete.
+
+The window belongs to the session, not to a connection. A delivery has a number from 1 to 65535 (MQTT's packet
+identifier) that is unique while in use. A QoS 2 delivery that the client received is `RELEASED`: its message
+is done, its number is still in use. If the session is stored, the journal gets every change.
+"""
+
+from collections.abc import Callable, Iterable
+
+from msgspec import Struct
+
+from penstock.core.durability import inflight_journal as kinds
+from penstock.core.durability.inflight_journal import KIND_BITS, Step, step
+from penstock.core.ports.connection import Encoding, Frame
+from penstock.core.subscriptions.shared import SharedForm
+from penstock.model import Run
+
+LAST_NUMBER = 65_535
+
+
+class Pending(Struct, frozen=True, gc=False):
+    """One message on its way: enough to send it again."""
+
+    run: Run
+    encoding: Encoding
+    level: int
+
+
+RELEASED = None
+
+
+class Inflight:
+    """The window of one session."""
+
+    __slots__ = ("_last", "entries", "journal", "limit")
+
+    def __init__(self, limit: int, journal: list[Step] | None = None) -> None:
+        self.entries: dict[int, Pending | None] = {}
+        self.limit = limit
+        self.journal = journal  # the session's, or None if nothing of it is stored
+        self._last = 0
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    @property
+    def room(self) -> int:
+        """Free places in the window; 0 after a client reconnected with a smaller window."""
+        return max(self.limit - len(self.entries), 0)
+
+    def add_all(self, frames: Iterable[Frame], encoding: Encoding, level: int, parts: list[bytes]) -> int:
+        """Number deliveries and append their wire bytes to `parts`.
+
+        Returns the first number, 0 if there are no frames.
+        """
+        entries, number, first, journal = self.entries, self._last, len(parts), self.journal
+        share = encoding.group.filter if isinstance(encoding, SharedForm) else None
+        base = kinds.SHARED_LEFT if share else kinds.RETAINED_LEFT if encoding.is_retained else kinds.LEFT
+        kind = base + level - 1
+        for before, after, run in frames:
+            number = number + 1 if number < LAST_NUMBER else 1
+            while number in entries:
+                number = number + 1 if number < LAST_NUMBER else 1
+            entries[number] = Pending(run, encoding, level)
+            parts += (before, number.to_bytes(2, "big"), after)
+            if journal is not None:
+                journal += (number << KIND_BITS | kind, run.offset)
+                if share is not None:
+                    journal.append(share)
+        self._last = number
+        return int.from_bytes(parts[first + 1], "big") if len(parts) > first else 0
+
+    def release(self, number: int) -> bool:
+        """A QoS 2 delivery was received; forget the message, keep the number. False if unknown."""
+        if number not in self.entries:
+            return False
+        self.entries[number] = RELEASED
+        if self.journal is not None:
+            self.journal.append(step(number, kinds.RELEASED))
+        return True
+
+    def complete(self, number: int) -> bool:
+        """A delivery is done and its number free. False if unknown."""
+        if self.entries.pop(number, self) is self:
+            return False
+        if self.journal is not None:
+            self.journal.append(number << KIND_BITS | kinds.COMPLETED)
+        return True
+
+    def remove(self, is_unwanted: Callable[[Run], bool]) -> list[Pending]:
+        """Remove deliveries of a disconnected session, which acknowledges none of them."""
+        removed = {
+            number: pending
+            for number, pending in self.entries.items()
+            if pending is not None and is_unwanted(pending.run)
+        }
+        for number, pending in removed.items():
+            self.give_up(number, pending)
+        return list(removed.values())
+
+    def give_up(self, number: int, pending: Pending) -> None:
+        """Forget a message that is not sent again."""
+        if pending.level == 2:  # its number is the client's until it has said so (MQTT-4.3.3-6)
+            self.release(number)
+        else:
+            self.complete(number)
+
+    def take_from(self, first: int) -> list[Pending]:
+        """Take out a delivery and everything behind it, because none of it has left."""
+        numbers = list(self.entries)
+        unsent = numbers[numbers.index(first) :] if first in self.entries else []
+        taken: list[Pending] = []
+        for number in unsent:
+            pending = self.entries[number]
+            if pending is not None:
+                self.complete(number)
+                taken.append(pending)
+        return taken
+
+    def take_shared(self) -> list[tuple[Run, SharedForm]]:
+        """Take out the QoS 1 deliveries of shared groups, which others may get instead, in order."""
+        taken = [
+            (number, pending.run, pending.encoding)
+            for number, pending in self.entries.items()
+            if pending is not None and pending.level == 1 and isinstance(pending.encoding, SharedForm)
+        ]
+        for number, _, _ in taken:
+            self.complete(number)
+        return [(run, encoding) for _, run, encoding in taken]

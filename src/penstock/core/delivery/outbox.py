@@ -1,0 +1,171 @@
+"""Outbox: bounded FIFO queue of one connected subscriber, limited by messages and bytes.
+
+It is empty while the subscriber keeps up. Entries are references to runs with their encoding, so queueing
+copies nothing. `policy.py` decides about overflow; the caller records drops in the ledger.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from penstock.core.delivery.policy import Bounds, Decision, decide, fitting
+from penstock.core.ports.connection import Encoding
+from penstock.model import NEVER, Policy, Run
+
+Entry = tuple[Run, Encoding]
+FOREVER = float("inf")
+
+
+class Outbox:
+    """A bounded queue of runs for one subscriber."""
+
+    __slots__ = (
+        "_entries",
+        "_limits",
+        "bytes",
+        "high_watermark",
+        "is_short_of_bytes",
+        "messages",
+        "next_expiry",
+    )
+
+    def __init__(self, limits: Bounds) -> None:
+        self._entries: deque[Entry] = deque()
+        self._limits = limits
+        self.messages = 0
+        self.bytes = 0
+        self.high_watermark = 0
+        self.is_short_of_bytes = False  # what did not fit last was too large, not too many
+        self.next_expiry = FOREVER
+
+    def __len__(self) -> int:
+        return self.messages
+
+    @property
+    def is_over(self) -> bool:
+        """Holds more than its limits, as it may under `block`."""
+        return self.messages > self._limits.messages or self.bytes > self._limits.bytes
+
+    @property
+    def saturation(self) -> float:
+        """Fill level by messages or bytes, the larger of both, from 0 to 1."""
+        limits = self._limits
+        return min(max(self.messages / max(limits.messages, 1), self.bytes / max(limits.bytes, 1)), 1.0)
+
+    @property
+    def may_expire(self) -> bool:
+        """Some entry expires, or did a moment ago."""
+        return self.next_expiry != FOREVER
+
+    def has_room(self, run: Run) -> bool:
+        """All of a run fits."""
+        return self._fitting(run) == run.count
+
+    def _fitting(self, run: Run) -> int:
+        return fitting(self.messages, self.bytes, self._limits, run.count, len(run.slab) // run.count)
+
+    def offer(self, run: Run, encoding: Encoding) -> bool:
+        """Take a run if all of it fits; the quick way where no policy has to decide."""
+        limits = self._limits
+        messages, size = self.messages + run.count, self.bytes + len(run.slab)
+        if messages > limits.messages or size > limits.bytes or run.expires_at:
+            return False
+        self._entries.append((run, encoding))
+        self.messages, self.bytes = messages, size
+        self.high_watermark = max(self.high_watermark, messages)
+        return True
+
+    def add(self, run: Run, encoding: Encoding, policy: Policy) -> tuple[Decision, list[Run]]:
+        """Enqueue as much of a run as the policy takes. Returns the decision and the dropped runs."""
+        decision = decide(policy, run.count, self._fitting(run))
+        dropped: list[Run] = []
+        if decision.close:
+            self.is_short_of_bytes = self.messages + run.count <= self._limits.messages
+        if decision.accept:
+            self._append(run.part(0, decision.accept), encoding)
+        if decision.accept < run.count:
+            dropped.append(run.part(decision.accept, run.count - decision.accept))
+        if decision.evict:
+            dropped += self.shrink()
+        self.high_watermark = max(self.high_watermark, self.messages)
+        return decision, dropped
+
+    def add_first(self, run: Run, encoding: Encoding) -> None:
+        """Put back what was taken, before everything else, whatever the limits say."""
+        self._entries.appendleft((run, encoding))
+        self._count(run)
+
+    def add_last(self, run: Run, encoding: Encoding) -> None:
+        """Put what was fetched behind everything else, whatever the limits say."""
+        self._append(run, encoding)
+
+    def shrink(self) -> list[Run]:
+        """Drop the oldest until the limits hold."""
+        dropped: list[Run] = []
+        while self.is_over:
+            run, encoding = self._take_first()
+            keep = self._fitting(run)
+            if keep:
+                self.add_first(run.part(run.count - keep, keep), encoding)
+            dropped.append(run.part(0, run.count - keep))
+        return dropped
+
+    def entries(self) -> Iterator[Entry]:
+        """Iterate over the entries in order, without removing them."""
+        return iter(self._entries)
+
+    def runs(self) -> Iterator[Run]:
+        """The runs that wait, in order, to be looked at."""
+        return (run for run, _ in self._entries)
+
+    def take(self, limit_bytes: int) -> list[Entry]:
+        """The next entries, at least one, up to about `limit_bytes`."""
+        taken: list[Entry] = []
+        size = 0
+        while self._entries and (size < limit_bytes or not taken):
+            entry = self._take_first()
+            size += len(entry[0].slab)
+            taken.append(entry)
+        return taken
+
+    def reencode(self, reencode: Callable[[Encoding], Encoding]) -> None:
+        """Replace the encodings of all entries."""
+        self._entries = deque((run, reencode(encoding)) for run, encoding in self._entries)
+
+    def remove_expired(self, now: float) -> list[Run]:
+        """Take out whatever has expired, anywhere in the queue."""
+        if now < self.next_expiry:
+            return []
+        return [run for run, _ in self.remove(lambda run: run.is_expired(now))]
+
+    def remove(self, is_unwanted: Callable[[Run], bool]) -> list[Entry]:
+        """Take out runs from anywhere in the queue."""
+        return self.remove_entries(lambda entry: is_unwanted(entry[0]))
+
+    def remove_entries(self, is_unwanted: Callable[[Entry], bool]) -> list[Entry]:
+        """Take out entries from anywhere in the queue."""
+        removed: list[Entry] = []
+        entries, self._entries = self._entries, deque()
+        self.messages = self.bytes = 0
+        self.next_expiry = FOREVER
+        for entry in entries:
+            if is_unwanted(entry):
+                removed.append(entry)
+            else:
+                self._append(*entry)
+        return removed
+
+    def _append(self, run: Run, encoding: Encoding) -> None:
+        self._entries.append((run, encoding))
+        self._count(run)
+
+    def _count(self, run: Run) -> None:
+        self.messages += run.count
+        self.bytes += len(run.slab)
+        if NEVER < run.expires_at < self.next_expiry:
+            self.next_expiry = run.expires_at
+
+    def _take_first(self) -> Entry:
+        entry = self._entries.popleft()
+        self.messages -= entry[0].count
+        self.bytes -= len(entry[0].slab)
+        return entry

@@ -1,0 +1,1 @@
+"""Diagnostics: ledger of losses, statistics, slow consumers, why."""

@@ -1,0 +1,1 @@
+"""Durability: records, recorder, recovery and rollback."""

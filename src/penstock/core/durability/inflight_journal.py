@@ -1,0 +1,74 @@
+"""In-flight journal: changes of in-flight windows, stored as plain numbers with each turn.
+
+A step is a word `number << 4 | kind`. A sent delivery is followed by its offset, and by the filter of its
+shared group if it has one. Storing a whole window with every commit would cost more than the messages, so a
+turn stores its steps only. A window is written after many steps, and recovery replays the steps after it.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from penstock.core.durability.records import Sent, WindowRecord
+
+COMPLETED = 0
+"""A delivery is over."""
+LEFT = 1
+"""A delivery left at QoS 1; one more, at QoS 2."""
+RELEASED = 3
+"""A delivery at QoS 2 has arrived; its number is still held."""
+RECEIVED = 4
+"""A message at QoS 2 came in."""
+RETAINED_LEFT = 5
+"""As `LEFT`, for the value of a topic."""
+FORGOTTEN = 7
+"""A message at QoS 2 that came in will not come again."""
+SHARED_LEFT = 9
+"""As `LEFT`, through a shared group."""
+KIND_BITS = 4
+
+PLAIN = (COMPLETED, RELEASED, RECEIVED, FORGOTTEN)
+"""Nothing follows these."""
+
+Step = int | str
+
+
+def step(number: int, kind: int) -> int:
+    """The word for one step."""
+    return number << KIND_BITS | kind
+
+
+class Window:
+    """A session's window while the steps of its past are made again."""
+
+    def __init__(self, record: WindowRecord | None = None) -> None:
+        self.sent: dict[int, Sent | None] = dict(record.sent) if record else {}
+        self.received: set[int] = set(record.received) if record else set()
+        self.steps_until = record.steps_until if record else -1  # steps up to here are contained
+
+    def make(self, steps: Sequence[Step]) -> None:
+        """Make steps again. To make the last of them twice does no harm."""
+        words = iter(steps)
+        for word in words:
+            assert isinstance(word, int)
+            number, kind = word >> KIND_BITS, word & ((1 << KIND_BITS) - 1)
+            if kind not in PLAIN:
+                self.sent.pop(number, None)  # it goes to the end: what is sent again keeps this order
+                self.sent[number] = _read_sent(kind, words)
+            elif kind == COMPLETED:
+                self.sent.pop(number, None)
+            elif kind == RELEASED:
+                self.sent[number] = None
+            elif kind == RECEIVED:
+                self.received.add(number)
+            else:
+                self.received.discard(number)
+
+
+def _read_sent(kind: int, words: Iterator[Step]) -> Sent:
+    offset = next(words)
+    assert isinstance(offset, int)
+    for base in (SHARED_LEFT, RETAINED_LEFT, LEFT):
+        if kind >= base:
+            share = next(words) if base == SHARED_LEFT else None
+            assert share is None or isinstance(share, str)
+            return Sent(offset, kind - base + 1, base == RETAINED_LEFT, share)
+    raise AssertionError("a delivery leaves at QoS 1 or 2")

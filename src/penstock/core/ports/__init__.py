@@ -1,0 +1,1 @@
+"""Interfaces that core needs from doors and storage."""

@@ -1,0 +1,191 @@
+"""Log port: the ordered record of all topics of one node.
+
+Storage implements it on disk and in memory. `tests/contract` holds every implementation to the same suite.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from penstock.common.statement import Gap
+from penstock.model import Reason, Run
+
+Ticket = int
+"""The number of a commit. Commits end in the order of their numbers."""
+
+Settled = Callable[[Exception | None], None]
+"""Called when a commit has ended: with None if it was made, with the error if it could not be."""
+
+
+class Lost(Struct, frozen=True):
+    """Messages of one topic that a log should have and cannot read: the first and the last sequence."""
+
+    topic: str
+    first: int
+    last: int
+    until: int
+    """Their offsets are not behind this one."""
+
+
+class Span(Struct, frozen=True):
+    """Result of a read after a position: the runs, and how far it looked.
+
+    Offsets between the position and `until` that are neither in `runs` nor in `gaps` were not asked for,
+    or belong to topics that are not captured.
+    """
+
+    runs: tuple[Run, ...]
+    until: int
+    gaps: tuple[Gap, ...] = ()
+
+
+Wanted = Callable[[str], bool]
+"""Says of a topic whether its messages are asked for. It is asked once for each topic of a read.
+
+What `model.is_public` says a log may know of many messages at once, without asking.
+"""
+
+
+class LogWriter(Protocol):
+    """Write side of the log: runs in, commits out. Appending is a memory operation; committing is not.
+
+    What is appended and put in one turn of the loop is committed together: all of it, or nothing.
+    """
+
+    @property
+    def is_durable(self) -> bool:
+        """Committed messages outlive the process, so acknowledgements have to wait for the commit."""
+        ...
+
+    @property
+    def failure(self) -> Exception | None:
+        """Why nothing can be committed at present, if that is so. It gets well by itself."""
+        ...
+
+    @property
+    def ticket(self) -> Ticket:
+        """The commit that takes what is appended and put in this turn."""
+        ...
+
+    def append(self, run: Run) -> None:
+        """Keep a run; never waits. Runs come in the order of their offsets."""
+        ...
+
+    def end_turn(self, head: int, *, is_urgent: bool) -> None:
+        """End a turn of the loop: commit what it left, with `head` as the newest offset.
+
+        An urgent turn has a waiter; others may wait for more turns to join.
+        """
+        ...
+
+    def is_committed(self, ticket: Ticket) -> bool:
+        """Return whether a commit is done."""
+        ...
+
+    def when_committed(self, ticket: Ticket, callback: Settled) -> None:
+        """Call back when a commit that has not ended yet ends; in the order of asking."""
+        ...
+
+
+class LogReader(Protocol):
+    """Read side of the log: committed runs by offset, and those that are not committed yet."""
+
+    @property
+    def first_offset(self) -> int:
+        """The oldest offset it may still have; everything before has left by retention."""
+        ...
+
+    @property
+    def last_offset(self) -> int:
+        """The last offset that is committed, kept or not."""
+        ...
+
+    def uncommitted(self, after: int) -> list[Run]:
+        """Runs after an offset that are appended but not committed, oldest first."""
+        ...
+
+    async def read(self, after: int, limit_bytes: int, wanted: Wanted | None = None) -> Span:
+        """Committed runs after an offset, oldest first, about `limit_bytes` of them.
+
+        The first run may begin at or before the offset, if it also reaches beyond. A read that looked at much
+        and found little ends as well: there is more until `until` is the last committed offset.
+        """
+        ...
+
+    def fetch(self, offsets: Sequence[int], callback: Callable[[dict[int, Run]], None]) -> None:
+        """Look for single messages by offset, off the loop, and call back with those that are there."""
+        ...
+
+    def reason_of(self, offset: int) -> Reason:
+        """Return the reason why a message is not there."""
+        ...
+
+    def scan(self, after: int, wanted: Wanted) -> Iterator[Run | Lost]:
+        """Iterate over every committed run at QoS 1 or 2 after an offset; blocks, for use at start.
+
+        For unreadable messages it yields their topics, if these are known.
+        """
+        ...
+
+    def load(self, offsets: Sequence[int]) -> dict[int, Run]:
+        """Load single messages by offset like `fetch`; blocks, for use at start."""
+        ...
+
+
+class LogCatalog(Protocol):
+    """Catalog of the log: topics, their sequences, and positions by time."""
+
+    def last_sequence(self, topic: str) -> int:
+        """The last sequence of a topic that was ever committed; 0 if there was none.
+
+        While the log cannot look it up it answers `last_offset`, which no topic can have passed.
+        """
+        ...
+
+    async def topics_after(self, name: str, limit: int) -> list[tuple[str, int]]:
+        """Return the first names after one, of topics that were committed before the log was opened.
+
+        Each comes with a sequence that it has reached. Topics committed since may be included or not.
+        """
+        ...
+
+    async def find_sequence(self, topic: str, sequence: int) -> int | None:
+        """An offset after which a topic's committed messages from this sequence on lie.
+
+        None if there are none. Others may lie after it too.
+        """
+        ...
+
+    def offset_at(self, wall_us: int) -> int:
+        """The offset after which everything from this time on lies; a little more may lie after it too."""
+        ...
+
+
+class LogEpochs(Protocol):
+    """Identity of the log and its epochs."""
+
+    @property
+    def log_id(self) -> str:
+        """Id of the log; a log in memory has a new one at each start."""
+        ...
+
+    @property
+    def epoch(self) -> int:
+        """Rises by one with every start."""
+        ...
+
+    def epochs(self) -> Sequence[int]:
+        """The epochs that are known, oldest first; numbers may be left out, and the last is that of now."""
+        ...
+
+    def end_of(self, epoch: int) -> int | None:
+        """The last committed offset of an epoch, None if it is not known; of this one, `last_offset`."""
+        ...
+
+
+class Log(LogWriter, LogReader, LogCatalog, LogEpochs, Protocol):
+    """Ordered record of all topics of one node.
+
+    Offsets rise by one for every published message, captured or not.
+    """

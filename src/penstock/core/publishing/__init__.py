@@ -1,0 +1,1 @@
+"""Publishing: admission, stamps, idempotency, outcome."""

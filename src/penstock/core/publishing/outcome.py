@@ -1,0 +1,66 @@
+"""Results of a publish: receipts, and the outcome for subscribers that could not get it at once."""
+
+from msgspec import Struct
+
+from penstock.core.ports.log import Ticket
+from penstock.model import Run
+
+
+class PublishReceipt(Struct, frozen=True, gc=False):
+    """Decision about one run: the run with its stamps, and the commit to wait for."""
+
+    run: Run
+    is_matched: bool
+    """A subscription matched the topic."""
+    ticket: Ticket | None = None
+    """The commit that covers the run; None if nothing of it is stored."""
+
+
+class Receipt(Struct, frozen=True, gc=False):
+    """A message that was accepted: where it stands, and how many were there to get it."""
+
+    topic: str
+    sequence: int
+    offset: int
+    epoch: int
+    published_at: int
+    subscribers: int
+    is_stored: bool
+    """It outlives the server, as soon as its commit is made."""
+    message_id: str | None = None
+    ticket: Ticket | None = None
+    """The commit to wait for; None if there is none."""
+    is_duplicate: bool = False
+    """It was accepted before, and has not been published again."""
+
+
+class Outcome(Struct, frozen=True):
+    """Outcome of a message for subscribers that could not get it at once."""
+
+    dropped: int = 0
+    """Subscribers that dropped it, or an older message to make room for it."""
+    blocked: int = 0
+    """Subscribers that block its publisher."""
+
+
+NOTHING_LOST = Outcome()
+
+
+class Outcomes(dict[int, list[int]]):
+    """By offset: how often dropped, how often held. A turn in which all is well makes none."""
+
+    def note_dropped(self, run: Run) -> None:
+        """One more subscriber has lost something because a run came."""
+        self.setdefault(run.offset, [0, 0])[0] += 1
+
+    def note_blocked(self, run: Run) -> None:
+        """One more subscriber makes the publisher of a run wait."""
+        self.setdefault(run.offset, [0, 0])[1] += 1
+
+    def of(self, run: Run) -> Outcome:
+        """Return the outcome of a run of this turn."""
+        if not self:
+            return NOTHING_LOST
+        offsets = range(run.offset, run.offset + run.count)
+        found = [self[offset] for offset in offsets if offset in self]
+        return Outcome(sum(dropped for dropped, _ in found), sum(blocked for _, blocked in found))

@@ -1,0 +1,215 @@
+"""Publish path into core: admission, stamps, ring, log and audience."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NoReturn
+
+from penstock.common.topics import check_topic, is_reserved
+from penstock.core.access.identity import Identity
+from penstock.core.node import Node
+from penstock.core.ports.log import Settled, Ticket
+from penstock.core.publishing.outcome import PublishReceipt
+from penstock.core.sessions.session import Session
+from penstock.core.subscriptions.audience import NOBODY
+from penstock.core.topics.topic import Topic
+from penstock.errors import NotAuthorized, PenstockError, ShuttingDown, StorageUnavailable
+from penstock.model import Door, Reason, Run, bare_shape
+
+FOUND_BY_CLIENT_ID = (Door.MQTT, Door.SERVER)
+"""Doors whose publishers need not be noted: one has a session for each client id, the other has one."""
+
+
+def raise_it(run: Run, error: PenstockError) -> NoReturn:
+    """Refuse a run by an error that its publisher gets."""
+    raise error
+
+
+class Publisher:
+    """Records runs and queues them for their subscribers."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._tick, self._history, self._router = node.tick, node.history, node.router
+        self._log = node.log
+        self._rollback = node.rollback
+        self._topics = node.topics
+        self._counters = node.counters
+        self._server = Session(Identity(None, ""), Door.SERVER)
+        self.is_stopping = False
+
+    def publish(self, run: Run, sender: Session) -> PublishReceipt:
+        """Record a run and queue it for its subscribers; never waits.
+
+        Raises:
+            PenstockError: the topic is invalid, not allowed, or one too many; nothing was recorded.
+        """
+        ticket = self.publish_all((run,), sender, raise_it)
+        return PublishReceipt(run, sender.topics[run.topic].audience is not NOBODY, ticket)
+
+    def publish_all(
+        self,
+        runs: Sequence[Run],
+        sender: Session,
+        refuse: Callable[[Run, PenstockError], None],
+        *,
+        is_forced: bool = False,
+    ) -> Ticket | None:
+        """Publish runs in order. Returns the ticket that covers them all, if the log stores one of them.
+
+        This is the hot path of every message: it looks up once what all runs share, and stamps each run in
+        place. A run that is not allowed goes to `refuse`, and the rest continues. A forced run is stored in a
+        durable log even if no setting captures its topic.
+        """
+        tick, log, recency, offset = self._tick, self._log, self._topics.recency, self._history.head + 1
+        if not tick.is_open:
+            tick.open()
+        find_topic, client_id, wall_us = sender.topics.get, sender.client_id, tick.wall_us
+        version, last, era = self._router.version, tick.last, recency.era_at(offset)
+        append, is_durable, failure, is_kept = log.append, log.is_durable, log.failure, False
+        try:
+            for run in runs:
+                topic = find_topic(run.topic)
+                if topic is None or topic.version != version:
+                    try:
+                        topic = self._look_up(run.topic, topic, sender)
+                    except PenstockError as error:
+                        refuse(run, error)
+                        continue
+                shape, count, rules = run.shape, run.count, topic.rules
+                if failure is not None and shape.qos:
+                    refuse(run, StorageUnavailable(str(failure)))
+                    continue
+                run.client_id = client_id
+                run.published_at = wall_us
+                run.offset = offset
+                offset += count
+                run.sequence = topic.sequence + 1
+                topic.sequence += count
+                if topic.era != era:
+                    recency.note(topic)
+                audience = topic.audience
+                if not (shape.is_plain and rules.is_plain):
+                    self._publish_special(run, topic)
+                    if rules.batch_size:
+                        last = None  # it is gathered, not joined to what leaves with this turn
+                if rules.is_kept or (is_durable and shape.qos and (is_forced or audience.wants_storing)):
+                    append(run)
+                    is_kept = True
+                elif is_durable and shape.retain:
+                    is_kept = True  # its value is
+                if topic.ring is not None:
+                    topic.ring.append(run)  # with all its stamps
+                else:
+                    self._topics.begin_ring(topic, run)
+                if last is not None and last.audience is audience and last.shape is shape:
+                    last.runs.append(run)  # the same stretch goes on
+                elif audience is not NOBODY:
+                    last = tick.add(topic, run)
+                if topic.stream is not None:
+                    topic.stream.on_published(topic.stream, run)
+        finally:
+            self._advance(offset - 1, sender)
+        return self._rollback.watch() if is_kept else None
+
+    def _advance(self, head: int, sender: Session) -> None:
+        """Offsets up to this one are given."""
+        before, self._history.head = self._history.head, head
+        if sender is not self._server:
+            self._counters.published_at[sender.door] += head - before
+        if sender.door not in FOUND_BY_CLIENT_ID and head > before:
+            self._node.request_senders.note(before + 1, head, sender)
+
+    def _publish_special(self, run: Run, topic: Topic) -> None:
+        """Handle what only some messages need: expiry, retained value."""
+        rules = topic.rules
+        if run.ttl or rules.ttl:
+            run.ttl = run.ttl or rules.ttl
+            run.expires_at = self._node.clock.monotonic() + run.ttl
+        if run.shape.retain:
+            if topic.retained is not None and topic.ring is None and rules.has_ring:
+                self._topics.make_ring(topic, before=run.sequence)  # while the value is there
+            self._retain(topic, run)
+
+    def publish_server(self, topic: str, payload: bytes, *, retain: bool = False) -> PublishReceipt:
+        """Publish in the server's own name, also to `$` topics."""
+        run = Run(topic, payload, 0, len(payload), 1, bare_shape(Door.SERVER, 0, retain))
+        return self.publish(run, self._server)
+
+    def when_committed(self, ticket: Ticket | None, callback: Settled) -> None:
+        """Call back when publishes may be acknowledged: after their commit, or after this turn's flush.
+
+        The callback gets the error of a commit that failed: then nothing may be acknowledged.
+        """
+        if ticket is None or self._log.is_committed(ticket):
+            self._tick.after(lambda: callback(None))
+        else:
+            self._log.when_committed(ticket, callback)
+
+    def when_session_stored(self, session: Session, callback: Settled) -> None:
+        """Call back when a session that has just come outlives the server, or cannot.
+
+        One that need not be remembered may still have a will, or stand in the place of one that was.
+        """
+        if not session.is_promised or self._log.is_committed(self._log.ticket):
+            callback(None)
+        else:
+            self._node.recorder.when_stored(callback)
+
+    def when_change_stored(self, session: Session, callback: Callable[[], None]) -> None:
+        """Call back when what was just done for a session outlives the server; at once if it need not.
+
+        If it cannot be stored now it is tried again, and the callback comes late.
+        """
+        if session.journal is None or self._log.is_committed(self._log.ticket):
+            callback()
+        else:
+            self._wait(callback)
+
+    def _wait(self, callback: Callable[[], None]) -> None:
+        self._node.recorder.when_stored(
+            lambda failure: callback() if failure is None else self._wait(callback)
+        )
+
+    def _look_up(self, name: str, known: Topic | None, sender: Session) -> Topic:
+        """A topic with the audience that it has now; one that was deleted since it was used is made again."""
+        topic = self.admit(name, sender) if known is None or known.is_deleted else known
+        if topic.version != self._router.version:
+            self._router.refresh(topic)
+        return topic
+
+    def admit(self, name: str, sender: Session) -> Topic:
+        """Decide once whether a sender may use a topic.
+
+        Raises:
+            PenstockError: it may not, or there are too many topics.
+        """
+        check_topic(name, self._node.settings.topic)
+        if sender.door is not Door.SERVER:
+            if self.is_stopping:
+                raise ShuttingDown("the server is about to stop")
+            if is_reserved(name):
+                raise NotAuthorized("topics that begin with $ are the server's own")
+            if not self._node.access.may_publish(sender.identity, name):
+                raise NotAuthorized(f"not allowed to publish to {name}")
+        topic = self._topics.make(name)
+        sender.remember(topic)
+        return topic
+
+    def forget_topics(self, sessions: Iterable[Session]) -> None:
+        """Clear the topic caches of sessions, so that rights are decided anew."""
+        for session in (*sessions, *self._node.request_senders.sessions(), self._server):
+            session.topics.clear()
+
+    def _retain(self, topic: Topic, run: Run) -> None:
+        retained, node = self._node.retained, self._node
+        if run.shape.door is Door.SERVER:  # few, always welcome, and worth nothing after a restart
+            retained.put(topic, run)
+        elif not run.payload(run.count - 1):
+            node.retained_rollback.note(topic, run.shape.qos)
+            retained.delete(topic)
+            node.recorder.forget_value(topic.name)
+        elif topic.retained is None and retained.is_full:
+            node.ledger.add(run, run.client_id, Reason.NEVER_STORED, setting="retained.max_messages")
+        else:
+            node.retained_rollback.note(topic, run.shape.qos)
+            expires_at = run.published_at + round(run.ttl * 1_000_000) if run.ttl else None
+            node.recorder.save_value(topic.name, retained.put(topic, run), expires_at)

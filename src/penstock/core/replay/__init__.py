@@ -1,0 +1,1 @@
+"""Replay: reads from a cursor and the catch-up to live messages."""

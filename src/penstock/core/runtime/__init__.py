@@ -1,0 +1,1 @@
+"""Clock, tick, timeouts and background work on one event loop."""

@@ -1,0 +1,116 @@
+"""Cooperative background work: long jobs run in steps, a few milliseconds in each turn of the loop.
+
+However many sessions catch up or topics are refreshed at once, the loop stays free for other clients.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import structlog
+
+from penstock.core.runtime.clock import Clock, Scheduler
+from penstock.errors import PenstockError
+
+log = structlog.get_logger("penstock.background")
+
+WORK_S = 0.004
+"""Time for all background work in one turn of the loop."""
+
+
+class Worker(Protocol):
+    """Something to be done in steps."""
+
+    def work(self) -> None:
+        """Take one step; a worker with more to do calls `ask` again."""
+        ...
+
+    def fail(self, error: PenstockError) -> None:
+        """There was a mistake in a step: there will be no other."""
+        ...
+
+
+class Background:
+    """Lets workers take their steps in the order in which they ask."""
+
+    def __init__(self, clock: Clock, scheduler: Scheduler) -> None:
+        self._clock = clock
+        self._scheduler = scheduler
+        self._waiting: dict[Worker, None] = {}
+        self._ends_at: float | None = None  # when the work of this turn is over, if some was done in it
+        self._is_working = False
+
+    def ask(self, worker: Worker) -> None:
+        """Queue a worker for a step; it runs now if it is first and the turn has time left."""
+        self._waiting[worker] = None
+        if not self._is_working and self._has_time:
+            self._work()
+
+    def leave(self, worker: Worker) -> None:
+        """It has nothing more to do."""
+        self._waiting.pop(worker, None)
+
+    def take_step(self, worker: Worker) -> None:
+        """Run one step of a worker now. An error is reported to this worker only."""
+        try:
+            worker.work()
+        except Exception as error:  # a mistake of ours
+            log.exception("step failed")
+            known = error if isinstance(error, PenstockError) else PenstockError("Internal server error")
+            try:
+                worker.fail(known)
+            except Exception:  # whoever cannot be told may be the reason
+                log.exception("failure not told")
+
+    @property
+    def _has_time(self) -> bool:
+        return self._ends_at is None or self._clock.monotonic() < self._ends_at
+
+    def _work(self) -> None:
+        if self._ends_at is None:
+            self._ends_at = self._clock.monotonic() + WORK_S
+            self._scheduler.call_soon(self._begin_turn)
+        self._is_working = True
+        try:
+            while self._waiting:
+                worker = next(iter(self._waiting))
+                del self._waiting[worker]
+                self.take_step(worker)
+                if not self._has_time:
+                    break
+        finally:
+            self._is_working = False
+
+    def _begin_turn(self) -> None:
+        self._ends_at = None
+        if self._waiting:
+            self._work()
+
+
+Step = Callable[[], bool]
+"""One step of a job, a few milliseconds at most. Returns whether there is more."""
+
+
+class BackgroundJob:
+    """Job list that runs step by step, in turns with other background work."""
+
+    def __init__(self, turns: Background, *works: Step) -> None:
+        self._turns = turns
+        self._works = list(works)
+
+    def begin(self) -> None:
+        """Do what the present turn has time for; the rest follows."""
+        self._turns.ask(self)
+
+    def work(self) -> None:
+        """Take one step."""
+        if not self._works[0]():
+            del self._works[0]
+        if self._works:
+            self._turns.ask(self)
+
+    def fail(self, error: PenstockError) -> None:
+        """A step went wrong: its work ends there, and the next one begins."""
+        log.error("work not finished", reason=str(error))
+        del self._works[0]
+        if self._works:
+            self._turns.ask(self)

@@ -1,0 +1,1 @@
+"""Sessions: connect, takeover, expiry, wills, progress."""

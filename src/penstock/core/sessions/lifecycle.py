@@ -1,0 +1,340 @@
+"""Session lifecycle: connect, takeover, disconnect, expiry, and the wills that follow."""
+
+import heapq
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from penstock.common.topics import check_topic, is_reserved
+from penstock.core.access.identity import Identity
+from penstock.core.delivery import encodings
+from penstock.core.delivery.encodings import PendingEncoding
+from penstock.core.durability.records import SessionRecord
+from penstock.core.node import Node
+from penstock.core.ports.connection import ConnectionPort, Encoding
+from penstock.core.publishing.publish import Publisher
+from penstock.core.sessions.progress import progress_of
+from penstock.core.sessions.session import FOREVER, Ending, Session
+from penstock.core.sessions.will import Will
+from penstock.core.sessions.wills import Wills
+from penstock.core.subscriptions.subscribe import Subscriber
+from penstock.core.subscriptions.subscription import Subscription
+from penstock.errors import (
+    NotAuthorized,
+    QuotaExceeded,
+    ShuttingDown,
+    StorageUnavailable,
+)
+from penstock.model import Door
+
+STALE_DEADLINES = 1_000
+"""Stale deadlines of reconnected sessions that may accumulate before they are removed."""
+
+
+class Arrival(Struct, frozen=True):
+    """Connection request: the identity, and what the session should keep."""
+
+    identity: Identity
+    door: Door
+    clean: bool = True
+    expiry: float = 0.0
+    window_limit: int = 1
+    will: Will | None = None
+    wire: object = None
+    rights: Identity | None = None
+    """Identity that rights are decided for, if it differs from that of the session."""
+    outbox_messages: int | None = None
+    """Limit of the outbox, if it differs from the settings."""
+    credit: int | None = None
+    """Messages that the client takes before it grants more; None for a client without credit."""
+    is_resumable: bool = False
+    """The door keeps a position for the client, so that its queue may be replayed after a loss."""
+
+
+class SessionService:
+    """Sessions and their connections."""
+
+    def __init__(self, node: Node, publishing: Publisher, subscribing: Subscriber) -> None:
+        self._node = node
+        self._publishing = publishing
+        self._subscribing = subscribing
+        self.wills = Wills(node, publishing)
+        self._deadlines: list[tuple[float, int, Session]] = []  # of absent sessions and late wills
+        self._deadline_number = 0
+
+    def connect(
+        self, arrival: Arrival, connection: ConnectionPort, reencode: Callable[[Encoding], Encoding]
+    ) -> tuple[Session, bool]:
+        """Attach a connection to the session of its client, and take over an older connection.
+
+        The door then resends the messages in flight and calls `resume`. `reencode` adapts an encoding to
+        the wire
+        of this connection, if it differs from the last one. Returns the session, and whether it existed.
+
+        Raises:
+            QuotaExceeded: there are too many sessions.
+            ShuttingDown: the server is about to stop.
+            StorageUnavailable: the session cannot be stored now.
+        """
+        if self._publishing.is_stopping:
+            raise ShuttingDown("the server is about to stop")
+        self._check_storage(arrival)
+        client_id = arrival.identity.client_id
+        session = self._node.sessions.get(client_id)
+        is_recorded = session is not None and session.is_recorded
+        had_record = is_recorded or self._node.recorder.has_stale_record(client_id)
+        if session is not None:
+            is_foreign = session.identity.user != arrival.identity.user  # never shown to someone else
+            if session.connection is not None:
+                self._take_over(session)
+            if arrival.clean or is_foreign or not session.is_persistent:
+                self.end(session)
+                session = None
+        is_known = session is not None
+        if session is None:
+            if len(self._node.sessions) >= self._node.settings.sessions.max_sessions:
+                raise QuotaExceeded(f"there are {len(self._node.sessions)} sessions already")
+            session = self._node.sessions[client_id] = Session(arrival.identity, arrival.door)
+            session.born = self._node.recorder.next_move
+        session.identity = arrival.rights or arrival.identity
+        session.expiry = min(arrival.expiry, self._node.settings.sessions.max_expiry_s)
+        session.expires_at, session.left_at = FOREVER, None
+        self._node.recorder.begin(session)
+        if session.will is not None:
+            self._settle_old_will(session)
+        session.will, session.will_due = arrival.will, FOREVER
+        session.window_limit = arrival.window_limit
+        if session.inflight is not None:
+            session.inflight.limit = arrival.window_limit
+        session.attach(connection)
+        session.outbox_messages, session.credit = arrival.outbox_messages, arrival.credit
+        session.is_resumable = arrival.is_resumable
+        session.connected_at = self._node.clock.wall_us()
+        for group in session.groups or ():
+            group.arrive(session)
+        if is_known and session.wire != arrival.wire:
+            self._reencode(session, reencode)
+        session.wire = arrival.wire
+        self._node.counters.connections += 1
+        if session.is_persistent or session.will is not None or is_known:
+            self._node.recorder.save(session)
+        session.is_promised = had_record or session.journal is not None or session.will is not None
+        return session, is_known
+
+    def _check_storage(self, arrival: Arrival) -> None:
+        """Let no one in whose session is stored while nothing can be: what it had may not be safe yet."""
+        is_wanted = arrival.expiry > 0 or not arrival.clean or arrival.will is not None
+        if is_wanted and self._node.log.failure is not None:
+            raise StorageUnavailable(str(self._node.log.failure))
+
+    def resume(self, session: Session) -> None:
+        """Continue with queued, then with live messages: the messages in flight have been resent."""
+        session.is_coming = False
+        if session.is_waiting:
+            self._node.drainer.wake(session)
+        else:
+            session.is_flowing = not session.is_paused and session.credit is None
+            self._node.fanout.serve_groups(session)
+            if session.catch_ups is not None:
+                session.catch_ups.go_on()
+
+    def disconnect(
+        self, session: Session, connection: ConnectionPort, *, is_graceful: bool, expiry: float | None = None
+    ) -> None:
+        """A connection ended. It may be one that was taken over long ago; then nothing happens."""
+        if session.connection is not connection:
+            return
+        if expiry is not None:
+            session.expiry = min(expiry, self._node.settings.sessions.max_expiry_s)
+        if is_graceful:
+            session.will = None
+        self._detach(session)
+        now = self._node.clock.monotonic()
+        if not session.is_persistent:
+            self.end(session)
+            return
+        session.left_at = self._node.clock.wall_us()
+        self._await_return(session, now, now)
+        self._publish_due_will(session, now)
+        self._node.recorder.save(session)
+
+    def end_unknown(self) -> None:
+        """End the sessions of users that are no longer known.
+
+        Users whose password or keys changed are disconnected; their session is kept.
+        """
+        access = self._node.access
+        for session in list(self._node.sessions.values()):
+            is_known, connection = access.is_known(session.identity), session.connection
+            if is_known and (connection is None or not access.is_outdated(session.identity)):
+                continue
+            session.is_resumable = session.is_resumable and is_known
+            if connection is not None:
+                self._turn_out(session, connection, Ending.UNKNOWN)
+            if not is_known and self._node.sessions.get(session.client_id) is session:
+                self.end(session)
+
+    def dismiss(self, session: Session) -> bool:
+        """End the connection of a session by an operator's request. Returns False if it had none.
+
+        The session is kept as after a lost connection: the client may return, and its will is due.
+        """
+        if session.connection is None:
+            return False
+        self._turn_out(session, session.connection, Ending.ADMINISTRATIVE)
+        return True
+
+    def _turn_out(self, session: Session, connection: ConnectionPort, ending: Ending) -> None:
+        self.disconnect(session, connection, is_graceful=False)
+        connection.close(ending)
+
+    def close_all(self) -> None:
+        """End every connection at the end of the server; wills and sessions stay as they are."""
+        for session in list(self._node.sessions.values()):
+            connection, session.last_position = session.connection, self.position_of(session)
+            session.connection = None
+            if connection is not None:
+                self._node.counters.disconnections += 1
+                self._node.drainer.detach(session)
+                session.left_at = self._node.clock.wall_us()
+                self._node.recorder.save(session)
+                connection.close(Ending.SHUTTING_DOWN)
+
+    def restore(self, client_id: str, record: SessionRecord) -> Session:
+        """Recover a stored session; it is offline since its disconnection, or since now."""
+        session = Session(Identity(record.user, client_id, record.is_certified), record.door)
+        session.expiry, session.will, session.born = record.expiry, record.will, record.born
+        session.past_subscriptions = record.past_subscriptions
+        session.is_recorded = True
+        self._node.sessions[client_id] = session
+        for filter, wanted in record.subscriptions.items():
+            encoding = PendingEncoding((wanted.options,))
+            subscription = Subscription(filter, wanted.options, encoding, wanted.policy, wanted.since)
+            session.subscriptions[filter] = subscription
+            self._node.counters.subscriptions_added += 1
+            self._node.router.open_group(filter).join(session, subscription)
+        now, wall_us = self._node.clock.monotonic(), self._node.clock.wall_us()
+        away_s = 0.0 if record.left_at is None else max(wall_us - record.left_at, 0) / 1_000_000
+        session.left_at = wall_us if record.left_at is None else record.left_at
+        self._await_return(session, now, now - away_s)
+        self._node.recorder.begin(session)
+        if record.left_at is None:
+            self._node.recorder.save(session)  # its time goes on, however often the server starts
+        return session
+
+    def _await_return(self, session: Session, now: float, left: float) -> None:
+        """Wait for a session that left a while ago; what it has left of its time begins now at the latest."""
+        session.expires_at = max(left + session.expiry, now)
+        self._set_deadline(session.expires_at, session)
+        if session.will is not None:
+            session.will_due = max(left + min(session.will.delay, session.expiry), now)
+            self._set_deadline(session.will_due, session)
+
+    def position_of(self, session: Session) -> int:
+        """Return the offset up to which everything for a session was sent or is accounted for.
+
+        After a disconnection this is the position at that time. Bytes given to the connection count as sent;
+        retained values and shared filters do not count.
+        """
+        if session.connection is None and session.last_position is not None:
+            return session.last_position
+        return progress_of(session, self._node.history.head, self._node.tick.first_offset)
+
+    def pause(self, session: Session) -> None:
+        """The session's socket is full."""
+        session.is_paused = True
+        session.is_flowing = False
+
+    def unpause(self, session: Session) -> None:
+        """The session's socket takes data again."""
+        session.is_paused = False
+        self._node.drainer.drain(session)
+
+    def _take_over(self, session: Session) -> None:
+        """End the present connection of a session that another one claims."""
+        self._node.counters.takeovers += 1
+        connection = session.connection
+        assert connection is not None
+        self._detach(session)
+        connection.close(Ending.TAKEN_OVER)
+
+    def _detach(self, session: Session) -> None:
+        session.last_position = self.position_of(session)
+        session.connection = None
+        self._node.counters.disconnections += 1
+        session.topics.clear()
+        for group in self._node.drainer.detach(session):
+            self._node.fanout.serve_group(group)  # what it had not acknowledged goes to the others
+
+    def end(self, session: Session) -> None:
+        """Forget a session and everything it still wanted."""
+        for filter in list(session.subscriptions):
+            self._subscribing.leave(session, filter)
+        self._node.queues.end(session)
+        if self._node.sessions.get(session.client_id) is session:
+            del self._node.sessions[session.client_id]
+            self._node.recorder.forget(session)
+        if session.will is not None:
+            self._publish_will(session)
+
+    def _reencode(self, session: Session, reencode: Callable[[Encoding], Encoding]) -> None:
+        """Replace every encoding: the client reconnected on another wire."""
+        for filter, old in list(session.subscriptions.items()):
+            new = Subscription(filter, old.options, reencode(old.encoding), old.policy, old.since)
+            group = self._node.router.open_group(filter)
+            group.leave(session, old)
+            session.subscriptions[filter] = new
+            group.join(session, new)
+        encodings.reencode(session, reencode)
+
+    # Wills
+
+    def _settle_old_will(self, session: Session) -> None:
+        """Publish the old will of a resumed session, if it has no delay."""
+        if session.will is not None and not session.will.delay:
+            self._publish_will(session)
+
+    def _publish_due_will(self, session: Session, now: float) -> None:
+        if session.will is not None and session.will_due <= now:
+            self._publish_will(session)
+
+    def _publish_will(self, session: Session) -> None:
+        will, session.will = session.will, None
+        assert will is not None
+        self._node.recorder.save(session)
+        self.wills.publish(session, will)
+
+    def check_will(self, identity: Identity, will: Will) -> None:
+        """Refuse a will that could not be published."""
+        check_topic(will.topic, self._node.settings.topic)
+        if is_reserved(will.topic) or not self._node.access.may_publish(identity, will.topic):
+            raise NotAuthorized(f"not allowed to publish to {will.topic}")
+
+    # Time
+
+    def reap(self, now: float) -> None:
+        """End the sessions, and publish the wills, whose time has come."""
+        self.wills.publish_kept()
+        while self._deadlines and self._deadlines[0][0] <= now:
+            _, _, session = heapq.heappop(self._deadlines)
+            if session.connection is None and self._node.sessions.get(session.client_id) is session:
+                self._publish_due_will(session, now)
+                if session.expires_at <= now:
+                    self._node.counters.sessions_expired += 1
+                    self.end(session)
+
+    def _set_deadline(self, when: float, session: Session) -> None:
+        self._deadline_number += 1
+        heapq.heappush(self._deadlines, (when, self._deadline_number, session))
+        if len(self._deadlines) > 4 * len(self._node.sessions) + STALE_DEADLINES:
+            self._forget_stale_deadlines()
+
+    def _forget_stale_deadlines(self) -> None:
+        away = [session for session in self._node.sessions.values() if session.connection is None]
+        self._deadlines = []
+        for session in away:
+            for when in (session.expires_at, session.will_due):
+                if when < FOREVER:
+                    self._deadline_number += 1
+                    self._deadlines.append((when, self._deadline_number, session))
+        heapq.heapify(self._deadlines)

@@ -1,0 +1,181 @@
+"""Session: the state of a client that outlives its connection.
+
+It holds subscriptions, the in-flight window and queues. `connection` is set while the client is connected.
+`is_flowing` is the one flag that the hot path reads: connected, socket not full, nothing queued that would be
+overtaken. A session with credit never flows: each of its messages is counted.
+"""
+
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from penstock.core.access.identity import Identity
+from penstock.core.delivery.inflight import Inflight
+from penstock.core.delivery.offline_queue import OfflineQueue
+from penstock.core.delivery.outbox import Outbox
+from penstock.core.delivery.retained_backlog import Backlog
+from penstock.core.durability.inflight_journal import Step
+from penstock.core.ports.connection import ConnectionPort
+from penstock.core.ports.log import Ticket
+from penstock.core.sessions.will import Will
+from penstock.core.subscriptions.shared import SharedGroup
+from penstock.core.subscriptions.subscription import PastSubscription, Subscription
+from penstock.core.topics.topic import Topic
+from penstock.model import Door
+
+if TYPE_CHECKING:
+    from penstock.core.replay.catch_up_slots import CatchUpSlots
+
+
+class Losses(Struct):
+    """Messages that a session lost since its door last asked."""
+
+    dropped: int = 0
+    """There was no room for them."""
+    expired: int = 0
+    """They had waited for longer than they lived."""
+
+
+FOREVER = float("inf")
+TOPICS_REMEMBERED = 1_024
+
+
+class Ending(StrEnum):
+    """Why core ends a connection."""
+
+    TAKEN_OVER = "taken-over"
+    SLOW = "slow"
+    UNSTORED = "unstored"
+    """A delivery could not be stored."""
+    UNKNOWN = "unknown"
+    """The password file no longer has its user."""
+    ADMINISTRATIVE = "administrative"
+    """An operator ended it."""
+    SHUTTING_DOWN = "shutting-down"
+
+
+class Session:
+    """One client, as long as it is remembered."""
+
+    __slots__ = (
+        "backlog",
+        "blocked_by",
+        "born",
+        "catch_ups",
+        "client_id",
+        "connected_at",
+        "connection",
+        "credit",
+        "door",
+        "expires_at",
+        "expiry",
+        "first_uncommitted_id",
+        "groups",
+        "identity",
+        "inflight",
+        "is_coming",
+        "is_fetching",
+        "is_flowing",
+        "is_paused",
+        "is_promised",
+        "is_recorded",
+        "is_resumable",
+        "journal",
+        "last_position",
+        "left_at",
+        "losses",
+        "offline_queue",
+        "outbox",
+        "outbox_messages",
+        "parts",
+        "past_subscriptions",
+        "position",
+        "received",
+        "subscriptions",
+        "topics",
+        "will",
+        "will_due",
+        "window_limit",
+        "wire",
+    )
+
+    def __init__(self, identity: Identity, door: Door) -> None:
+        self.client_id = identity.client_id
+        self.identity = identity
+        self.door = door
+        # Of the session:
+        self.expiry = 0.0  # seconds it outlives its connection
+        self.expires_at = FOREVER  # when, while it is away
+        self.subscriptions: dict[str, Subscription] = {}
+        self.groups: dict[SharedGroup, None] | None = None  # the shared ones among them, which keep this
+        self.inflight: Inflight | None = None
+        self.offline_queue: OfflineQueue | None = None
+        self.backlog: dict[str, Backlog] | None = None  # by filter: retained values still to be sent
+        self.received: dict[int, Ticket | None] | None = None  # at QoS 2, and not released yet; the commit
+        self.will: Will | None = None
+        self.will_due = FOREVER
+        self.window_limit = 1  # deliveries that may wait for their acknowledgement
+        self.wire: object = None  # what its forms were made for; a door compares it on return
+        # Of what is stored; nothing is while `journal` is None:
+        self.journal: list[Step] | None = None  # what happened to `inflight` and `received` in this turn
+        self.position: int | None = None  # it is owed what it wants after this offset; None if nothing
+        self.past_subscriptions: tuple[PastSubscription, ...] = ()  # what it wanted earlier, and is owed too
+        self.left_at: int | None = None  # when it went away, in wall time
+        self.born = 0  # its first step
+        self.is_recorded = False  # the state store knows of it
+        self.is_promised = False  # its last coming changed what the state store knows
+        # Of the connection:
+        self.connection: ConnectionPort | None = None
+        self.connected_at = 0  # in wall time
+        self.topics: dict[str, Topic] = {}  # those it may publish to, decided once
+        self.outbox: Outbox | None = None
+        self.outbox_messages: int | None = None  # what may wait there, if that is less than the settings say
+        self.credit: int | None = None  # so many messages it takes before it says more; None for any number
+        self.losses: Losses | None = None  # since its door last asked; None if there were none
+        self.is_resumable = False  # what still waits when the connection ends is read back if it returns
+        self.last_position: int | None = None  # once the connection has ended: how far it had got
+        self.is_coming = False  # it is not told yet that it is connected, and gets nothing before
+        self.is_paused = False
+        self.is_flowing = False
+        self.is_fetching = False  # what it is owed is being read
+        self.first_uncommitted_id = (
+            0  # the first delivery that waits for its commit, and holds back what is behind it
+        )
+        self.catch_ups: CatchUpSlots | None = None  # filters whose past is being sent before they are live
+        self.blocked_by: set[Session] | None = None  # slow subscribers that make it wait under `block`
+        # Of the tick:
+        self.parts: list[bytes] = []
+
+    def attach(self, connection: ConnectionPort) -> None:
+        """A connection begins; what the last one had asked for is over."""
+        self.connection, self.is_coming, self.is_resumable = connection, True, False
+        self.outbox_messages = self.credit = self.losses = self.last_position = None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Something waits that must leave before anything new."""
+        return bool(self.outbox) or bool(self.offline_queue) or bool(self.backlog)
+
+    @property
+    def can_take(self) -> bool:
+        """Something that waits may leave now."""
+        return self.connection is not None and not (
+            self.is_paused or self.first_uncommitted_id or self.is_fetching or self.is_coming
+        )
+
+    @property
+    def keeps_up(self) -> bool:
+        """Nothing is queued that a catch-up would overtake. With credit, `is_flowing` does not tell that."""
+        return self.is_flowing if self.credit is None else self.can_take and not self.is_waiting
+
+    @property
+    def is_persistent(self) -> bool:
+        """Outlives its connection."""
+        return self.expiry > 0
+
+    def remember(self, topic: Topic) -> None:
+        """This session may publish to this topic."""
+        if len(self.topics) >= TOPICS_REMEMBERED:
+            self.topics.clear()
+        self.topics[topic.name] = topic

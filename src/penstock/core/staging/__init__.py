@@ -1,0 +1,1 @@
+"""Staged publishing: parts become visible with one commit."""

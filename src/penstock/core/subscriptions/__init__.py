@@ -1,0 +1,1 @@
+"""Subscriptions: filter index, audiences, shared groups."""

@@ -1,0 +1,152 @@
+"""Audience of a topic: groups of subscribers, one group per filter.
+
+Joining and leaving change a group in place and invalidate nothing. Members of a group are in classes by
+encoding: a class gets identical bytes, encoded once. A session in several groups of an audience gets one
+copy, in an encoding merged from all of them.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, TypeAlias
+
+from penstock.core.ports.connection import Encoding
+
+if TYPE_CHECKING:
+    from penstock.core.sessions.session import Session
+    from penstock.core.subscriptions.shared import SharedGroup
+    from penstock.core.subscriptions.subscription import Subscription
+
+Members: TypeAlias = "Mapping[Session, Subscription]"
+
+
+class Others(Mapping["Session", "Subscription"]):
+    """The members of a class without some: a view, so that a large group is never copied."""
+
+    __slots__ = ("_members", "_without")
+
+    def __init__(self, members: Members, without: "Mapping[Session, object]") -> None:
+        self._members = members
+        self._without = without
+
+    def __iter__(self) -> "Iterator[Session]":
+        without = self._without
+        return (session for session in self._members if session not in without)
+
+    def __getitem__(self, session: "Session") -> "Subscription":
+        return self._members[session]
+
+    def __len__(self) -> int:
+        return len(self._members) - sum(session in self._members for session in self._without)
+
+
+class Group:
+    """The subscribers of one filter, in classes."""
+
+    __slots__ = ("classes", "filter", "version")
+
+    def __init__(self, filter: str) -> None:
+        self.filter = filter
+        self.classes: dict[Encoding, dict[Session, Subscription]] = {}
+        self.version = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.classes)
+
+    def __len__(self) -> int:
+        return sum(map(len, self.classes.values()))
+
+    def join(self, session: "Session", subscription: "Subscription") -> None:
+        """Add a member to the class of its encoding."""
+        members = self.classes.get(subscription.encoding)
+        if members is None:
+            members = self.classes[subscription.encoding] = {}
+        members[session] = subscription
+        self.version += 1
+
+    def leave(self, session: "Session", subscription: "Subscription") -> None:
+        """Remove a member; no other member is looked at."""
+        members = self.classes[subscription.encoding]
+        del members[session]
+        if not members:
+            del self.classes[subscription.encoding]
+        self.version += 1
+
+
+class Audience:
+    """The groups that a topic reaches. Interned: equal tuples of groups are one audience."""
+
+    __slots__ = ("__weakref__", "_table", "_version", "groups", "shared")
+
+    def __init__(self, groups: tuple[Group, ...], shared: "tuple[SharedGroup, ...]") -> None:
+        self.groups = groups
+        self.shared = shared
+        self._table: list[tuple[Encoding, Members]] = []
+        self._version = -1
+
+    def __bool__(self) -> bool:
+        return bool(self.groups or self.shared)
+
+    def __len__(self) -> int:
+        """Number of subscribers, offline ones included; a shared group counts as one."""
+        direct = sum(len(members) for _, members in self.classes())
+        return direct + sum(1 for group in self.shared if group)
+
+    def classes(self) -> Iterable[tuple[Encoding, Members]]:
+        """Iterate over encodings with their members; no session twice."""
+        groups = self.groups
+        if len(groups) == 1:
+            return groups[0].classes.items()
+        version = sum(group.version for group in groups)
+        if version != self._version:
+            self._table = self._build()
+            self._version = version
+        return self._table
+
+    @property
+    def wants_storing(self) -> bool:
+        """A subscriber gets QoS 1 or 2 messages even after an interruption, so they have to be stored."""
+        return any(encoding.qos for encoding, _ in self.classes()) or any(
+            group.wants_owed for group in self.shared
+        )
+
+    @property
+    def has_cursors(self) -> bool:
+        """A subscriber may resume by the cursor of its last message."""
+        direct = any(encoding.has_cursor for encoding, _ in self.classes())
+        return direct or any(group.has_cursors for group in self.shared)
+
+    def _build(self) -> list[tuple[Encoding, Members]]:
+        overlapping = self._find_overlapping()
+        if not overlapping:
+            return [pair for group in self.groups for pair in group.classes.items()]
+        merged: dict[Encoding, dict[Session, Subscription]] = {}
+        for session in overlapping:
+            wanted = (session.subscriptions.get(group.filter) for group in self.groups)
+            mine = [subscription for subscription in wanted if subscription is not None]
+            encoding = mine[0].encoding
+            for subscription in mine[1:]:
+                encoding = encoding.merge(subscription.encoding)
+            best = max(mine, key=lambda subscription: subscription.encoding.qos)
+            merged.setdefault(encoding, {})[session] = best
+        rest = [
+            (encoding, Others(members, overlapping))
+            for group in self.groups
+            for encoding, members in group.classes.items()
+        ]
+        return [(encoding, members) for encoding, members in (*rest, *merged.items()) if len(members)]
+
+    def _find_overlapping(self) -> "dict[Session, None]":
+        """Sessions in more than one group. Only the smaller groups are walked."""
+        largest = max(self.groups, key=len, default=None)
+        found: dict[Session, None] = {}
+        for group in self.groups:
+            if group is largest:
+                continue
+            filters = [other.filter for other in self.groups if other is not group]
+            for members in group.classes.values():
+                for session in members:
+                    if any(filter in session.subscriptions for filter in filters):
+                        found[session] = None
+        return found
+
+
+NOBODY = Audience((), ())

@@ -1,0 +1,1 @@
+"""Topics: registry, rules, last messages, retained values."""

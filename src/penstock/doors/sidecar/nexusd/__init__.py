@@ -1,0 +1,1 @@
+"""The service of NexusD: publish, subscribe, resume, topics."""

@@ -1,0 +1,82 @@
+"""Backpressure warnings: slow clients are notified of lost messages, at most once a second.
+
+A client that loses messages reads nothing at that moment, so the warning is sent when it reads again,
+before the messages that waited.
+"""
+
+from asyncio import TimerHandle
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from penstock.core.diagnostics.slow_consumers import LossReport
+from penstock.core.sessions.session import Session
+from penstock.wire.sidecar.events import encode_event
+from penstock.wire.sidecar.messages.nexusd import BackpressureWarning
+
+if TYPE_CHECKING:
+    from penstock.doors.sidecar.nexusd.context import Sidecar
+
+INTERVAL_S = 1.0
+
+
+class LossWarnings:
+    """Loss warnings of one session.
+
+    Args:
+        on_due: called when a postponed warning is due.
+    """
+
+    __slots__ = ("_on_due", "_session", "_sidecar", "_timer", "_told_at")
+
+    def __init__(self, sidecar: "Sidecar", session: Session, on_due: Callable[[], None]) -> None:
+        self._sidecar = sidecar
+        self._session = session
+        self._on_due = on_due
+        self._told_at = -INTERVAL_S
+        self._timer: TimerHandle | None = None
+
+    def take(self) -> bytes | None:
+        """Return the warning to send now; None if nothing was lost, or the last one was too recent."""
+        if self._session.losses is None:
+            return None
+        loop = self._sidecar.loop
+        wait_s = self._told_at + INTERVAL_S - loop.time()
+        if wait_s > 0:
+            if self._timer is None:
+                self._timer = loop.call_later(wait_s, self._go_on)
+            return None
+        strain = self._sidecar.broker.take_loss_report(self._session)
+        assert strain is not None  # there were losses
+        self._told_at = loop.time()
+        return encode_event(
+            backpressure_warning=warning_of(strain, self._sidecar.broker.settings.slow.after_ms)
+        )
+
+    def stop(self) -> None:
+        """The stream is over."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _go_on(self) -> None:
+        self._timer = None
+        self._on_due()
+
+
+def warning_of(strain: LossReport, slow_after_ms: int) -> BackpressureWarning:
+    """State of a session, as NexusD reports it."""
+    return BackpressureWarning(
+        messages_dropped=strain.dropped,
+        messages_expired=strain.expired,
+        queue_depth=strain.waiting,
+        queue_limit=strain.limit,
+        reason=reason_of(strain, slow_after_ms),
+        oldest_message_age_ms=round(strain.oldest_age_s * 1_000),
+    )
+
+
+def reason_of(strain: LossReport, slow_after_ms: int) -> str:
+    """Why messages were lost: they grew old, there were too many at once, or the client is slow."""
+    if not strain.dropped:
+        return "ttl_expired"
+    return "burst" if strain.oldest_age_s * 1_000 < slow_after_ms else "slow_consumer"

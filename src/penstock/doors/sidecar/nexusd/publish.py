@@ -1,0 +1,103 @@
+"""Publish: one message; the response comes after its commit, with the number of subscribers.
+
+A publisher that is blocked under `block` waits before it publishes more, and before its response. Others
+do not.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+
+from penstock.common.topics import TopicLimits
+from penstock.core.broker import Receipt
+from penstock.core.publishing.outcome import Outcome
+from penstock.core.publishing.properties import MAX_TTL_MS, check_properties
+from penstock.core.sessions.session import Session
+from penstock.doors.sidecar.nexusd.context import Sidecar
+from penstock.doors.sidecar.transport.method import Call
+from penstock.doors.sidecar.transport.status import error_of
+from penstock.errors import InvalidRequest, PenstockError
+from penstock.model import Door, Properties, Run, bare_shape
+from penstock.wire.sidecar.messages.nexusd import PublishRequest, PublishResponse
+
+QOS = 1
+"""Highest durability without packet identifiers: the response waits for the commit."""
+
+
+class PublishMethod:
+    """Publishes what calls bring."""
+
+    def __init__(self, sidecar: Sidecar) -> None:
+        self._sidecar = sidecar
+        self._broker = sidecar.broker
+
+    def publish(self, call: Call, request: PublishRequest) -> None:
+        """Publish a message as soon as it is its caller's turn.
+
+        Raises:
+            PenstockError: the message is none.
+        """
+        assert call.identity is not None
+        run = run_of(request, self._broker.settings.topic)
+        # A publisher to another topic does not wait for the subscribers of this one, and one on
+        # another connection waits for them at the same time.
+        sender = self._broker.request_sender(call.identity, Door.SIDECAR, lane=f"{call.peer} {run.topic}")
+        self._broker.when_unblocked(sender, partial(self._send, call, run, sender))
+
+    def _send(self, call: Call, run: Run, sender: Session) -> None:
+        if call.is_over:
+            return  # while it waited
+        try:
+            receipt = self._broker.publish_once(run, sender)
+        except PenstockError as error:
+            self._refuse(call, error)
+            return
+        outcomes: list[Outcome] = []
+        self._broker.when_flushed(lambda: outcomes.append(self._broker.outcome_of(run)))
+
+        def settle(failure: Exception | None) -> None:
+            if failure is None:
+                self._broker.when_acknowledgeable(sender, partial(self._answer, call, receipt, outcomes))
+            else:
+                self._refuse(call, error_of(failure))
+
+        self._broker.when_committed(receipt.ticket, settle)
+
+    def _refuse(self, call: Call, error: PenstockError) -> None:
+        self._sidecar.counters.publishes_refused += 1
+        self._sidecar.refuse(call, error)
+
+    def _answer(self, call: Call, receipt: Receipt, outcomes: Sequence[Outcome]) -> None:
+        outcome = outcomes[0]  # the flush comes before the commit, and before a release
+        response = PublishResponse(
+            success=True,
+            message_id=self._sidecar.marks.at(receipt.offset).message_id(receipt.offset).decode(),
+            subscriber_count=receipt.subscribers,
+            subscribers_dropped=outcome.dropped,
+            subscribers_blocked=outcome.blocked,
+        )
+        call.answer(response.SerializeToString())
+
+
+def run_of(request: PublishRequest, limits: TopicLimits) -> Run:
+    """The message of a request.
+
+    Raises:
+        PenstockError: something of it cannot be.
+    """
+    if not 0 <= request.ttl_ms <= MAX_TTL_MS:
+        raise InvalidRequest(f"ttl_ms is a number from 0 to {MAX_TTL_MS}")
+    payload = request.payload
+    properties = _properties_of(request, limits)
+    shape = bare_shape(Door.SIDECAR, QOS, request.retain)
+    return Run(request.topic, payload, 0, len(payload), 1, shape, properties, request.ttl_ms / 1_000)
+
+
+def _properties_of(request: PublishRequest, limits: TopicLimits) -> Properties | None:
+    if not (request.content_type or request.correlation_id):
+        return None
+    properties = Properties(
+        content_type=request.content_type or None,
+        correlation_id=request.correlation_id.encode() or None,
+    )
+    check_properties(properties, limits)
+    return properties

@@ -1,0 +1,1 @@
+"""Standard gRPC services: health checking and reflection."""

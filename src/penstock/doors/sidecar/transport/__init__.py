@@ -1,0 +1,1 @@
+"""gRPC transport: connections, calls, methods, metadata and status, on HTTP/2."""

@@ -1,0 +1,105 @@
+"""Response bodies of the streams door."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
+
+from msgspec import Raw, Struct, field, json
+
+from penstock.common.statement import Missing
+from penstock.core.replay.history import History
+from penstock.errors import InvalidRequest, PenstockError, WaitTimeout
+from penstock.model import Reason, Run
+from penstock.net.http.errors import status_of
+from penstock.net.http.request import Request
+from penstock.wire.json_values import value_of
+
+INVALID = "invalid request schema"
+SENT = b'{"errorType":0}'
+HEALTHY = b'{"status":"ok"}'
+WAITED_IN_VAIN = b'{"error":"long poll waiting timeout"}'
+MALFORMED = b'{"error":"%b"}' % INVALID.encode()
+DETAIL = "Penstock-Detail"
+LAST_SECOND = 253_402_300_799
+"""Nothing later can be written."""
+_encoder = json.Encoder()
+
+
+class InvalidForm(InvalidRequest):
+    """A body that is not a send; `detail` says what is wrong with it."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(INVALID)
+        self.detail = detail
+
+
+class MissingShape(Struct, frozen=True):
+    """Messages between the token and what is served that are not there; `first` is null if not known."""
+
+    first: int | None
+    last: int
+    reason: Reason
+
+
+class Received(Struct, omit_defaults=True, kw_only=True):
+    """One message, as receivers know it, and where it stands."""
+
+    message_id: str | None = field(name="messageUuid", default=None)
+    message: Raw
+    timestamp: str
+    sequence: int
+    cursor: str
+    token: str | None = field(name="dbResumeToken", default=None)
+    missing: tuple[MissingShape, ...] = ()
+
+
+class ReceivedPage(Struct, omit_defaults=True, kw_only=True):
+    """Several messages of the log, and where the next page begins."""
+
+    messages: Sequence[Received]
+    token: str = field(name="dbResumeToken")
+    missing: tuple[MissingShape, ...] = ()
+
+
+def shape_of(run: Run, index: int, history: History) -> Received:
+    """One message of a run."""
+    return Received(
+        message_id=None if run.properties is None else run.properties.message_id,
+        message=value_of(run.payload(index)),
+        timestamp=time_text(run.published_at),
+        sequence=run.sequence + index,
+        cursor=history.cursor(run.offset + index).encode(),
+    )
+
+
+def missing_shapes(missing: Sequence[Missing]) -> tuple[MissingShape, ...]:
+    """Return the gaps of a statement for the one topic that was read."""
+    return tuple(MissingShape(each.first, each.last, each.reason) for each in missing)
+
+
+def give(request: Request, answer: Received | ReceivedPage) -> None:
+    """Respond with messages."""
+    request.respond(200, _encoder.encode(answer))
+
+
+def fail(request: Request, error: PenstockError) -> None:
+    """Respond with an error."""
+    if isinstance(error, WaitTimeout):
+        request.respond(status_of(error), WAITED_IN_VAIN)
+    elif isinstance(error, InvalidForm):
+        # Their body has one key and one text, so the rest stands in a header, where only signs of ASCII may.
+        detail = error.detail.encode("unicode_escape").decode("ascii")
+        request.respond(status_of(error), MALFORMED, headers=[(DETAIL, detail)])
+    else:
+        request.fail(error)
+
+
+def time_text(wall_us: int) -> str:
+    """A time as RFC 3339 writes it, with its microseconds, in UTC."""
+    seconds, micros = divmod(wall_us, 1_000_000)
+    return f"{_second_text(min(seconds, LAST_SECOND))}.{micros:06}Z"
+
+
+@lru_cache(maxsize=1024)
+def _second_text(seconds: int) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}"

@@ -1,0 +1,1 @@
+"""Operating endpoints: clients, slow consumers, drops, why, configuration, metrics, health."""

@@ -1,0 +1,219 @@
+"""GET /health, /ready, /livez: health of the server; /cluster/status: the cluster.
+
+The first three need no credentials and are hot routes, so they load nothing slow. They reveal nothing that an
+anonymous client should not know: why the log fails is for authorized clients.
+"""
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct, json
+
+from penstock.core.access.access import ADMIN_FILTER
+from penstock.core.access.identity import Identity
+from penstock.core.broker import DROPS_TOPIC
+from penstock.doors.web.context import Web
+
+if TYPE_CHECKING:
+    from fastapi import APIRouter
+
+    from penstock.net.http.request import Request
+    from penstock.net.http.routes import Routes
+
+UNAVAILABLE = 503
+STRANGER = Identity(None, "")
+
+
+class LogHealth(Struct, omit_defaults=True):
+    """State of the log. In memory it cannot fail, and reports no rows."""
+
+    status: str
+    durable: bool
+    epoch: int
+    first_offset: int | None = None
+    last_offset: int | None = None
+
+
+class Health(Struct, omit_defaults=True):
+    """The server works; `degraded` means that nothing can be stored at present.
+
+    Where anonymous clients may not inspect the server, the last three fields are left out.
+    """
+
+    status: str
+    uptime_seconds: float
+    topic_count: int
+    active_subscriber_count: int
+    version: str = ""
+    node_id: str = ""
+    log: LogHealth | None = None
+
+
+class Readiness(Struct, omit_defaults=True):
+    """Readiness: `ready`, or `not_ready` with the reason."""
+
+    status: str
+    details: str = ""
+
+
+class Liveness(Struct):
+    """That there is a response at all, and how each part is."""
+
+    status: str
+    components: dict[str, str]
+
+
+class ClusterPart(Struct):
+    """The cluster as this node sees it."""
+
+    node_id: str
+    leader: str
+    nodes: int
+
+
+class ClusterStatus(Struct, kw_only=True):
+    """This node and its cluster: one node, until there are more."""
+
+    status: str
+    node_id: str
+    is_leader: bool
+    cluster_mode: bool
+    node_count: int
+    sessions: int
+    connections: int
+    subscriptions: int
+    retained_messages: int
+    topics: int
+    details: str
+    cluster: ClusterPart
+
+
+def health_of(web: Web) -> Health:
+    """The server in a few figures."""
+    log = web.broker.log
+    is_failing = log.failure is not None
+    health = Health(
+        status="degraded" if is_failing else "healthy",
+        uptime_seconds=round(web.clock.monotonic() - web.started_at, 3),
+        topic_count=topics_of_clients(web),
+        active_subscriber_count=_subscriptions(web),
+    )
+    if _is_open(web):
+        health.version, health.node_id = web.version, web.node_id
+        health.log = LogHealth(
+            "failing" if is_failing else "ok",
+            log.is_durable,
+            log.epoch,
+            log.first_offset if log.is_durable else None,
+            log.last_offset if log.is_durable else None,
+        )
+    return health
+
+
+def _is_open(web: Web) -> bool:
+    """True if anonymous clients may inspect everything."""
+    access = web.broker.access
+    return bool(access.verify_now(None, None)) and access.may_subscribe(STRANGER, ADMIN_FILTER)
+
+
+def readiness_of(web: Web) -> Readiness:
+    """Return the readiness of the server."""
+    if web.is_draining():
+        return Readiness("not_ready", "the server is about to stop")
+    if web.broker.log.failure is not None:
+        return Readiness("not_ready", "nothing can be stored at present")
+    return Readiness("ready")
+
+
+def liveness_of(web: Web) -> Liveness:
+    """Return the state of each part."""
+    parts = {
+        "broker": "draining" if web.is_draining() else "ok",
+        "log": "ok" if web.broker.log.failure is None else "failing",
+    }
+    return Liveness("alive", parts)
+
+
+def cluster_status_of(web: Web) -> ClusterStatus:
+    """Return the state of the cluster, and why something fails."""
+    broker, counters, failure = web.broker, web.broker.counters, web.broker.log.failure
+    return ClusterStatus(
+        status="healthy" if failure is None else "degraded",
+        node_id=web.node_id,
+        is_leader=True,
+        cluster_mode=False,
+        node_count=1,
+        sessions=len(broker.sessions),
+        connections=counters.connections - counters.disconnections,
+        subscriptions=_subscriptions(web),
+        retained_messages=broker.retained.of_clients,
+        topics=topics_of_clients(web),
+        details="" if failure is None else str(failure),
+        cluster=ClusterPart(web.node_id, web.node_id, 1),
+    )
+
+
+def topics_of_clients(web: Web) -> int:
+    """Number of topics without the server's own."""
+    retained, topics = web.broker.retained, web.broker.topics
+    return len(topics) - (len(retained) - retained.of_clients) - (DROPS_TOPIC in topics)
+
+
+def _subscriptions(web: Web) -> int:
+    counters = web.broker.counters
+    return counters.subscriptions_added - counters.subscriptions_removed
+
+
+def add_hot_routes(table: "Routes", web: Web) -> None:
+    """Add the hot routes."""
+
+    def health(request: "Request") -> None:
+        request.respond(200, json.encode(health_of(web)))
+
+    def ready(request: "Request") -> None:
+        answer = readiness_of(web)
+        request.respond(UNAVAILABLE if answer.details else 200, json.encode(answer))
+
+    def livez(request: "Request") -> None:
+        request.respond(200, json.encode(liveness_of(web)))
+
+    for path, handler in (("/health", health), ("/ready", ready), ("/livez", livez)):
+        table.add("GET", path, handler, is_open=True, max_body_bytes=0)
+
+
+def routes(web: Web) -> "APIRouter":
+    """The same for the application, which describes them."""
+    from fastapi import Depends, Response  # noqa: PLC0415 - slow to load, and not needed by the rest
+
+    from penstock.doors.web.support.parameters import admin_of, router_of  # noqa: PLC0415
+    from penstock.doors.web.support.responses import describe, json_answer  # noqa: PLC0415
+
+    router = router_of("health")
+
+    @router.get("/health", summary="Figures of a server that works", responses=describe(Health))
+    async def health() -> Response:
+        return json_answer(health_of(web))
+
+    unready = describe(Readiness, text="Send clients here.")
+    unready[UNAVAILABLE] = describe(Readiness, status=UNAVAILABLE, text="Not now.")[UNAVAILABLE]
+
+    @router.get("/ready", summary="Whether to send clients here", responses=unready)
+    async def ready() -> Response:
+        answer = readiness_of(web)
+        return json_answer(answer, UNAVAILABLE if answer.details else 200)
+
+    @router.get(
+        "/livez", summary="That the server answers, and how its parts are", responses=describe(Liveness)
+    )
+    async def livez() -> Response:
+        return json_answer(liveness_of(web))
+
+    @router.get(
+        "/cluster/status",
+        summary="This node and its cluster",
+        responses=describe(ClusterStatus),
+        dependencies=[Depends(admin_of(web))],
+    )
+    async def cluster_status() -> Response:
+        return json_answer(cluster_status_of(web))
+
+    return router

@@ -1,0 +1,1 @@
+"""Publishes of the web door: from request bodies to messages of the broker."""

@@ -1,0 +1,1 @@
+"""Reads of the web door: pages of the past, bulk reads, positions, and events as JSON."""

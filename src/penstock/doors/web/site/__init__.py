@@ -1,0 +1,1 @@
+"""Pages and files of the web door: index, OpenAPI description, documentation, browser client."""

@@ -1,0 +1,136 @@
+"""Acknowledgements of publishes: one call to core for each read, responses in order after the commit."""
+
+from typing import TYPE_CHECKING
+
+from penstock.core.ports.log import Ticket
+from penstock.core.sessions.session import Session
+from penstock.doors.web.socket.replies import Ack, complaint_of, failure_of, frame_of, not_found, refusal_of
+from penstock.doors.web.socket.requests import BadMessage, Publish, RequestId, read_payload
+from penstock.errors import NotAuthorized, PenstockError, StorageUnavailable, TooLarge
+from penstock.model import NEVER, Door, Run, bare_shape
+from penstock.net.acks import OrderedAcks
+from penstock.net.read_pause import COMMIT
+
+if TYPE_CHECKING:
+    from penstock.doors.web.socket.connection import SocketConnection
+
+UNSETTLED_LIMIT = 1_000
+"""Responses that may wait before the client is not read from."""
+_SHAPE = bare_shape(Door.WEB, 1, retain=False)
+"""Publishes are acknowledged, so they have QoS 1: offline subscribers get them later."""
+
+Answer = tuple[bytes, str | None, RequestId]
+"""A frame; if it confirms a publish, also the topic and the request id of that."""
+
+
+class PublishAcks:
+    """Publishes of one connection without a response."""
+
+    __slots__ = ("_connection", "_session", "_waiting", "acks")
+
+    def __init__(self, connection: "SocketConnection", session: Session) -> None:
+        self._connection = connection
+        self._session = session
+        self.acks = OrderedAcks(connection.door.broker.when_committed, self._write, self._roll_back)
+        self._waiting = 0  # responses
+
+    @property
+    def is_waiting(self) -> bool:
+        """A publish has no response yet, so that later requests wait."""
+        return bool(self._waiting)
+
+    def take(self, items: list[Publish | bytes]) -> None:
+        """Publish messages, with the responses of other requests between them."""
+        try:
+            answers, ticket = self._publish(items)
+        except Exception:
+            self._connection.door.on_failure(self._connection)
+            answers, ticket = list(map(_failed, items)), None
+        self._settle_later(answers, ticket)
+
+    def _publish(self, items: list[Publish | bytes]) -> tuple[list[Answer], Ticket | None]:
+        runs: dict[int, Run] = {}
+        refusals: dict[int, PenstockError | BadMessage] = {}
+        for place, item in enumerate(items):
+            if isinstance(item, Publish):
+                try:
+                    runs[place] = self._read(item)
+                except (PenstockError, BadMessage) as error:
+                    refusals[place] = error
+        places = {id(run): place for place, run in runs.items()}
+        ticket = self._connection.door.broker.publish_all(
+            list(runs.values()),
+            self._session,
+            lambda run, error: refusals.update({places[id(run)]: error}),
+        )
+        frames: dict[str, bytes] = {}
+        answers: list[Answer] = []
+        for place, item in enumerate(items):
+            if isinstance(item, bytes):
+                answers.append((item, None, None))
+            elif place in refusals:
+                refusal = self._refuse(item.topic, item.request_id, refusals[place])
+                answers.append((refusal, None, None))
+            else:
+                answers.append((self._confirm(item, frames), item.topic, item.request_id))
+        return answers, ticket
+
+    def _read(self, request: Publish) -> Run:
+        door, topic = self._connection.door, request.topic
+        if door.settings.explicit_topics and not door.broker.has_topic(topic):
+            if not door.broker.access.may_publish(self._session.identity, topic):
+                raise NotAuthorized(f"not allowed to publish to {topic}")  # nor to learn what there is
+            raise not_found(topic)
+        payload, properties = read_payload(request)
+        limit_bytes = door.broker.settings.max_payload_bytes
+        if len(payload) > limit_bytes:
+            raise TooLarge(f"the payload has {len(payload)} bytes and {limit_bytes} are allowed")
+        return Run(topic, payload, 0, len(payload), 1, _SHAPE, properties, NEVER)
+
+    def _confirm(self, request: Publish, frames: dict[str, bytes]) -> bytes:
+        """The response to a publish; those of one read to one topic are the same, but for their ids."""
+        topic, frame = request.topic, None
+        if request.request_id is None:
+            frame = frames.get(topic)
+        if frame is None:
+            count = len(self._connection.door.broker.topics[topic].audience)
+            text = f"Published to {count} subscriber(s)"
+            frame = frame_of(Ack("publish", topic, text, request_id=request.request_id))
+            if request.request_id is None:
+                frames[topic] = frame
+        return frame
+
+    def _refuse(self, topic: str, request_id: RequestId, error: PenstockError | BadMessage) -> bytes:
+        if isinstance(error, BadMessage):
+            return frame_of(complaint_of(error))
+        self._connection.door.on_publish_refused(self._connection, topic, error)
+        return frame_of(refusal_of(error, request_id, topic=topic))
+
+    def _settle_later(self, answers: list[Answer], ticket: Ticket | None) -> None:
+        """Respond after the commit, in the order of the requests."""
+        self._waiting += len(answers)
+        self.acks.add(ticket, answers)
+        if self._waiting > UNSETTLED_LIMIT:
+            self._connection.read_pause.pause(COMMIT)
+
+    def _roll_back(self, answers: list[Answer], failure: Exception) -> list[Answer]:
+        """Refuse publishes after a failed commit."""
+        error = StorageUnavailable(str(failure))
+        return [
+            (frame if topic is None else self._refuse(topic, request_id, error), None, None)
+            for frame, topic, request_id in answers
+        ]
+
+    def _write(self, reads: list[list[Answer]]) -> None:
+        connection = self._connection
+        frames = [answer[0] for answers in reads for answer in answers]
+        self._waiting -= len(frames)
+        connection.send_frames(*frames)
+        connection.read_pause.resume(COMMIT)
+        if not self._waiting:
+            connection.resume_soon()
+
+
+def _failed(item: Publish | bytes) -> Answer:
+    """Response to an item that could not be tried."""
+    return (item if isinstance(item, bytes) else frame_of(failure_of(item.request_id))), None, None

@@ -1,0 +1,1 @@
+"""Shared parts of the web endpoints: parameters, bodies, paging, responses, failures."""

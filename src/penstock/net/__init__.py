@@ -1,0 +1,1 @@
+"""Listeners, TLS, limits, HTTP and WebSocket: networking that no door owns."""

@@ -1,0 +1,227 @@
+"""Base of open WebSockets: reads frames, responds to pings, and closes.
+
+It is a protocol to the socket's transport, and a transport to the inner protocol of a door.
+"""
+
+import asyncio
+from abc import ABC, abstractmethod
+from typing import Any, Protocol
+
+import structlog
+
+from penstock.net.door import Peer, address
+from penstock.net.log_throttle import ThrottledLog
+from penstock.net.transport import CLOSED_TRANSPORT
+from penstock.wire.websocket.encoding import CLOSE, PONG, FrameError, close_payload, control_frame
+from penstock.wire.websocket.frames import HeaderReader
+
+log = structlog.get_logger("penstock.websocket")
+
+CLOSING_TIMEOUT_S = 5.0
+"""Time for the last bytes to be sent, and for the peer to close its side."""
+JOINED_BELOW_BYTES = 16 * 1024
+"""Smaller writes are joined with their header, into one segment or TLS record. Larger ones are not copied:
+they may be shared by very many connections."""
+
+
+class Writer(Protocol):
+    """Flow control of an inner protocol."""
+
+    def pause_writing(self) -> None: ...
+
+    def resume_writing(self) -> None: ...
+
+
+class FrameSocket(asyncio.BufferedProtocol, asyncio.Transport, ABC):
+    """One connection after its handshake; `start` begins it.
+
+    Args:
+        buffer: read buffer; filled and emptied in one step of the loop, so all connections can share it.
+        peer: its address, if already known.
+    """
+
+    __slots__ = (
+        "_buffer",
+        "_close_sent",
+        "_inner",
+        "_input_closed",
+        "_is_full",
+        "_loop",
+        "_peer",
+        "_reader",
+        "_socket",
+        "_throttled_log",
+        "_timer",
+    )
+
+    _inner: Writer
+    _reader: HeaderReader
+
+    def __init__(
+        self,
+        socket: asyncio.Transport,
+        buffer: memoryview,
+        peer: Peer | None,
+        throttled_log: ThrottledLog | None,
+    ) -> None:
+        super().__init__()
+        self._socket = socket
+        self._peer = peer
+        self._buffer = buffer
+        self._loop = asyncio.get_running_loop()
+        self._throttled_log = throttled_log or ThrottledLog(log, self._loop.time)
+        self._timer: asyncio.TimerHandle | None = None
+        self._close_sent = False  # nothing more may be written
+        self._input_closed = False  # nothing more is read
+        self._is_full = False
+
+    def start(self, data: bytes = b"") -> None:
+        """Take over the socket, with input behind the handshake."""
+        self._socket.set_protocol(self)
+        self._begin_inner()
+        if data:
+            self._take(data)
+
+    @abstractmethod
+    def _begin_inner(self) -> None:
+        """Start the inner protocol."""
+
+    @abstractmethod
+    def _end_inner(self, error: Exception | None) -> None:
+        """Notify the inner protocol, once, that the connection is closed."""
+
+    @abstractmethod
+    def _take(self, data: bytes) -> None:
+        """Read frames, unless closing, and pass on their contents."""
+
+    # The socket's protocol
+
+    def get_buffer(self, size_hint: int) -> memoryview:
+        return self._buffer
+
+    def buffer_updated(self, size: int) -> None:
+        self._take(bytes(self._buffer[:size]))
+
+    def eof_received(self) -> None:
+        self._limit_closing()  # the loop closes the socket when everything is sent
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._close_sent = self._input_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._end_inner(error)
+        self._socket = CLOSED_TRANSPORT
+
+    def pause_writing(self) -> None:
+        self._is_full = True
+        self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._is_full = False
+        self._answer_pings()
+        self._inner.resume_writing()
+
+    def _on_controls(self) -> None:
+        """Act on control frames and errors."""
+        reader = self._reader
+        if reader.pings:
+            if self._is_full:
+                del reader.pings[:-1]  # RFC 6455, 5.5.3: a peer that reads no pongs makes nothing grow
+            else:
+                self._answer_pings()
+        if reader.close is not None:
+            self._on_close(reader.close)
+        elif reader.error is not None:
+            self._on_error(reader.error)
+
+    def _answer_pings(self) -> None:
+        pings = self._reader.pings
+        if pings and not self._close_sent:
+            self._socket.write(b"".join([control_frame(PONG, ping) for ping in pings]))
+        pings.clear()
+
+    def _on_close(self, payload: bytes) -> None:
+        self._send_close(payload)
+        self._input_closed = True
+        self._close_socket()
+
+    def _on_error(self, error: FrameError) -> None:
+        who = name_of(self._peer, self._socket)
+        self._throttled_log.write("bad frame", peer=who, code=int(error.code), detail=str(error))
+        self._send_close(close_payload(error.code, str(error)))
+        self._input_closed = True
+        hang_up(self._socket)
+        self._limit_closing()
+        self._end_inner(None)
+
+    # The inner protocol's transport
+
+    def abort(self) -> None:
+        self._socket.abort()
+
+    def is_closing(self) -> bool:
+        return self._input_closed or self._socket.is_closing()
+
+    def is_reading(self) -> bool:
+        return not self._input_closed and self._socket.is_reading()
+
+    def pause_reading(self) -> None:
+        if not self.is_closing():
+            self._socket.pause_reading()
+
+    def resume_reading(self) -> None:
+        if not self.is_closing():
+            self._socket.resume_reading()
+
+    def get_write_buffer_size(self) -> int:
+        return self._socket.get_write_buffer_size()
+
+    def get_write_buffer_limits(self) -> tuple[int, int]:
+        return self._socket.get_write_buffer_limits()
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self._socket.set_write_buffer_limits(high, low)
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._socket.get_extra_info(name, default)
+
+    # Closing
+
+    def _send_close(self, payload: bytes) -> None:
+        if not self._close_sent:
+            self._close_sent = True
+            self._socket.write(control_frame(CLOSE, payload))
+
+    def _close_socket(self) -> None:
+        if not self._socket.is_closing():
+            self._socket.close()
+        self._limit_closing()
+
+    def _limit_closing(self, timeout_s: float | None = None) -> None:
+        """Abort if closing takes too long; an earlier deadline stays."""
+        when = self._loop.time() + (CLOSING_TIMEOUT_S if timeout_s is None else timeout_s)
+        if self._timer is not None:
+            if self._timer.when() <= when:
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_at(when, self.abort)
+
+
+def hang_up(socket: asyncio.Transport) -> None:
+    """Close a connection whose peer may still be sending.
+
+    Closing would reset it and lose what the peer has not read. So only the sending side is closed where that
+    is possible; TLS has no half-close.
+    """
+    if socket.can_write_eof():
+        socket.write_eof()
+    else:
+        socket.close()
+
+
+def name_of(peer: Peer | None, socket: asyncio.BaseTransport) -> str:
+    """Return the peer's address, for the log."""
+    if peer is not None:
+        return str(peer)
+    name = socket.get_extra_info("peername")
+    return address(*name[:2]) if name else ""

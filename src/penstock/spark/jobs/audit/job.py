@@ -1,0 +1,233 @@
+"""Audit job: scans all files of a lake and the log, and compares what they contain.
+
+A message is captured once it is committed to the log. The lake covers captured messages of its topics after
+its start, up to its cursor. `walk.py` proves completeness by sequences, and `explain.py` knows the acceptable
+reasons for a missing message. Nothing is sampled, and nothing is written.
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+import pyarrow as pa
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+
+from penstock.errors import Conflict, PenstockError
+from penstock.lake import DataFile, InvalidLake, Manifest, Table, lake_messages
+from penstock.lake.table import lake_table
+from penstock.spark.connection import Connection
+from penstock.spark.jobs.audit.evidence import (
+    DAMAGED,
+    EVIDENCE,
+    EVIDENCE_COLUMNS,
+    FINDING_COLUMNS,
+    FINDINGS,
+    LOG,
+    READ,
+    RUN,
+    Evidence,
+    Finding,
+    read_runs,
+    to_batches,
+)
+from penstock.spark.jobs.audit.explain import Reasons, collect_reasons, find_excess
+from penstock.spark.jobs.audit.options import AuditOptions, find_range
+from penstock.spark.jobs.audit.report import AuditResult
+from penstock.spark.jobs.audit.runs import OffsetRange, Run
+from penstock.spark.jobs.audit.scan import FileScan, LogScan, LogSlice, check_log, plan_parts
+from penstock.spark.jobs.audit.walk import WalkCounter, WalkTotals, sum_findings, walk
+from penstock.spark.jobs.run import Progress, Report, check_server, wait_for_server
+from penstock.spark.source.positions import position_of
+from penstock.spark.tasks import Interrupted, interruptible
+
+MAX_FINDINGS = 100_000
+"""Limit of findings per task; the report says if there are more."""
+_FILE, _PART = "file", "part"
+_Batches = Iterator[pa.RecordBatch]
+_REPLACED = "files of the lake were replaced and deleted during the audit: audit it again"
+_STOPPED = "the audit was stopped before its end, so it has no result"
+
+
+class Stopped(PenstockError):
+    """The audit was stopped before it had a result."""
+
+    code = "stopped"
+
+
+def audit(
+    options: AuditOptions, *, spark: SparkSession, progress: Progress, stopping: threading.Event
+) -> Report:
+    """Audit a lake.
+
+    Raises:
+        InvalidLake: there is no lake.
+        InvalidRequest: the range is empty, or the server has another log.
+        Conflict: files vanished during the audit.
+        Stopped: it was stopped.
+    """
+    table = _table_of(options)
+    manifest = table.manifest()
+    audited = find_range(table.path, manifest, options.start, options.end)
+    if options.connection is not None and wait_for_server(
+        options.connection, manifest.filters, progress, stopping
+    ):
+        raise Stopped(_STOPPED)
+    log, parts = _plan_log(options.connection, manifest, audited, cores_of(spark))
+    file_scan = FileScan(folder=str(table.path), audited=audited, buckets=max(manifest.buckets, 1))
+    progress.show(f"reading {len(manifest.files):,} files" + (", and the log" if parts else ""))
+    evidence = collect_evidence(spark, list(manifest.files.values()), file_scan, parts, log)
+    evidence = evidence.persist(StorageLevel.DISK_ONLY)
+    try:
+        with interruptible(spark, stopping):
+            _check_not_stopped(stopping)
+            seen = [Evidence(**row.asDict()) for row in evidence.where(evidence.kind != RUN).collect()]
+            _check_live(table, seen)
+            check_all_seen(manifest, parts, seen)
+            progress.show("comparing what they hold")
+            reasons = collect_reasons(manifest, seen, options.captured)
+            found = walk_runs(
+                evidence,
+                reasons,
+                audited,
+                is_from_start=manifest.start is not None and position_of(manifest.start).offset == 0,
+            )
+            _check_not_stopped(stopping)
+            findings, totals = sum_findings([Finding(**row.asDict()) for row in found.collect()])
+            check_all_walked(seen, totals)
+    except Interrupted:
+        raise Stopped(_STOPPED) from None
+    finally:
+        evidence.unpersist()
+    return AuditResult(
+        manifest=manifest,
+        audited=audited,
+        seen=seen,
+        findings=findings,
+        totals=totals,
+        excess=list(find_excess(totals.claims, reasons.absences)),
+    ).report(is_strict=options.is_strict)
+
+
+def preflight(options: AuditOptions) -> None:
+    """Preflight check of lake and server, without Spark.
+
+    Raises:
+        InvalidLake: there is no lake.
+        PenstockError: the server is unavailable, or has another log.
+    """
+    manifest = _table_of(options).manifest()
+    if options.connection is None:
+        return
+    found = check_server(options.connection, manifest.filters)
+    if found is not None and manifest.log_id is not None:
+        check_log(manifest.log_id, found.log_id)
+
+
+def _table_of(options: AuditOptions) -> Table:
+    table = lake_messages(options.lake)
+    if table.is_delta:
+        raise InvalidLake(f"{table.path} is a Delta table: only lakes of Parquet files can be audited")
+    return lake_table(options.lake)
+
+
+def _plan_log(
+    connection: Connection | None, manifest: Manifest, audited: OffsetRange, parts: int
+) -> tuple[LogScan | None, list[LogSlice]]:
+    """The slices of the log to compare, and their scan."""
+    if connection is None or manifest.cursor is None or manifest.log_id is None:
+        return None, []
+    log = LogScan(connection=connection, filters=manifest.filters, audited=audited)
+    return log, plan_parts(connection, manifest.log_id, manifest.cursor, manifest.filters, audited, parts)
+
+
+def _check_live(table: Table, seen: list[Evidence]) -> None:
+    """Refuse if an unreadable file is no longer part of the lake."""
+    wrong = {each.path for each in seen if each.kind == DAMAGED}
+    if wrong and not wrong <= table.manifest().files.keys():
+        raise Conflict(_REPLACED)
+
+
+def check_all_seen(manifest: Manifest, parts: Sequence[LogSlice], seen: Sequence[Evidence]) -> None:
+    """Check that each file and each slice of the log was scanned.
+
+    Raises:
+        Conflict: some were not.
+    """
+    told = {each.path for each in seen if each.kind in (READ, DAMAGED) and each.path != LOG}
+    parts_read = sum(each.kind == READ and each.path == LOG for each in seen)
+    if told != manifest.files.keys() or parts_read != len(parts):
+        raise Conflict("some files or parts of the log were not scanned: audit the lake again")
+
+
+def check_all_walked(seen: Sequence[Evidence], totals: WalkTotals) -> None:
+    """Check that every row that was read was compared.
+
+    Spark rereads what a lost machine had read, and files may be deleted by then.
+
+    Raises:
+        Conflict: some rows were not.
+    """
+    if totals.rows != sum(each.first or 0 for each in seen if each.kind == READ):
+        raise Conflict(_REPLACED)
+
+
+def _check_not_stopped(stopping: threading.Event) -> None:
+    if stopping.is_set():
+        raise Stopped(_STOPPED)
+
+
+def collect_evidence(
+    spark: SparkSession,
+    files: Sequence[DataFile],
+    file_scan: FileScan,
+    parts: Sequence[LogSlice] = (),
+    log: LogScan | None = None,
+) -> DataFrame:
+    """Scan all files and slices of the log in Spark tasks; returns rows of `Evidence`."""
+    largest_first = sorted(files, key=lambda file: -file.bytes)
+    tasks = [(_FILE, msgspec.json.encode(file).decode()) for file in largest_first]
+    tasks += [(_PART, msgspec.json.encode(part).decode()) for part in parts]
+    cores = cores_of(spark)
+    dealt = [
+        task for hand in range(cores) for task in tasks[hand::cores]
+    ]  # Spark splits a list into consecutive parts
+    frame = spark.createDataFrame(dealt, "kind string, body string")
+    return frame.mapInArrow(_scanner(file_scan, log), EVIDENCE_COLUMNS)
+
+
+def walk_runs(
+    evidence: DataFrame, reasons: Reasons, audited: OffsetRange, *, is_from_start: bool
+) -> DataFrame:
+    """Walk over the runs of all topics in Spark tasks; returns findings and totals."""
+
+    def scan(batches: _Batches) -> _Batches:
+        counter = WalkCounter()
+        runs = counter.watch(read_runs(batches))
+        found = walk(runs, reasons, audited, is_from_start=is_from_start)
+        return to_batches(counter.end(found, MAX_FINDINGS), FINDINGS)
+
+    runs = evidence.where(evidence.kind == RUN).select(*Run._fields)
+    ordered = runs.repartition("topic").sortWithinPartitions("topic", "epoch", "first", "path")
+    return ordered.mapInArrow(scan, FINDING_COLUMNS)
+
+
+def cores_of(spark: SparkSession) -> int:
+    """Number of parallel tasks, taken from the shuffle partitions."""
+    return int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
+
+
+def _scanner(file_scan: FileScan, log: LogScan | None) -> Callable[[_Batches], _Batches]:
+    def scan(batches: _Batches) -> _Batches:
+        return to_batches(_scan_all(batches, file_scan, log), EVIDENCE)
+
+    return scan
+
+
+def _scan_all(batches: _Batches, file_scan: FileScan, log: LogScan | None) -> Iterator[Evidence]:
+    for batch in batches:
+        for kind, body in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            if kind == _FILE:
+                yield from file_scan.scan(msgspec.json.decode(body, type=DataFile))
+            elif log is not None:
+                yield from log.scan(msgspec.json.decode(body, type=LogSlice))

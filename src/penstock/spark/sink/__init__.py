@@ -1,0 +1,1 @@
+"""Write side of the connector: exactly-once publishing of DataFrames through stages."""

@@ -1,0 +1,1 @@
+"""Read side of the connector: plans a read over log and lake, and reads its parts in Spark tasks."""

@@ -1,0 +1,304 @@
+"""Group commit: all turns since the last commit in one atomic write and one fsync.
+
+The loop collects; one thread writes. A commit starts when the one before has ended, so an idle server
+acknowledges at once and a busy one batches. Only whole turns of the loop are committed, because the messages
+and state changes of a turn belong together.
+
+When a write fails, its messages are discarded and the waiting callbacks get the error. State changes are
+kept, because their sessions continue in memory, and are written with the next successful commit. Until then
+nothing is accepted, and the write is retried.
+"""
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
+from queue import SimpleQueue
+from threading import Thread
+from typing import Literal, Protocol
+
+import structlog
+from msgspec import Struct
+
+from penstock.core.ports.log import Settled, Ticket
+from penstock.core.runtime.clock import Clock, Handle
+from penstock.errors import StorageUnavailable
+from penstock.model import Run
+from penstock.storage.disk.commit.durable_mark import DurableMark
+from penstock.storage.disk.commit.pending_commit import PendingCommit, remove_between
+from penstock.storage.disk.pieces.index import Index
+from penstock.storage.disk.pieces.piece import Piece
+from penstock.storage.disk.rocksdb.store import Store
+
+log = structlog.get_logger("penstock.log")
+
+Durability = Literal["fsync", "os", "memory"]
+
+QUEUED_COMMITS = 64
+"""Most commits that wait for a slow disk; beyond that publishes are refused."""
+LAZY_S = 0.05
+"""Delay of changes that no callback waits for, so that they share a commit."""
+RETRY_S = (0.1, 0.2, 0.5, 1.0)
+"""Retry delays after the first, second, ... failure; the last one repeats."""
+
+_first_of = attrgetter("first")
+_offset_of = attrgetter("offset")
+
+
+class Loop(Protocol):
+    """The part of the event loop that is used."""
+
+    def call_soon_threadsafe(self, callback: Callable[..., object], *args: object) -> object: ...
+
+    def call_later(self, delay: float, callback: Callable[[], None], /) -> Handle: ...
+
+
+class GroupCommit:
+    """The open commit, the queued ones, the one being written, and their callbacks."""
+
+    def __init__(
+        self,
+        store: Store,
+        index: Index,
+        mark: DurableMark,
+        loop: Loop,
+        clock: Clock,
+        *,
+        epoch: int,
+        first: int,
+        number: Ticket,
+        durability: Durability,
+    ) -> None:
+        self._store = store
+        self._index = index
+        self._mark = mark
+        self._loop = loop
+        self._clock = clock
+        self._epoch = epoch
+        self._is_synced = durability == "fsync"
+        self._is_awaited = durability != "memory"
+        self._committed = number
+        self.last_offset = first - 1  # the last committed offset
+        mark.epoch = epoch
+        self.open = PendingCommit(number + 1, first)
+        self._queued: deque[PendingCommit] = deque()
+        self._writing: PendingCommit | None = None
+        self._lazy: Handle | None = None
+        self._failures = 0
+        self._is_pausing = False  # after a failure, until the retry
+        self.failure: Exception | None = None
+        self.on_committed: Callable[[], None] = lambda: None
+        self._queue: SimpleQueue[PendingCommit | None] = SimpleQueue()
+        self._thread = Thread(target=self._write_all, name="commits", daemon=True)
+        self._thread.start()
+
+    # From the loop
+
+    def is_committed(self, ticket: Ticket) -> bool:
+        """The commit has ended, or `durability` does not wait for it."""
+        return ticket <= self._committed or not self._is_awaited
+
+    def when_committed(self, ticket: Ticket, callback: Settled) -> None:
+        """Call back when a commit has ended."""
+        if ticket <= self._committed:
+            callback(None)
+            return
+        commit = self.open
+        if commit.number != ticket:
+            commit = next(commit for commit in self._unfinished() if commit.number == ticket)
+        commit.waiting.append(callback)
+        commit.is_wanted = True
+        self._begin()
+
+    def put(self, key: bytes, value: Struct | None) -> None:
+        """Change the state; None deletes."""
+        self.open.state[key] = value
+        self.open.is_whole = False
+
+    def cut(self, start: bytes, stop: bytes) -> None:
+        """Delete a range of state keys."""
+        self.open.cut(start, stop)
+        self.open.is_whole = False
+
+    def apply_changes(self, found: dict[bytes, Struct], prefix: bytes) -> None:
+        """Apply uncommitted changes to records that were read."""
+        for commit in self._unfinished():
+            for start, stop in commit.cuts.items():
+                remove_between(found, start, stop)
+            for key, value in commit.state.items():
+                if not key.startswith(prefix):
+                    continue
+                if value is None:
+                    found.pop(key, None)
+                else:
+                    found[key] = value
+
+    def _unfinished(self) -> tuple[PendingCommit, ...]:
+        return (*((self._writing,) if self._writing else ()), *self._queued, self.open)
+
+    def end_turn(self, head: int, *, is_urgent: bool) -> None:
+        """Finish a turn: what it left in the open commit is committed together."""
+        commit = self.open
+        if self.failure is not None:  # only unacknowledged messages are published now
+            commit.discard_runs()
+        commit.is_wanted = commit.is_wanted or is_urgent or len(commit.runs) > commit.whole
+        commit.end_turn(head)
+        self._begin()
+        if commit is self.open and commit.is_full and not self._failures:
+            self._queued.append(commit)
+            self.open = PendingCommit(commit.number + 1, commit.last + 1)
+            if len(self._queued) >= QUEUED_COMMITS:
+                self.failure = StorageUnavailable("the disk does not keep up")
+
+    def _begin(self) -> None:
+        """Start the next write, if none is running and there is something to write."""
+        if self._writing is not None or self._is_pausing:
+            return
+        if self._queued:
+            self._start(self._queued.popleft())
+            return
+        commit = self.open
+        if not commit.is_between_turns:
+            return  # `end_turn` calls again
+        if commit.is_empty and not (commit.waiting or self._failures):
+            return
+        if not commit.is_wanted:
+            if self._lazy is None:
+                self._lazy = self._loop.call_later(LAZY_S, self._begin_lazy)
+            return
+        self._start(commit)
+
+    def _begin_lazy(self) -> None:
+        self._lazy = None
+        self.open.is_wanted = True
+        self._begin()
+
+    def _start(self, commit: PendingCommit) -> None:
+        self._writing = commit
+        if commit is self.open:
+            self.open = PendingCommit(commit.number + 1, commit.last + 1)
+        self._queue.put(commit)
+
+    def commit_now(self) -> None:
+        """Write the open commit in this thread; only at start. Retried later if it fails."""
+        commit, self.open = self.open, PendingCommit(self.open.number + 1, self.open.first)
+        pieces, failure = self._try(commit)
+        self._on_written(commit, pieces, failure)
+
+    def uncommitted(self) -> list[Run]:
+        """Uncommitted runs, oldest first."""
+        return [run for commit in self._unfinished() for run in commit.runs]
+
+    def find(self, offsets: Iterable[int]) -> dict[int, Run]:
+        """Single uncommitted messages by offset."""
+        commits = self._unfinished()
+        found: dict[int, Run] = {}
+        for offset in offsets:
+            runs = commits[max(bisect_right(commits, offset, key=_first_of) - 1, 0)].runs
+            place = bisect_right(runs, offset, key=_offset_of) - 1
+            if place >= 0 and offset < runs[place].offset + runs[place].count:
+                found[offset] = runs[place].part(offset - runs[place].offset, 1)
+        return found
+
+    def _on_written(self, commit: PendingCommit, pieces: Sequence[Piece], failure: Exception | None) -> None:
+        """Runs on the loop after a write: update the index, notify the callbacks."""
+        self._writing = None
+        if failure is None:
+            self._committed, self.last_offset = commit.number, commit.last
+            for piece in pieces:
+                self._index.add(piece)
+            if self._failures:
+                log.info("the log can be written again", offset=commit.last)
+            if len(self._queued) * 2 < QUEUED_COMMITS:
+                self.failure = None
+            self._failures = 0
+            _notify(commit.waiting, None)
+            self.on_committed()
+        else:
+            self._on_failure(commit, failure)
+        self._begin()
+
+    def _on_failure(self, commit: PendingCommit, failure: Exception) -> None:
+        failed = [commit, *self._queued]
+        refused = sum(len(each.runs) for each in (*failed, self.open))
+        waiting = [callback for each in (*failed, self.open) for callback in each.waiting]
+        is_first = not self._failures
+        self._queued.clear()
+        for each in reversed(failed):
+            self.open.inherit(each)
+        self.open.waiting = []
+        self.failure = failure
+        delay = RETRY_S[min(self._failures, len(RETRY_S) - 1)]
+        self._failures += 1
+        self._is_pausing = True
+        self._loop.call_later(delay, self._retry)
+        if is_first:
+            log.error("the log cannot be written", reason=str(failure), runs_refused=refused)
+        _notify(waiting, failure)
+
+    def _retry(self) -> None:
+        """Write the inherited state changes: their success ends the failure."""
+        self._is_pausing = False
+        self.open.is_wanted = True
+        self._begin()
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is being written, and no callback waits."""
+        return self._writing is None and not self._queued and not self.open.waiting
+
+    def close(self) -> Exception | None:
+        """Write the rest and stop; return the error if that failed."""
+        if self._lazy is not None:
+            self._lazy.cancel()
+        if not self.open.is_between_turns:  # the turn ends here
+            self.open.end_turn(max((run.last_offset for run in self.open.runs), default=0))
+        self._queue.put(None)
+        self._thread.join()
+        failed = self._writing if self._writing is not None and self._writing.failure is not None else None
+        for commit in (*self._queued, self.open):
+            if failed is not None:  # later commits must not be stored without it
+                commit.inherit(failed)
+            if not commit.is_empty:
+                self._try(commit)
+                failed = commit if commit.failure is not None else None
+        return None if failed is None else failed.failure
+
+    # In the thread
+
+    def _write_all(self) -> None:
+        while (commit := self._queue.get()) is not None:
+            pieces, failure = self._try(commit)
+            self._loop.call_soon_threadsafe(self._on_written, commit, pieces, failure)
+
+    def _try(self, commit: PendingCommit) -> tuple[list[Piece], Exception | None]:
+        try:
+            if self._store.needs_reopen:
+                self._reopen()
+            return self._write(commit), None
+        except Exception as error:  # any error means: not written
+            known = isinstance(error, StorageUnavailable)
+            commit.failure = error if known else StorageUnavailable(f"{type(error).__name__}: {error}")
+            return [], commit.failure
+
+    def _reopen(self) -> None:
+        self._store.reopen()
+        if self._store.salvage is not None:
+            log.warning("the log was damaged", what=self._store.salvage.note)
+
+    def _write(self, commit: PendingCommit) -> list[Piece]:
+        changes, pieces = commit.changes(self._epoch, self._clock.wall_us())
+        if not commit.is_empty:
+            self._store.check_space()
+            self._store.write(changes, sync=self._is_synced)
+            self._mark.write(commit.last, commit.number)
+        return pieces
+
+
+def _notify(waiting: Sequence[Settled], failure: Exception | None) -> None:
+    """Call all callbacks; an exception in one does not stop the others."""
+    for callback in waiting:
+        try:
+            callback(failure)
+        except Exception:
+            log.exception("commit callback failed")

@@ -1,0 +1,1 @@
+"""Reads of the log, from any thread: runs, single messages, Arrow streams, topic names."""

@@ -1,0 +1,1 @@
+"""RocksDB: options, safe calls, the files and keys of a data directory, errors and free space."""

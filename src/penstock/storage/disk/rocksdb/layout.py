@@ -1,0 +1,89 @@
+"""Layout of a data directory: files, column families, keys.
+
+penstock.json   format version and log id; see `header.py`
+lock            locked by the one process that may write
+mark            the last acknowledged offset and commit; see `commit/durable_mark.py`
+rocksdb/        everything else, in the column families below
+"""
+
+from struct import Struct as Layout
+
+FORMAT = 1
+"""Format version; rises when an older Penstock could not read new data."""
+
+HEADER_FILE = "penstock.json"
+LOCK_FILE = "lock"
+MARK_FILE = "mark"
+DATABASE_FOLDER = "rocksdb"
+HARMLESS = frozenset({"lost+found"})
+"""Entries of an empty file system."""
+
+ROWS = "rows"
+"""Frames as they were committed, by first offset, until they are sealed."""
+LOG = "log"
+"""Sealed batches, by first offset: each a complete Arrow IPC stream."""
+INDEX = "index"
+"""Summary of each sealed batch, by first offset: a `Summary`."""
+TOPICS = "topics"
+"""Topics of each sealed batch, by first offset: a dict of name to `Extent`."""
+SEQUENCES = "sequences"
+"""Batches of a topic, by `sequence_key`: the first offset of the batch and the last sequence."""
+STATE = "state"
+"""Records by table and key."""
+
+FAMILIES = (ROWS, LOG, INDEX, TOPICS, SEQUENCES, STATE)
+
+_OFFSET = Layout(">Q")
+_PLACE = Layout(">QQ")
+
+
+def offset_key(offset: int) -> bytes:
+    """Key of a value that begins at an offset; keys sort like offsets."""
+    return _OFFSET.pack(offset)
+
+
+def offset_of(key: bytes) -> int:
+    """The offset in a key."""
+    return int(_OFFSET.unpack(key)[0])
+
+
+def sequence_key(topic: str, sequence: int) -> bytes:
+    """Key of a batch with messages of a topic from this sequence on; keys of a topic are adjacent."""
+    return topic.encode() + b"\0" + _OFFSET.pack(sequence)
+
+
+def last_sequence_key(topic: str) -> bytes:
+    """The greatest possible key of a topic."""
+    return sequence_key(topic, (1 << 64) - 1)
+
+
+def topic_of(key: bytes) -> str:
+    """The topic in a `sequence_key`."""
+    return key[: -1 - _OFFSET.size].decode()
+
+
+def pack_place(batch: int, last: int) -> bytes:
+    """Value of a `sequence_key`: the first offset of the batch, and the last sequence in it."""
+    return _PLACE.pack(batch, last)
+
+
+def unpack_place(value: bytes) -> tuple[int, int]:
+    """The reverse of `pack_place`."""
+    batch, last = _PLACE.unpack(value)
+    return int(batch), int(last)
+
+
+def state_key(table: str, key: str) -> bytes:
+    """Key of a record; records of a table are adjacent."""
+    return table_prefix(table) + key.encode("utf-8", "surrogatepass")
+
+
+def table_prefix(table: str) -> bytes:
+    """Prefix of all keys of a table."""
+    return table.encode() + b"\0"
+
+
+COMMIT_KEY = state_key("meta", "commit")
+"""The number of the last commit."""
+FIRST_OFFSET_KEY = state_key("meta", "first_offset")
+"""The oldest offset that retention has not removed."""

@@ -1,0 +1,1 @@
+"""Message classes of the gRPC services, made of compiled `.proto` files."""

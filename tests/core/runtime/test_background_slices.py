@@ -1,0 +1,42 @@
+"""Work that nobody waits for: one after the other, in steps, whatever happens to one of them."""
+
+from penstock.core.runtime import background as module
+from penstock.core.runtime.background import Background, BackgroundJob
+from tests.support.clock import ManualClock, ManualScheduler
+
+
+class Work:
+    """Takes some steps, each of which fills a turn of the loop."""
+
+    def __init__(self, clock: ManualClock, name: str, steps: int, done: list[str]) -> None:
+        self._clock, self._name, self._left, self._done = clock, name, steps, done
+
+    def step(self) -> bool:
+        self._clock.advance(module.WORK_S)
+        self._done.append(self._name)
+        self._left -= 1
+        return self._left > 0
+
+
+def test_one_work_follows_the_other_and_others_have_their_turn_between_the_steps() -> None:
+    clock, done = ManualClock(), list[str]()
+    scheduler = ManualScheduler(clock)
+    BackgroundJob(
+        Background(clock, scheduler), Work(clock, "a", 2, done).step, Work(clock, "b", 1, done).step
+    ).begin()
+    assert done == ["a"]
+    scheduler.call_soon(lambda: done.append("somebody else"))
+    scheduler.settle()
+    assert done[-1] == "b"
+    assert done.index("somebody else") < done.index("b")
+    assert done.count("a") == 2
+
+
+def test_a_work_that_fails_does_not_stop_those_behind_it() -> None:
+    clock, done = ManualClock(), list[str]()
+
+    def fail() -> bool:
+        raise ValueError("broken")
+
+    BackgroundJob(Background(clock, ManualScheduler(clock)), fail, Work(clock, "b", 1, done).step).begin()
+    assert done == ["b"]

@@ -1,0 +1,364 @@
+"""One flush per turn: stretches in order, acknowledgements after them, batches when they are due."""
+
+from collections.abc import Callable
+
+import pytest
+
+from penstock.core.runtime.tick import Stretch, Tick
+from penstock.core.settings import CoreSettings, TopicRule
+from penstock.core.subscriptions.audience import Audience, Group
+from penstock.core.subscriptions.subscription import Options, Subscription
+from penstock.core.topics.registry import Registry
+from penstock.core.topics.topic import Topic
+from penstock.model import Policy, Run
+from tests.support.clock import ManualClock, ManualScheduler
+from tests.support.encodings import PlainEncoding
+from tests.support.samples import make_run, make_session
+
+RULES = (
+    TopicRule(filter="batched/#", batch_size=3, batch_timeout_ms=20),
+    TopicRule(filter="turn", batch_size=100),
+)
+
+
+class Turns:
+    """A tick, and what it delivered: one list of stretches for each flush."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.scheduler = ManualScheduler(self.clock)
+        self.topics = Registry(CoreSettings(topics=RULES))
+        self.tick = Tick(self.clock, self.scheduler)
+        self.tick.on_flush = self.deliver
+        self.flushes: list[list[Stretch]] = []
+        self.on_deliver: Callable[[], None] = lambda: None
+
+    def deliver(self, stretches: list[Stretch]) -> None:
+        self.flushes.append(stretches)
+        self.on_deliver()
+
+    def topic(self, name: str, audience: Audience | None = None) -> Topic:
+        topic = self.topics.make(name)
+        topic.audience = Audience((), ()) if audience is None else audience
+        return topic
+
+    def publish(self, topic: Topic, payload: bytes, *more: bytes, qos: int = 0) -> Run:
+        """What the broker does: let a run join the last stretch if it may, else begin another."""
+        if not self.tick.is_open:
+            self.tick.open()
+        run = make_run(topic.name, payload, *more, qos=qos)
+        last = self.tick.last
+        if topic.rules.batch_size or last is None:
+            self.tick.add(topic, run)
+        elif last.audience is topic.audience and last.shape is run.shape:
+            last.runs.append(run)
+        else:
+            assert self.tick.add(topic, run) is self.tick.last is not last
+        return run
+
+    def payloads(self) -> list[list[list[bytes]]]:
+        """Slabs by flush and stretch."""
+        return [[[run.slab for run in stretch.runs] for stretch in flush] for flush in self.flushes]
+
+
+@pytest.fixture
+def turns() -> Turns:
+    return Turns()
+
+
+def test_everything_of_a_turn_leaves_together_and_once(turns: Turns) -> None:
+    topic = turns.topic("a")
+    turns.publish(topic, b"1")
+    turns.publish(topic, b"2")
+    assert turns.flushes == []
+    turns.scheduler.turn()
+    assert turns.payloads() == [[[b"1", b"2"]]]
+    turns.scheduler.settle()
+    assert len(turns.flushes) == 1
+
+
+def test_consecutive_runs_of_one_audience_and_shape_make_a_stretch(turns: Turns) -> None:
+    same = Audience((), ())
+    one, other = turns.topic("a", same), turns.topic("b", same)
+    stranger = turns.topic("c")
+    turns.publish(one, b"1")
+    turns.publish(other, b"2")
+    turns.publish(stranger, b"3")
+    turns.publish(one, b"4")
+    turns.publish(one, b"5", qos=1)
+    turns.scheduler.turn()
+    assert turns.payloads() == [[[b"1", b"2"], [b"3"], [b"4"], [b"5"]]]
+    first, second, _, last = turns.flushes[0]
+    assert first.audience is same
+    assert second.audience is stranger.audience
+    assert (first.shape.qos, last.shape.qos) == (0, 1)
+
+
+def test_a_stretch_ends_with_its_turn(turns: Turns) -> None:
+    topic = turns.topic("a")
+    turns.publish(topic, b"1")
+    turns.scheduler.turn()
+    assert turns.tick.last is None
+    turns.publish(topic, b"2")
+    turns.scheduler.turn()
+    assert turns.payloads() == [[[b"1"]], [[b"2"]]]
+
+
+def test_a_turn_has_one_time(turns: Turns) -> None:
+    turns.tick.open()
+    opened = turns.clock.wall_us()
+    turns.clock.advance(1)
+    assert turns.tick.wall_us == opened
+    turns.scheduler.turn()
+    turns.tick.open()
+    assert turns.tick.wall_us == opened + 1_000_000
+
+
+def test_who_waits_for_a_turn_is_called_after_its_deliveries(turns: Turns) -> None:
+    events: list[str] = []
+    turns.on_deliver = lambda: events.append("delivered")
+    turns.publish(turns.topic("a"), b"1")
+    turns.tick.after(lambda: events.append("acknowledged"))
+    turns.scheduler.settle()
+    assert events == ["delivered", "acknowledged"]
+
+
+def test_who_waits_is_called_even_if_nothing_was_published(turns: Turns) -> None:
+    events: list[str] = []
+    turns.tick.after(lambda: events.append("called"))
+    assert events == []
+    turns.scheduler.settle()
+    assert events == ["called"]
+    assert turns.flushes == []
+
+
+def test_what_is_published_while_delivering_leaves_with_the_next_turn(turns: Turns) -> None:
+    topic = turns.topic("a")
+
+    def publish_once() -> None:
+        turns.on_deliver = lambda: None
+        turns.publish(topic, b"2")
+
+    turns.on_deliver = publish_once
+    turns.publish(topic, b"1")
+    turns.scheduler.turn()
+    assert turns.payloads() == [[[b"1"]]]
+    turns.scheduler.turn()
+    assert turns.payloads() == [[[b"1"]], [[b"2"]]]
+
+
+# Topics that are gathered
+
+
+def test_a_batch_leaves_when_it_has_its_size(turns: Turns) -> None:
+    topic = turns.topic("batched/a")
+    turns.publish(topic, b"1")
+    turns.publish(topic, b"2")
+    turns.scheduler.settle()
+    assert turns.flushes == []
+    turns.publish(topic, b"3")
+    turns.scheduler.settle()
+    assert turns.payloads() == [[[b"1", b"2", b"3"]]]
+    assert turns.scheduler.timers == 0
+
+
+def test_a_run_of_many_counts_each_of_its_messages(turns: Turns) -> None:
+    topic = turns.topic("batched/a")
+    turns.publish(topic, b"1", b"2", b"3")
+    turns.scheduler.settle()
+    assert turns.payloads() == [[[b"123"]]]
+
+
+def test_a_batch_leaves_when_its_time_is_over(turns: Turns) -> None:
+    topic = turns.topic("batched/a")
+    turns.publish(topic, b"1")
+    turns.scheduler.advance(0.01)
+    turns.publish(topic, b"2")
+    turns.scheduler.advance(0.009)
+    assert turns.flushes == []
+    turns.scheduler.advance(0.001)
+    assert turns.payloads() == [[[b"1", b"2"]]]
+    turns.publish(topic, b"3")  # the next batch has a time of its own
+    turns.scheduler.advance(0.019)
+    assert len(turns.flushes) == 1
+    turns.scheduler.advance(0.001)
+    assert turns.payloads()[1:] == [[[b"3"]]]
+
+
+def test_batches_of_two_topics_do_not_wait_for_each_other(turns: Turns) -> None:
+    one, other = turns.topic("batched/a"), turns.topic("batched/b")
+    turns.publish(one, b"1")
+    turns.publish(other, b"2", b"3", b"4")
+    turns.publish(turns.topic("quick"), b"5")
+    turns.scheduler.settle()
+    assert turns.payloads() == [[[b"234"], [b"5"]]]
+    turns.scheduler.advance(0.02)
+    assert turns.payloads()[1:] == [[[b"1"]]]
+
+
+def test_a_batch_without_a_time_waits_for_one_turn_only(turns: Turns) -> None:
+    turns.publish(turns.topic("turn"), b"1")
+    turns.scheduler.settle()
+    assert turns.payloads() == [[[b"1"]]]
+
+
+def test_nothing_is_left_behind_at_the_close(turns: Turns) -> None:
+    events: list[str] = []
+    turns.publish(turns.topic("a"), b"1")
+    turns.publish(turns.topic("batched/a"), b"2")
+    turns.tick.after(lambda: events.append("called"))
+    turns.tick.close()
+    assert turns.payloads() == [[[b"1"], [b"2"]]]
+    assert events == ["called"]
+    turns.scheduler.advance(1)
+    assert len(turns.flushes) == 1
+
+
+def test_nothing_is_gathered_while_somebody_goes_by_cursors(turns: Turns) -> None:
+    """A later message of another topic would carry its cursor past those that wait."""
+    topic = turns.topic("batched/a")
+    turns.publish(topic, b"1")
+    topic.audience = wanting(0, has_cursor=True)
+    turns.publish(topic, b"2")
+    turns.publish(topic, b"3")
+    turns.publish(turns.topic("quick"), b"4")
+    turns.scheduler.turn()
+    assert turns.payloads() == [[[b"1"], [b"2", b"3"], [b"4"]]]
+
+
+# Those who come and go between publishing and the flush
+
+
+def test_what_was_published_before_someone_comes_leaves_first(turns: Turns) -> None:
+    turns.publish(turns.topic("a"), b"1")
+    turns.publish(turns.topic("batched/a"), b"2")
+    turns.publish(turns.topic("batched/b"), b"3")
+    turns.tick.settle()
+    assert [payload for flush in turns.payloads() for stretch in flush for payload in stretch] == [
+        b"1",
+        b"2",
+        b"3",
+    ]
+    turns.scheduler.advance(0.02)
+    assert len(turns.payloads()) == 1
+
+
+def test_nothing_is_flushed_for_a_newcomer_when_nothing_waits(turns: Turns) -> None:
+    turns.tick.settle()
+    assert turns.flushes == []
+    assert turns.scheduler.pending == 0
+
+
+# A chunk that comes alone
+
+
+def test_a_chunk_that_comes_alone_begins_a_turn_that_its_door_ends(turns: Turns) -> None:
+    assert turns.tick.open_alone(10.0)
+    assert turns.tick.is_open
+    assert turns.scheduler.pending == 0
+    turns.publish(turns.topic("a"), b"1")
+    turns.tick.flush()
+    assert turns.payloads() == [[[b"1"]]]
+    assert not turns.tick.is_open
+
+
+def test_chunks_that_come_close_together_share_a_flush(turns: Turns) -> None:
+    assert turns.tick.open_alone(10.0)
+    turns.tick.flush()
+    assert not turns.tick.open_alone(10.0)
+    turns.publish(turns.topic("a"), b"1")
+    assert not turns.tick.open_alone(10.001)  # the turn that is open is not ended by somebody else
+    turns.publish(turns.topic("a"), b"2")
+    turns.scheduler.settle()
+    assert len(turns.flushes) == 1
+
+
+# A durable log
+
+
+def wanting(qos: int, *, has_cursor: bool = False) -> Audience:
+    """An audience of one who wants messages at this QoS."""
+    group, encoding = Group("x"), PlainEncoding(qos=qos, has_cursor=has_cursor)
+    group.join(make_session("r"), Subscription("x", Options(qos), encoding, Policy.DROP_NEWEST))
+    return Audience((group,), ())
+
+
+def test_with_a_durable_log_nothing_is_gathered_that_is_stored(turns: Turns) -> None:
+    turns.tick.is_durable = True
+    topic = turns.topic("batched/a")
+    turns.publish(topic, b"0")
+    turns.scheduler.turn()
+    assert turns.payloads() == []
+    turns.publish(topic, b"1", qos=1)
+    turns.publish(topic, b"2")
+    turns.scheduler.turn()
+    assert turns.payloads() == [[[b"0"], [b"1"]]]  # what was gathered before is not overtaken
+    turns.scheduler.advance(0.02)
+    assert turns.payloads()[1:] == [[[b"2"]]]
+
+
+def test_a_turn_ends_after_its_deliveries_and_whoever_waited_for_them(turns: Turns) -> None:
+    events: list[str] = []
+    turns.on_deliver = lambda: events.append("delivered")
+    turns.tick.on_end = lambda: events.append("ended")
+    turns.publish(turns.topic("a"), b"1")
+    turns.tick.after(lambda: events.append("called"))
+    turns.scheduler.turn()
+    assert events == ["delivered", "called", "ended"]
+
+
+def test_what_is_done_while_a_turn_ends_belongs_to_it(turns: Turns) -> None:
+    seen: list[bool] = []
+    turns.on_deliver = lambda: seen.append(turns.tick.is_ending)
+    turns.tick.on_end = lambda: seen.append(turns.tick.is_ending)
+    turns.publish(turns.topic("a"), b"1")
+    turns.tick.after(lambda: seen.append(turns.tick.is_ending))
+    turns.scheduler.turn()
+    assert seen == [True, True, False]
+
+
+@pytest.mark.parametrize("where", ["delivering", "calling back"])
+def test_a_turn_ends_whatever_goes_wrong_in_it(turns: Turns, where: str) -> None:
+    ended: list[bool] = []
+
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    if where == "delivering":
+        turns.on_deliver = fail
+    else:
+        turns.tick.after(fail)
+    turns.tick.on_end = lambda: ended.append(turns.tick.is_ending)
+    turns.publish(turns.topic("a"), b"1")
+    with pytest.raises(ZeroDivisionError):
+        turns.scheduler.turn()
+    assert ended == [False]
+
+
+def test_what_had_to_be_stored_and_could_not_be_is_not_delivered(turns: Turns) -> None:
+    stored, other = turns.topic("a", wanting(1)), turns.topic("b", wanting(0))
+    called: list[str] = []
+    turns.publish(stored, b"0")
+    turns.publish(stored, b"1", qos=1)
+    turns.publish(other, b"2", qos=1)
+    turns.tick.after(lambda: called.append("after"))
+    turns.tick.take_back()
+    assert called == ["after"]
+    turns.publish(other, b"3", qos=1)
+    turns.scheduler.turn()
+    assert turns.payloads() == [[[b"0"], [b"2"], [b"3"]]]
+    assert called == ["after"]
+
+
+def test_whoever_waits_is_called_though_another_one_fails(turns: Turns) -> None:
+    called: list[str] = []
+
+    def fail() -> None:
+        raise ValueError("of one")
+
+    turns.tick.after(lambda: called.append("before"))
+    turns.tick.after(fail)
+    turns.tick.after(lambda: called.append("behind"))
+    with pytest.raises(ValueError, match="of one"):
+        turns.tick.flush()
+    assert called == ["before", "behind"]

@@ -1,0 +1,172 @@
+"""Which names are ours and which pages are welcome, over HTTP."""
+
+from urllib.parse import urlsplit
+
+import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
+from websockets.typing import Origin, Subprotocol
+
+from penstock.app import Server
+from penstock.config import Settings
+from penstock.doors.mqtt import MqttSettings
+from penstock.doors.sidecar.settings import SidecarSettings
+from penstock.net.http import HttpSettings
+from penstock.net.origins import Origins
+from penstock.net.websocket import WebSocketSettings
+from tests.net.http.serving import House, get, post, request
+
+EVIL = "Origin: https://evil.example"
+PAGE = "Origin: https://app.example.org"
+
+
+@pytest.mark.parametrize("path", ["/hot", "/app/x", "/open", "/health"])
+async def test_a_name_that_was_made_to_point_here_gets_nothing(house: House, path: str) -> None:
+    await house.open()
+    peer = await house.connect()
+    for method in ("GET", "HEAD", "POST"):
+        answer = await peer.ask(request(method, path, host="rebound.example:8080"), method)
+        assert answer.status == 421
+    assert house.seen == []
+    assert (await peer.ask(get(path))).status == 200
+
+
+async def test_the_host_of_an_absolute_target_counts(house: House) -> None:
+    await house.open()
+    peer = await house.connect()
+    assert (await peer.ask(get("http://evil.example/hot"))).status == 421
+    assert (await peer.ask(get("http://localhost/hot", host="evil.example"))).status == 200
+    assert (await peer.ask(get("/hot", host="evil.example"))).status == 421
+
+
+async def test_listed_names_are_ours(house: House) -> None:
+    await house.open(websocket=WebSocketSettings(hosts=("broker.example.org",)))
+    peer = await house.connect()
+    assert (await peer.ask(get(host="Broker.Example.org:443"))).status == 200
+    assert (await peer.ask(get(host="other.example.org"))).status == 421
+
+
+@pytest.mark.parametrize("path", ["/hot", "/app/x"])
+async def test_a_foreign_page_may_change_nothing(house: House, path: str) -> None:
+    await house.open()
+    peer = await house.connect()
+    for method in ("POST", "PUT", "DELETE", "PATCH"):
+        assert (await peer.ask(request(method, path, EVIL))).status == 403
+    assert house.seen == []
+    for welcome in ("Origin: http://localhost", "Origin: https://localhost", "X: no origin"):
+        assert (await peer.ask(post(path, b"", welcome))).status == 200
+
+
+@pytest.mark.parametrize("path", ["/hot", "/app/x"])
+async def test_a_page_from_another_port_is_a_foreign_page(house: House, path: str) -> None:
+    await house.open()
+    peer = await house.connect()
+    host = f"localhost:{house.door.ports()[0]}"
+    for origin in ("http://localhost:3000", "http://localhost", "https://localhost"):
+        assert (await peer.ask(request("POST", path, f"Origin: {origin}", host=host))).status == 403
+    upgrade = ("Connection: Upgrade", "Upgrade: websocket", "Origin: http://localhost:3000")
+    assert (await peer.ask(get("/socket", *upgrade, host=host))).status == 403
+    assert (await peer.ask(request("POST", path, f"Origin: http://{host}", host=host))).status == 200
+
+
+async def test_a_foreign_page_is_answered_but_not_allowed_to_read(house: House) -> None:
+    await house.open()
+    answer = await house.ask(get("/hot", EVIL))
+    assert answer.status == 200
+    assert "access-control-allow-origin" not in answer.headers
+
+
+async def test_a_foreign_page_follows_no_stream_and_opens_no_socket(house: House) -> None:
+    await house.open()
+    peer = await house.connect()
+    assert (await peer.ask(get("/app/x", EVIL, "Accept: text/event-stream"))).status == 403
+    upgrade = ("Connection: Upgrade", "Upgrade: websocket")
+    assert (await peer.ask(get("/socket", EVIL, *upgrade))).status == 403
+    assert house.taken == []
+
+
+async def test_nobody_is_told_that_it_may_call_unless_it_is_listed(house: House) -> None:
+    await house.open(websocket=WebSocketSettings(origins=("https://app.example.org",)))
+    peer = await house.connect()
+    preflight = "Access-Control-Request-Method: POST"
+    for origin in (EVIL, PAGE, "Origin: http://localhost:3000"):
+        answer = await peer.ask(request("OPTIONS", "/hot", origin, preflight))
+        assert answer.status == 403
+        assert "access-control-allow-origin" not in answer.headers
+    assert (await peer.ask(post("/hot", b"", PAGE))).status == 200
+
+
+@pytest.mark.parametrize("path", ["/hot", "/app/x"])
+async def test_a_listed_page_may_call_and_read(house: House, path: str) -> None:
+    await house.open(cors_origins=("https://app.example.org",))
+    peer = await house.connect()
+    wanted = (
+        "Access-Control-Request-Method: POST",
+        "Access-Control-Request-Headers: content-type, x-client-id",
+    )
+    told = await peer.ask(request("OPTIONS", path, PAGE, *wanted))
+    assert told.status == 204
+    assert told.headers["access-control-allow-origin"] == "https://app.example.org"
+    assert "POST" in told.headers["access-control-allow-methods"]
+    assert told.headers["access-control-allow-headers"] == "content-type, x-client-id"
+    for data in (get(path, PAGE), post(path, b"", PAGE)):
+        answer = await peer.ask(data)
+        assert answer.status == 200
+        assert answer.headers["access-control-allow-origin"] == "https://app.example.org"
+        assert answer.headers["vary"] == "origin"
+    assert (await peer.ask(post(path, b"", EVIL))).status == 403
+    assert "access-control-allow-origin" not in (await peer.ask(get(path))).headers
+
+
+async def test_a_listed_page_may_read_why_it_was_refused(house: House) -> None:
+    await house.open(cors_origins=("*",))
+    answer = await house.ask(get("/api/v1/refused", PAGE))
+    assert answer.status == 429
+    assert answer.headers["access-control-allow-origin"] == "https://app.example.org"
+
+
+def test_a_star_among_the_readers_is_meant() -> None:
+    origins = Origins("127.0.0.1", readers=("*",))
+    assert origins.may_read("https://any.example")
+    assert origins.is_welcome("https://any.example", "localhost")
+
+
+def test_an_empty_entry_lets_nobody_in() -> None:
+    origins = Origins("127.0.0.1", hosts=("",), pages=("",), readers=("",))
+    assert not origins.is_ours("")
+    assert not origins.is_welcome("", "")
+    assert not origins.may_read("")
+    assert not origins.may_read("null")
+
+
+async def test_pages_of_both_lists_open_mqtt_on_the_http_port_and_no_others() -> None:
+    """And a page that may only use the HTTP port gets nothing at a port for WebSockets alone."""
+    settings = Settings(
+        mqtt=MqttSettings(port=0, websocket_port=0),
+        http=HttpSettings(port=(0,), cors_origins=("https://app.example.org",)),
+        websocket=WebSocketSettings(origins=("https://other.example.org",)),
+        sidecar=SidecarSettings(port=None),
+        shutdown_timeout_s=1.0,
+    )
+    server = Server(settings)
+    await server.start()
+    try:
+        [http_port] = server.http.ports()
+        own_port = next(urlsplit(each).port for each in server.mqtt.addresses() if each.startswith("ws:"))
+        assert own_port is not None
+        app, other, evil = "https://app.example.org", "https://other.example.org", "https://evil.example"
+        assert [await upgraded(http_port, page) for page in (app, other, evil)] == [101, 101, 403]
+        assert [await upgraded(own_port, page) for page in (app, other, evil)] == [403, 101, 403]
+    finally:
+        await server.stop()
+
+
+async def upgraded(port: int, origin: str) -> int:
+    """The status that a page of an origin gets when it wants to open MQTT."""
+    try:
+        async with connect(
+            f"ws://127.0.0.1:{port}/mqtt", subprotocols=[Subprotocol("mqtt")], origin=Origin(origin)
+        ):
+            return 101
+    except InvalidStatus as error:
+        return error.response.status_code

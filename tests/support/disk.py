@@ -1,0 +1,334 @@
+"""A disk for tests: it commits when it is told to, forgets what was not committed, and can be full.
+
+`mount` gives a broker its log and state store. After `crash` the next mount sees what was committed and
+nothing else, as a process would that was killed. A commit takes two turns of the loop: in the first it is
+made, in the second it is told of, so that a crash can come in between.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from msgspec import Struct, msgpack
+from msgspec.structs import replace
+
+from penstock.common.statement import Gap
+from penstock.core.durability.records import TABLES
+from penstock.core.ports.log import Lost, Settled, Span, Ticket, Wanted
+from penstock.errors import StorageUnavailable
+from penstock.model import NEVER, Reason, Run, bare_shape
+from tests.support.clock import ManualClock, ManualScheduler
+
+RETRY_S = 0.1
+"""How long after a commit that failed the next one is tried."""
+
+
+class Content:
+    """What is on the disk."""
+
+    def __init__(self) -> None:
+        self.runs: list[Run] = []
+        self.last_sequences: dict[str, int] = {}  # of what has left
+        self.holes: set[int] = set()  # offsets of messages that could not be written
+        self.spoiled: set[int] = set()  # of runs that cannot be read
+        self.first_offset = 1
+        self.last_offset = 0
+        self.epochs: list[int] = []  # where each began
+        self.tables: dict[str, dict[str, Struct]] = {}
+        self.appended: dict[str, dict[int, Struct]] = {}
+
+
+class Disk:
+    """One disk, which outlives the brokers on it."""
+
+    def __init__(self) -> None:
+        self.content = Content()
+        self.is_stuck = False  # nothing is committed until someone calls `sync`
+        self.is_full = False  # every commit fails
+        self.log: DiskLog | None = None
+
+    def mount(self, scheduler: ManualScheduler, clock: ManualClock) -> "DiskLog":
+        """Begin a new epoch; whoever had the disk before has it no more."""
+        self.content.epochs.append(self.content.last_offset + 1)
+        self.log = DiskLog(self, scheduler, clock)
+        return self.log
+
+    def sync(self) -> None:
+        """Commit the turns that are over, and tell of it."""
+        if self.log is not None:
+            self.log.commit()
+
+    def crash(self) -> None:
+        """Forget what is not committed; whoever waited for it waits for ever."""
+        self.log = None
+
+    def trim(self, until: int) -> None:
+        """Let everything up to an offset leave, as retention does."""
+        content = self.content
+        for run in content.runs:
+            if run.offset <= until:
+                content.last_sequences[run.topic] = run.sequence + run.count - 1
+        content.runs = [run for run in content.runs if run.offset > until]
+        content.first_offset = until + 1
+
+    def spoil(self, *offsets: int) -> None:
+        """Let nobody read the runs any more that begin at these offsets."""
+        self.content.spoiled.update(offsets)
+
+
+class Turn:
+    """What one turn of the loop left."""
+
+    def __init__(self, ticket: Ticket) -> None:
+        self.ticket = ticket
+        self.head = 0
+        self.runs: list[Run] = []
+        self.changes: list[Callable[[Content], object]] = []
+        self.waiting: list[Settled] = []
+
+    def give_up_runs(self) -> None:
+        """Leave nothing of the messages but their places."""
+        lost = {run.offset + index for run in self.runs for index in range(run.count)}
+        self.runs.clear()
+        self.changes.append(lambda content: content.holes.update(lost))
+
+
+class DiskLog:
+    """The log of a disk, and its state store."""
+
+    is_durable = True
+    log_id = "00" * 8
+
+    def __init__(self, disk: Disk, scheduler: ManualScheduler, clock: ManualClock) -> None:
+        self._disk = disk
+        self._scheduler = scheduler
+        self._clock = clock
+        self.epoch = len(disk.content.epochs)
+        self.last_offset = disk.content.last_offset
+        self.failure: Exception | None = None
+        self._committed: Ticket = 0
+        self._open = Turn(1)
+        self._turns: list[Turn] = []  # are over, and not committed
+        self._is_busy = False  # a commit is about to be made, or to be told of
+        self._written: tuple[int, Exception | None] | None = None  # how many turns, and why not
+        self.state = DiskState(self, disk.content)
+
+    @property
+    def first_offset(self) -> int:
+        return self._disk.content.first_offset
+
+    @property
+    def ticket(self) -> Ticket:
+        return self._open.ticket
+
+    def append(self, run: Run) -> None:
+        self._open.runs.append(run)
+
+    def change(self, change: Callable[[Content], object]) -> None:
+        """Change the state with the commit of this turn."""
+        self._open.changes.append(change)
+
+    def end_turn(self, head: int, *, is_urgent: bool) -> None:
+        self._close_turn(head)
+        if self.failure is None:
+            self._begin()
+
+    def _close_turn(self, head: int) -> None:
+        turn, self._open = self._open, Turn(self._open.ticket + 1)
+        turn.head = head
+        if self.failure is not None:
+            turn.give_up_runs()
+        self._turns.append(turn)
+
+    def _begin(self) -> None:
+        if self._turns and not self._is_busy and not self._disk.is_stuck:
+            self._is_busy = True
+            self._scheduler.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        if self._disk.is_stuck:
+            self._is_busy = False
+        elif self._is_busy and self._is_mounted:
+            self._write()
+            self._scheduler.call_soon(self._tell)
+
+    @property
+    def _is_mounted(self) -> bool:
+        return self._disk.log is self
+
+    def commit(self) -> None:
+        """Make a commit of the turns that are over, and tell of it, at once."""
+        self._write()
+        self._tell()
+
+    def _write(self) -> None:
+        if self._written is not None:
+            return
+        if not (self._open.runs or self._open.changes):  # what has nothing in it yet goes with the others
+            self._close_turn(self._turns[-1].head if self._turns else self.last_offset)
+        failure = StorageUnavailable("the disk is full") if self._disk.is_full else None
+        self._written = len(self._turns), failure
+        if failure is None:
+            content = self._disk.content
+            for turn in self._turns:
+                content.runs += map(_as_stored, turn.runs)
+                content.last_offset = turn.head
+                for change in turn.changes:
+                    change(content)
+
+    def _tell(self) -> None:
+        if self._written is None or not self._is_mounted:
+            return
+        (count, self.failure), self._written, self._is_busy = self._written, None, False
+        if self.failure is not None:
+            self._give_up(self.failure)
+            return
+        turns, self._turns = self._turns[:count], self._turns[count:]
+        if turns:
+            self._committed, self.last_offset = turns[-1].ticket, turns[-1].head
+        for turn in turns:
+            for settled in turn.waiting:
+                settled(None)
+        self._begin()
+
+    def _give_up(self, failure: Exception) -> None:
+        """Give up every message that is not committed; the changes of state are tried again."""
+        waiting: list[Settled] = []
+        for turn in (*self._turns, self._open):
+            turn.give_up_runs()
+            waiting += turn.waiting
+            turn.waiting = []
+        self._scheduler.call_later(RETRY_S, self._try_again)
+        for settled in waiting:
+            settled(failure)
+
+    def _try_again(self) -> None:
+        if self._disk.is_stuck:
+            self._scheduler.call_later(RETRY_S, self._try_again)
+        elif not self._is_busy:
+            self._is_busy = True
+            self._go_on()
+
+    def is_committed(self, ticket: Ticket) -> bool:
+        return ticket <= self._committed
+
+    def when_committed(self, ticket: Ticket, callback: Settled) -> None:
+        (turn,) = [turn for turn in (*self._turns, self._open) if turn.ticket == ticket]
+        turn.waiting.append(callback)
+
+    def uncommitted(self, after: int) -> list[Run]:
+        return [run for run in self._uncommitted() if run.offset + run.count - 1 > after]
+
+    def _uncommitted(self) -> list[Run]:
+        return [run for turn in (*self._turns, self._open) for run in turn.runs]
+
+    async def read(self, after: int, limit_bytes: int, wanted: Wanted | None = None) -> Span:
+        runs = [run for run in self._disk.content.runs if run.offset + run.count - 1 > after]
+        found = self._revive(run for run in runs if wanted is None or wanted(run.topic))
+        gaps = (Gap(after + 1, self.first_offset - 1, Reason.RETENTION),)
+        return Span(tuple(found), self.last_offset, gaps if after + 1 < self.first_offset else ())
+
+    async def find_sequence(self, topic: str, sequence: int) -> int | None:
+        runs = (run for run in self._disk.content.runs if run.topic == topic)
+        return next((run.offset - 1 for run in runs if run.sequence + run.count > sequence), None)
+
+    def fetch(self, offsets: Sequence[int], callback: Callable[[dict[int, Run]], None]) -> None:
+        def tell() -> None:
+            if self._is_mounted:
+                callback(self.load(offsets))
+
+        self._scheduler.call_soon(tell)
+
+    def reason_of(self, offset: int) -> Reason:
+        if offset < self.first_offset:
+            return Reason.RETENTION
+        is_hole = offset > self.last_offset or offset in self._disk.content.holes
+        return Reason.NEVER_STORED if is_hole else Reason.DAMAGED
+
+    def scan(self, after: int, wanted: Wanted) -> Iterator[Run | Lost]:
+        for run in self._revive(self._disk.content.runs):
+            last = run.offset + run.count - 1
+            if last > after and run.shape.qos and wanted(run.topic):
+                is_spoiled = run.offset in self._disk.content.spoiled
+                yield Lost(run.topic, run.sequence, run.sequence + run.count - 1, last) if is_spoiled else run
+
+    def load(self, offsets: Sequence[int]) -> dict[int, Run]:
+        wanted = set(offsets)
+        return {
+            offset: run.part(offset - run.offset, 1)
+            for run in (*self._revive(self._disk.content.runs), *self._uncommitted())
+            for offset in range(run.offset, run.offset + run.count)
+            if offset in wanted and run.offset not in self._disk.content.spoiled
+        }
+
+    def _revive(self, runs: Iterable[Run]) -> Iterator[Run]:
+        """Runs with an expiry on the clock of this process."""
+        wall_us, now = self._clock.wall_us(), self._clock.monotonic()
+        for run in runs:
+            if run.ttl == NEVER:
+                yield run
+            else:
+                left = run.ttl - (wall_us - run.published_at) / 1_000_000
+                yield replace(run, expires_at=now + min(left, run.ttl))
+
+    def last_sequence(self, topic: str) -> int:
+        runs = self._disk.content.runs
+        gone = self._disk.content.last_sequences.get(topic, 0)
+        return max((run.sequence + run.count - 1 for run in runs if run.topic == topic), default=gone)
+
+    async def topics_after(self, name: str, limit: int) -> list[tuple[str, int]]:
+        content = self._disk.content
+        names = {run.topic for run in content.runs} | content.last_sequences.keys()
+        return [(each, self.last_sequence(each)) for each in sorted(names) if each > name][:limit]
+
+    def epochs(self) -> range:
+        return range(1, len(self._disk.content.epochs) + 1)
+
+    def end_of(self, epoch: int) -> int | None:
+        epochs = self._disk.content.epochs
+        return self.last_offset if epoch == len(epochs) else epochs[epoch] - 1
+
+    def offset_at(self, wall_us: int) -> int:
+        earlier = [run.offset for run in self._disk.content.runs if run.published_at < wall_us]
+        return max(earlier, default=0)
+
+
+class DiskState:
+    """The state store of a disk. Records travel through their bytes, as they would on a real one."""
+
+    def __init__(self, log: DiskLog, content: Content) -> None:
+        self._log = log
+        self._content = content
+        self._numbers: dict[str, int] = {}
+
+    def put(self, table: str, key: str, value: Struct) -> None:
+        stored = msgpack.decode(msgpack.encode(value), type=TABLES[table])
+        self._log.change(lambda content: content.tables.setdefault(table, {}).update({key: stored}))
+
+    def delete(self, table: str, key: str) -> None:
+        self._log.change(lambda content: content.tables.get(table, {}).pop(key, None))
+
+    def scan(self, table: str) -> Iterator[tuple[str, Struct]]:
+        yield from list(self._content.tables.get(table, {}).items())
+
+    def append(self, table: str, value: Struct) -> int:
+        stored = msgpack.decode(msgpack.encode(value), type=TABLES[table])
+        number = self._numbers.get(table, max(self._content.appended.get(table, {}), default=-1)) + 1
+        self._numbers[table] = number
+        self._log.change(lambda content: content.appended.setdefault(table, {}).update({number: stored}))
+        return number
+
+    def replay(self, table: str) -> Iterator[tuple[int, Struct]]:
+        yield from sorted(self._content.appended.get(table, {}).items())
+
+    def cut(self, table: str, before: int) -> None:
+        def remove(content: Content) -> None:
+            records = content.appended.get(table, {})
+            for number in [number for number in records if number < before]:
+                del records[number]
+
+        self._log.change(remove)
+
+
+def _as_stored(run: Run) -> Run:
+    """A run that was written and read: its payloads are bare, whatever wire they came from."""
+    shape = bare_shape(run.shape.door, run.shape.qos, run.shape.retain)
+    return replace(msgpack.decode(msgpack.encode(run), type=Run), shape=shape)

@@ -1,0 +1,103 @@
+"""Test tiers: fast tests start nothing but Python; system tests may start other programs, or take long.
+
+`make test-fast` runs the first tier, `make test` both. A test is in the system tier if its folder, one of its
+fixtures or the marker `system` says so.
+"""
+
+import os
+import sys
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+FAST = frozenset(
+    {
+        "app",
+        "cli",
+        "client",
+        "common",
+        "conformance",
+        "contract",
+        "core",
+        "doors",
+        "lake",
+        "net",
+        "storage",
+        "support",
+        "telemetry",
+        "test_config.py",
+        "test_contributing.py",
+        "test_extras.py",
+        "testing",
+        "wire",
+    }
+)
+SYSTEM = frozenset(
+    {
+        "access",
+        "bench",
+        "browser",
+        "compat",
+        "dashboard",
+        "deploy",
+        "e2e",
+        "examples",
+        "faults",
+        "fuzz",
+        "spark",
+        "test_docs.py",
+        "test_site.py",
+        "test_snippets.py",
+        "test_tutorial.py",
+    }
+)
+SHARED = {"spark": "spark", "browser": "browser", "watched_browser": "dashboard"}
+"""Session fixtures that are too expensive for more than one worker, with the group that shares each."""
+TOGETHER = frozenset({"browser", "dashboard", "spark"})
+"""Folders whose tests start a JVM or a browser of their own: one at a time, or they starve one another."""
+SYSTEM_FIXTURES = frozenset({*SHARED, "small_disk"})
+"""Fixtures that make their tests part of the system tier; `small_disk` mounts a file system."""
+LONG = ("spark", "dashboard", "faults", "deploy", "browser", "examples", "compat", "access", "bench", "e2e")
+"""Groups and folders with the longest tests, longest first."""
+
+
+def is_system(folder: str, fixtures: Collection[str], *, is_marked: bool) -> bool:
+    """The test is in the system tier.
+
+    Args:
+        folder: first part of the path below `tests`.
+    """
+    return is_marked or folder in SYSTEM or not SYSTEM_FIXTURES.isdisjoint(fixtures)
+
+
+def group_of(file: str, fixtures: Collection[str]) -> str:
+    """Tests of one group run in one worker, and share fixtures there."""
+    folder = file.split("/", 1)[0]
+    if folder in TOGETHER:
+        return folder
+    return next((group for fixture, group in SHARED.items() if fixture in fixtures), file)
+
+
+def rank(group: str) -> int:
+    """Sort key: long groups first, so that none is left for the end, when other workers are idle."""
+    folder = group.split("/", 1)[0]
+    return LONG.index(folder) if folder in LONG else len(LONG)
+
+
+class ForeignPrograms:
+    """Audit hook: a fast test fails if it starts a program that is not Python."""
+
+    ALLOWED = frozenset({"penstock", "bash", "sh"})
+
+    def __init__(self) -> None:
+        self.test: str | None = None
+        """The fast test that runs now."""
+        sys.addaudithook(self._check)
+
+    def _check(self, event: str, arguments: Sequence[object]) -> None:
+        if event != "subprocess.Popen" or self.test is None:
+            return
+        executable, words = arguments[:2]
+        first = executable or (words if isinstance(words, (str, bytes, os.PathLike)) else words[0])  # type: ignore[index]
+        name = Path(os.fsdecode(first)).name  # type: ignore[arg-type]
+        if name not in self.ALLOWED and not name.startswith("python"):
+            raise AssertionError(f"{self.test} starts {name}: mark it with pytest.mark.system")
