@@ -9,9 +9,11 @@ from msgspec import Struct
 
 from penstock.core.ports.log import Log
 from penstock.core.ports.state import StateStore
+from penstock.core.ports.turn import Turn
 from penstock.core.runtime.clock import SystemClock
 from penstock.storage.disk.log import DiskLog
-from penstock.storage.memory import MemoryLog, MemoryStateStore
+from penstock.storage.memory import MemoryLog
+from tests.support.turns import end_turn
 
 ROOM_BYTES = 1_000_000
 
@@ -22,8 +24,13 @@ class Storage(Struct, frozen=True):
     log: Log
     state: StateStore
 
-    async def commit(self, head: int) -> None:
-        """End a turn of which `head` is the newest offset, and wait until what it left is safe."""
+    @property
+    def turn(self) -> Turn:
+        """The present turn."""
+        return self.log.sequencer.turn
+
+    async def commit(self) -> None:
+        """End the turn, and wait until what it left is safe."""
         settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def settle(failure: Exception | None) -> None:
@@ -34,7 +41,7 @@ class Storage(Struct, frozen=True):
             settle(None)
         else:
             self.log.when_committed(self.log.ticket, settle)
-        self.log.end_turn(head, is_urgent=True)
+        end_turn(self.log)
         await settled
 
 
@@ -43,7 +50,8 @@ OpenStorage = Callable[[Path], AbstractAsyncContextManager[Storage]]
 
 @asynccontextmanager
 async def open_memory(folder: Path) -> AsyncIterator[Storage]:
-    yield Storage(MemoryLog(ROOM_BYTES), MemoryStateStore())
+    log = MemoryLog(ROOM_BYTES)
+    yield Storage(log, log.state)
 
 
 @asynccontextmanager

@@ -190,17 +190,17 @@ LOOKS: dict[str, Look] = {
     "streams.stream_bytes": lambda server: server.broker.streams.buffers._settings.stream_bytes,
     "streams.total_bytes": lambda server: server.broker.streams.buffers._settings.total_bytes,
     # The log
-    "log.memory_bytes": lambda server: server._log._limit_bytes,  # type: ignore[union-attr]
+    "log.memory_bytes": lambda server: server._storage.log._limit_bytes,  # type: ignore[attr-defined]
 }
 ON_DISK: dict[str, Look] = {
-    "log.retention_s": lambda server: server._disk._retention.settings.retention_s,  # type: ignore[union-attr]
+    "log.retention_s": lambda server: server._storage.log._retention.settings.retention_s,  # type: ignore[attr-defined]
     "log.retention_bytes": lambda server: (
-        server._disk._retention.settings.retention_bytes  # type: ignore[union-attr]
+        server._storage.log._retention.settings.retention_bytes  # type: ignore[attr-defined]
     ),
-    "log.owed_bytes": lambda server: server._disk._retention.settings.owed_bytes,  # type: ignore[union-attr]
-    "log.max_holds": lambda server: server._disk.holds._limit,  # type: ignore[union-attr]
-    "log.max_holds_per_owner": lambda server: server._disk.holds._limit_per_owner,  # type: ignore[union-attr]
-    "log.max_hold_lapse_s": lambda server: server._disk.holds._longest_lapse_s,  # type: ignore[union-attr]
+    "log.owed_bytes": lambda server: server._storage.log._retention.settings.owed_bytes,  # type: ignore[attr-defined]
+    "log.max_holds": lambda server: server._storage.log.holds._limit,  # type: ignore[attr-defined]
+    "log.max_holds_per_owner": lambda server: server._storage.log.holds._limit_per_owner,  # type: ignore[attr-defined]
+    "log.max_hold_lapse_s": lambda server: server._storage.log.holds._longest_lapse_s,  # type: ignore[attr-defined]
 }
 """What only a server with a data directory decides."""
 

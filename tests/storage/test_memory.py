@@ -8,10 +8,12 @@ from penstock.core.topics.ring import RUN_BYTES
 from penstock.model import Reason
 from penstock.storage.memory import MemoryLog
 from tests.support.samples import make_run
+from tests.support.turns import end_turn
 
 
 def append(log: MemoryLog, offset: int, size: int) -> None:
-    log.append(make_run("a", bytes(size), sequence=offset, offset=offset))
+    log.sequencer.turn.runs.append(make_run("a", bytes(size), sequence=offset, offset=offset))
+    end_turn(log, offset)
 
 
 async def offsets_in(log: MemoryLog, after: int = 0) -> list[int]:
@@ -74,10 +76,13 @@ async def test_a_chunk_of_messages_without_payload_has_an_end_too() -> None:
     assert 0 < len((await log.read(0, 1_000)).runs) < 100
 
 
-def test_everything_is_committed_at_once() -> None:
+def test_a_turn_is_committed_as_soon_as_it_is_over_and_nothing_waits_for_it() -> None:
     log = MemoryLog(1_000)
-    log.append(make_run("a", b"x", offset=1))
-    assert (log.is_durable, log.failure, log.uncommitted(0)) == (False, None, [])
+    run = make_run("a", b"x", offset=1)
+    log.sequencer.turn.runs.append(run)
+    assert (log.uncommitted(0), log.last_offset) == ([run], 0)
+    end_turn(log, 1)
+    assert (log.is_durable, log.failure, log.uncommitted(0), log.last_offset) == (False, None, [], 1)
     assert log.is_committed(log.ticket)
     told: list[Exception | None] = []
     log.when_committed(log.ticket, told.append)
@@ -89,5 +94,6 @@ def test_a_clock_that_was_set_back_hides_nothing_from_reads_by_time() -> None:
     for offset, published_at in enumerate((100, 200, 300, 150, 250), start=1):
         run = make_run("a", b"x", sequence=offset, offset=offset)
         run.published_at = published_at
-        log.append(run)
+        log.sequencer.turn.runs.append(run)
+    end_turn(log, 5)
     assert [log.offset_at(at) for at in (0, 100, 101, 250, 300, 301)] == [0, 0, 1, 2, 2, 5]

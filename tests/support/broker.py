@@ -19,7 +19,7 @@ from penstock.core.sessions.will import Will
 from penstock.core.settings import CoreSettings
 from penstock.core.subscriptions.subscription import Options
 from penstock.model import NEVER, Door, Policy
-from penstock.storage.memory import MemoryLog, MemoryStateStore
+from penstock.storage.memory import MemoryLog
 from tests.support.clock import ManualClock, ManualScheduler
 from tests.support.connection import MemoryConnection
 from tests.support.disk import Disk
@@ -38,7 +38,7 @@ class Stage:
         settings: CoreSettings | None = None,
         *,
         access: Access | None = None,
-        log: Log | None = None,
+        log: MemoryLog | None = None,
         disk: Disk | None = None,
         clock: ManualClock | None = None,
     ) -> None:
@@ -46,11 +46,10 @@ class Stage:
         self.settings = settings or CoreSettings()
         self.clock = clock or ManualClock()
         self.scheduler = ManualScheduler(self.clock)
-        self.log: Log = log or MemoryLog(self.settings.log.memory_bytes)
-        self.state: StateStore = MemoryStateStore()
-        if disk is not None:
-            mounted = disk.mount(self.scheduler, self.clock)
-            self.log, self.state = mounted, mounted.state
+        memory = log or MemoryLog(self.settings.log.memory_bytes)
+        mounted = memory if disk is None else disk.mount(self.scheduler, self.clock)
+        self.log: Log = mounted
+        self.state: StateStore = mounted.state
         self.broker = Broker(
             self.settings, access or OpenAccess(), self.log, self.state, self.clock, self.scheduler
         )

@@ -16,6 +16,7 @@ from penstock.storage.disk.rocksdb.layout import DATABASE_FOLDER
 from penstock.storage.disk.rocksdb.store import Changes, Store
 from tests.support.clock import ManualClock
 from tests.support.samples import make_run
+from tests.support.turns import end_turn
 from tests.support.waiting import until
 
 NOON = 1_700_000_000_000_000
@@ -47,8 +48,8 @@ class OpenLog:
             run.published_at = NOON + run.offset * self.step_us
             self.sequences[run.topic] = last + run.count
             self.head += run.count
-            self.log.append(run)
-        self.log.end_turn(self.head, is_urgent=True)
+            self.log.sequencer.turn.runs.append(run)
+        end_turn(self.log, self.head)
         await until(
             lambda: self.log.is_idle and self.log.last_offset >= self.head,
             "the log did not reach the head",

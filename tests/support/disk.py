@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from penstock.common.statement import Gap
 from penstock.core.durability.records import TABLES
 from penstock.core.ports.log import Lost, Settled, Span, Ticket, Wanted
+from penstock.core.ports.turn import Sequencer, Turn
 from penstock.errors import StorageUnavailable
 from penstock.model import NEVER, Reason, Run, bare_shape
 from tests.support.clock import ManualClock, ManualScheduler
@@ -32,8 +33,16 @@ class Content:
         self.first_offset = 1
         self.last_offset = 0
         self.epochs: list[int] = []  # where each began
-        self.tables: dict[str, dict[str, Struct]] = {}
-        self.appended: dict[str, dict[int, Struct]] = {}
+        self.tables: dict[str, dict[str | int, Struct]] = {}
+
+    def apply(self, turn: Turn) -> None:
+        """Store a turn. Records travel through their bytes, as they would on a real disk."""
+        self.runs += map(_as_stored, turn.runs)
+        self.last_offset = turn.head
+        for (table, key), record in turn.puts.items():
+            turn.puts[table, key] = msgpack.decode(msgpack.encode(record), type=TABLES[table])
+        for table in TABLES:
+            turn.apply_to(table, self.tables.setdefault(table, {}))
 
 
 class Disk:
@@ -54,7 +63,7 @@ class Disk:
     def sync(self) -> None:
         """Commit the turns that are over, and tell of it."""
         if self.log is not None:
-            self.log.commit()
+            self.log.sync()
 
     def crash(self) -> None:
         """Forget what is not committed; whoever waited for it waits for ever."""
@@ -74,21 +83,19 @@ class Disk:
         self.content.spoiled.update(offsets)
 
 
-class Turn:
-    """What one turn of the loop left."""
+class Pending:
+    """A finished turn, or the present one, with the callbacks that wait for its commit."""
 
-    def __init__(self, ticket: Ticket) -> None:
+    def __init__(self, ticket: Ticket, turn: Turn | None = None) -> None:
         self.ticket = ticket
-        self.head = 0
-        self.runs: list[Run] = []
-        self.changes: list[Callable[[Content], object]] = []
+        self.turn = turn
+        self.holes: set[int] = set()
         self.waiting: list[Settled] = []
 
-    def give_up_runs(self) -> None:
+    def give_up(self, turn: Turn) -> None:
         """Leave nothing of the messages but their places."""
-        lost = {run.offset + index for run in self.runs for index in range(run.count)}
-        self.runs.clear()
-        self.changes.append(lambda content: content.holes.update(lost))
+        self.holes |= {run.offset + index for run in turn.runs for index in range(run.count)}
+        turn.runs.clear()
 
 
 class DiskLog:
@@ -104,12 +111,13 @@ class DiskLog:
         self.epoch = len(disk.content.epochs)
         self.last_offset = disk.content.last_offset
         self.failure: Exception | None = None
+        self.sequencer = Sequencer(self.last_offset)
         self._committed: Ticket = 0
-        self._open = Turn(1)
-        self._turns: list[Turn] = []  # are over, and not committed
+        self._open = Pending(1)
+        self._turns: list[Pending] = []  # are over, and not committed
         self._is_busy = False  # a commit is about to be made, or to be told of
         self._written: tuple[int, Exception | None] | None = None  # how many turns, and why not
-        self.state = DiskState(self, disk.content)
+        self.state = DiskState(disk.content)
 
     @property
     def first_offset(self) -> int:
@@ -119,24 +127,17 @@ class DiskLog:
     def ticket(self) -> Ticket:
         return self._open.ticket
 
-    def append(self, run: Run) -> None:
-        self._open.runs.append(run)
-
-    def change(self, change: Callable[[Content], object]) -> None:
-        """Change the state with the commit of this turn."""
-        self._open.changes.append(change)
-
-    def end_turn(self, head: int, *, is_urgent: bool) -> None:
-        self._close_turn(head)
+    def commit(self, turn: Turn) -> None:
+        self._close_turn(turn)
         if self.failure is None:
             self._begin()
 
-    def _close_turn(self, head: int) -> None:
-        turn, self._open = self._open, Turn(self._open.ticket + 1)
-        turn.head = head
+    def _close_turn(self, turn: Turn) -> None:
+        pending, self._open = self._open, Pending(self._open.ticket + 1)
+        pending.turn = turn
         if self.failure is not None:
-            turn.give_up_runs()
-        self._turns.append(turn)
+            pending.give_up(turn)
+        self._turns.append(pending)
 
     def _begin(self) -> None:
         if self._turns and not self._is_busy and not self._disk.is_stuck:
@@ -154,7 +155,7 @@ class DiskLog:
     def _is_mounted(self) -> bool:
         return self._disk.log is self
 
-    def commit(self) -> None:
+    def sync(self) -> None:
         """Make a commit of the turns that are over, and tell of it, at once."""
         self._write()
         self._tell()
@@ -162,17 +163,18 @@ class DiskLog:
     def _write(self) -> None:
         if self._written is not None:
             return
-        if not (self._open.runs or self._open.changes):  # what has nothing in it yet goes with the others
-            self._close_turn(self._turns[-1].head if self._turns else self.last_offset)
+        if self.sequencer.turn.is_empty:  # what has nothing in it yet goes with the others
+            nothing = Turn()
+            nothing.head = self._head
+            self._close_turn(nothing)
         failure = StorageUnavailable("the disk is full") if self._disk.is_full else None
         self._written = len(self._turns), failure
         if failure is None:
             content = self._disk.content
-            for turn in self._turns:
-                content.runs += map(_as_stored, turn.runs)
-                content.last_offset = turn.head
-                for change in turn.changes:
-                    change(content)
+            for pending in self._turns:
+                assert pending.turn is not None
+                content.apply(pending.turn)
+                content.holes |= pending.holes
 
     def _tell(self) -> None:
         if self._written is None or not self._is_mounted:
@@ -183,7 +185,8 @@ class DiskLog:
             return
         turns, self._turns = self._turns[:count], self._turns[count:]
         if turns:
-            self._committed, self.last_offset = turns[-1].ticket, turns[-1].head
+            assert turns[-1].turn is not None
+            self._committed, self.last_offset = turns[-1].ticket, turns[-1].turn.head
         for turn in turns:
             for settled in turn.waiting:
                 settled(None)
@@ -192,10 +195,10 @@ class DiskLog:
     def _give_up(self, failure: Exception) -> None:
         """Give up every message that is not committed; the changes of state are tried again."""
         waiting: list[Settled] = []
-        for turn in (*self._turns, self._open):
-            turn.give_up_runs()
-            waiting += turn.waiting
-            turn.waiting = []
+        for pending in (*self._turns, self._open):
+            pending.give_up(pending.turn or self.sequencer.turn)
+            waiting += pending.waiting
+            pending.waiting = []
         self._scheduler.call_later(RETRY_S, self._try_again)
         for settled in waiting:
             settled(failure)
@@ -218,7 +221,14 @@ class DiskLog:
         return [run for run in self._uncommitted() if run.offset + run.count - 1 > after]
 
     def _uncommitted(self) -> list[Run]:
-        return [run for turn in (*self._turns, self._open) for run in turn.runs]
+        turns = [pending.turn or self.sequencer.turn for pending in (*self._turns, self._open)]
+        return [run for turn in turns for run in turn.runs]
+
+    @property
+    def _head(self) -> int:
+        """Where the last finished turn ends."""
+        last = self._turns[-1].turn if self._turns else None
+        return self.last_offset if last is None else last.head
 
     async def read(self, after: int, limit_bytes: int, wanted: Wanted | None = None) -> Span:
         runs = [run for run in self._disk.content.runs if run.offset + run.count - 1 > after]
@@ -292,40 +302,19 @@ class DiskLog:
 
 
 class DiskState:
-    """The state store of a disk. Records travel through their bytes, as they would on a real one."""
+    """The state store of a disk: what is committed."""
 
-    def __init__(self, log: DiskLog, content: Content) -> None:
-        self._log = log
+    def __init__(self, content: Content) -> None:
         self._content = content
-        self._numbers: dict[str, int] = {}
-
-    def put(self, table: str, key: str, value: Struct) -> None:
-        stored = msgpack.decode(msgpack.encode(value), type=TABLES[table])
-        self._log.change(lambda content: content.tables.setdefault(table, {}).update({key: stored}))
-
-    def delete(self, table: str, key: str) -> None:
-        self._log.change(lambda content: content.tables.get(table, {}).pop(key, None))
 
     def scan(self, table: str) -> Iterator[tuple[str, Struct]]:
-        yield from list(self._content.tables.get(table, {}).items())
-
-    def append(self, table: str, value: Struct) -> int:
-        stored = msgpack.decode(msgpack.encode(value), type=TABLES[table])
-        number = self._numbers.get(table, max(self._content.appended.get(table, {}), default=-1)) + 1
-        self._numbers[table] = number
-        self._log.change(lambda content: content.appended.setdefault(table, {}).update({number: stored}))
-        return number
+        for key, record in list(self._content.tables.get(table, {}).items()):
+            assert isinstance(key, str)
+            yield key, record
 
     def replay(self, table: str) -> Iterator[tuple[int, Struct]]:
-        yield from sorted(self._content.appended.get(table, {}).items())
-
-    def cut(self, table: str, before: int) -> None:
-        def remove(content: Content) -> None:
-            records = content.appended.get(table, {})
-            for number in [number for number in records if number < before]:
-                del records[number]
-
-        self._log.change(remove)
+        records = self._content.tables.get(table, {}).items()
+        yield from sorted((key, record) for key, record in records if isinstance(key, int))
 
 
 def _as_stored(run: Run) -> Run:

@@ -6,6 +6,7 @@ from penstock.model import Reason
 from tests.support.clock import ManualClock, ManualScheduler
 from tests.support.disk import RETRY_S, Disk, DiskLog
 from tests.support.samples import make_run
+from tests.support.turns import end_turn
 
 
 class Machine:
@@ -23,12 +24,12 @@ class Machine:
 
     def write(self, offset: int) -> None:
         """Leave a message and a record, and wait for them."""
-        self.log.append(make_run("a", b"x", qos=1, offset=offset, sequence=offset))
-        self.log.state.put(BEHIND, "c", BehindRecord(offset))
+        self.log.sequencer.turn.runs.append(make_run("a", b"x", qos=1, offset=offset, sequence=offset))
+        self.log.sequencer.turn.put(BEHIND, "c", BehindRecord(offset))
         self.log.when_committed(self.log.ticket, self.told.append)
 
     def end_turn(self, head: int) -> None:
-        self.log.end_turn(head, is_urgent=True)
+        end_turn(self.log, head)
 
     @property
     def offsets(self) -> list[int]:
@@ -111,16 +112,16 @@ def test_a_full_disk_gives_up_every_message_and_keeps_the_changes_for_later() ->
     assert [machine.log.reason_of(offset) for offset in (1, 2, 3)] == [Reason.NEVER_STORED] * 3
 
 
-def test_records_without_keys_are_numbered_on_after_a_crash() -> None:
+def test_numbered_records_are_there_after_a_crash_but_for_those_that_were_cut() -> None:
     machine = Machine()
-    for name in "abc":
-        machine.log.state.append(MOVES, MovesRecord({name: []}))
-    machine.log.state.cut(MOVES, 2)
+    for number, name in enumerate("abc"):
+        machine.log.sequencer.turn.put(MOVES, number, MovesRecord({name: []}))
+    machine.end_turn(0)
+    machine.log.sequencer.turn.cut(MOVES, 2)
     machine.end_turn(0)
     machine.scheduler.settle()
     machine.start()
     assert list(machine.log.state.replay(MOVES)) == [(2, MovesRecord({"c": []}))]
-    assert machine.log.state.append(MOVES, MovesRecord({})) == 3
 
 
 def test_the_log_says_why_a_message_is_not_there() -> None:
@@ -140,7 +141,7 @@ def test_what_was_stored_lives_as_long_as_it_was_to_live() -> None:
     machine = Machine()
     run = make_run("a", b"x", qos=1, offset=1, ttl=60.0)
     run.published_at = machine.clock.wall_us()
-    machine.log.append(run)
+    machine.log.sequencer.turn.runs.append(run)
     machine.end_turn(1)
     machine.scheduler.settle()
     machine.start()

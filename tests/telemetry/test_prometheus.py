@@ -270,7 +270,7 @@ async def test_the_reference_has_every_exported_name_and_no_other(tmp_path: Path
     told = families_of((await render_text(scene.metrics)).decode())
     server = Server(Settings(data_dir=str(tmp_path / "data")))
     try:
-        archive, log = server._disk, server.broker.log
+        archive, log = server._storage.archive, server.broker.log
         assert archive is not None
         scene.broker.log = log
         scene.metrics.archive, scene.metrics.stored_bytes = archive, lambda: 1

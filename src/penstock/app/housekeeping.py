@@ -1,7 +1,6 @@
 """Periodic work of a server: statistics, loss reports, expiry, retention and certificates."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import structlog
 from msgspec.structs import asdict
@@ -13,10 +12,7 @@ from penstock.core.runtime.clock import Handle, Scheduler
 from penstock.errors import InvalidConfig
 from penstock.net.address_limits import AddressLimits
 from penstock.net.tls import Certificates
-
-if TYPE_CHECKING:
-    from penstock.storage.disk.log import DiskLog
-
+from penstock.storage.open import Upkeep
 
 Action = Callable[[], None]
 log = structlog.get_logger("penstock")
@@ -62,7 +58,7 @@ class Housekeeping:
     """All periodic work, from `start` to `stop`.
 
     Args:
-        disk: the log in the data directory, if there is one.
+        upkeep: upkeep of the storage.
         certificates: certificates of the doors, if any.
     """
 
@@ -73,21 +69,20 @@ class Housekeeping:
         reporting: SysTopics,
         scheduler: Scheduler,
         *,
-        disk: "DiskLog | None",
+        upkeep: Upkeep,
         certificates: Certificates | None,
     ) -> None:
         self.timers = Timers(scheduler)
         self._broker = broker
         self._address_limits = address_limits
         self._reporting = reporting
-        self._disk = disk
+        self._upkeep = upkeep
         self._certificates = certificates
 
     def start(self, settings: Settings) -> None:
         """Start all timers."""
         self.timers.repeat("losses", LOSSES_INTERVAL_S, self.log_losses)
-        if self._disk is not None:
-            self.timers.repeat("retention", RETENTION_INTERVAL_S, self._trim)
+        self.timers.repeat("retention", RETENTION_INTERVAL_S, self._trim)
         self.configure(settings)
 
     def configure(self, settings: Settings) -> None:
@@ -108,13 +103,12 @@ class Housekeeping:
             log.warning("messages not delivered", **asdict(losses))
 
     def _trim(self) -> None:
-        assert self._disk is not None
-        self._disk.trim(self._broker.oldest_queued_offset)
+        self._upkeep.trim(self._broker.oldest_queued_offset)
 
     def _reap(self) -> None:
         self._broker.reap()
-        if self._disk is not None:
-            self._disk.reap()
+        if self._upkeep.reap():
+            self._broker.commit_soon()
         refusals = self._address_limits.reap() if self._address_limits.is_needed else None
         if refusals is not None:
             log.warning("connections refused by address", **asdict(refusals))

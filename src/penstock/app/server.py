@@ -5,8 +5,6 @@ import gc
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 import structlog
@@ -14,11 +12,10 @@ import structlog
 from penstock import __version__
 from penstock.app.housekeeping import Housekeeping
 from penstock.config import Loaded, Reloading, Settings, compare, core_settings
-from penstock.config.settings import access_sources
+from penstock.config.settings import access_sources, storage_settings
 from penstock.core.access.file_access import FileAccess
 from penstock.core.broker import Broker
 from penstock.core.diagnostics.sys_topics import SysTopics
-from penstock.core.ports.state import StateStore
 from penstock.core.replay.message_ids import name_of_node
 from penstock.core.runtime.clock import Clock, SystemClock
 from penstock.doors.mqtt.door import WEBSOCKET_PATH, MqttDoor
@@ -30,7 +27,6 @@ from penstock.doors.web.routes import STAGE_PATH, add_routes, load_app
 from penstock.doors.web.socket.door import PATH as SOCKET_PATH
 from penstock.doors.web.socket.door import SocketDoor
 from penstock.errors import InvalidConfig
-from penstock.extras import require_extra
 from penstock.net.address_limits import AddressLimits
 from penstock.net.connections import ConnectionLimit
 from penstock.net.door import Door
@@ -40,13 +36,9 @@ from penstock.net.listener import parse_networks
 from penstock.net.origins import Origins
 from penstock.net.tls import Certificates
 from penstock.storage.arrow_uploads import read_rows
-from penstock.storage.memory import MemoryLog, MemoryStateStore
+from penstock.storage.open import open_storage
 from penstock.telemetry.metrics import ServerMetrics
 from penstock.telemetry.samples import LoopLag
-
-if TYPE_CHECKING:
-    from penstock.storage.disk.log import DiskLog
-
 
 log = structlog.get_logger("penstock")
 GARBAGE_THRESHOLD = 50_000
@@ -78,13 +70,12 @@ class Server:
         core = core_settings(settings)
         self._access = FileAccess(access_sources(settings))
         self._certificates = Certificates.load(settings.tls)
-        self._disk = self._open_disk()  # last of all that may raise, because it must be closed again
-        self._log: MemoryLog | DiskLog = self._disk or MemoryLog(core.log.memory_bytes)
-        state: StateStore = MemoryStateStore() if self._disk is None else self._disk.state
-        self.node_id = settings.node_id or name_of_node(self._log.log_id)
-        self.broker = Broker(core, self._access, self._log, state, self._clock, self._loop, self.node_id)
-        if self._disk is not None:
-            self._disk.holds.on_change = self.broker.commit_soon
+        # Last of all that may raise, because it must be closed again.
+        self._storage = storage = open_storage(storage_settings(settings), self._loop, self._clock)
+        self.node_id = settings.node_id or name_of_node(storage.log.log_id)
+        self.broker = Broker(
+            core, self._access, storage.log, storage.state, self._clock, self._loop, self.node_id
+        )
         self._reporting = SysTopics(self.broker, self._clock, __version__)
         self._address_limits = AddressLimits(settings.connections, self._clock)
         self._housekeeping = self._make_housekeeping()
@@ -109,19 +100,19 @@ class Server:
             self._address_limits,
             self._reporting,
             self._loop,
-            disk=self._disk,
+            upkeep=self._storage.upkeep,
             certificates=self._certificates,
         )
 
     def _make_metrics(self) -> ServerMetrics:
-        disk = self._disk
+        archive, upkeep = self._storage.archive, self._storage.upkeep
         return ServerMetrics(
             self.broker,
             self._clock,
             self.settings.metrics,
             version=__version__,
-            archive=disk,
-            stored_bytes=None if disk is None else lambda: disk.stored_bytes,
+            archive=archive,
+            stored_bytes=None if archive is None else lambda: upkeep.stored_bytes,
             lag=self._lag,
         )
 
@@ -162,7 +153,7 @@ class Server:
             profile=settings.web,
             figures=self._metrics,
             staging=self.broker.staging,
-            archive=self._disk,
+            archive=self._storage.archive,
             read_arrow=read_rows,
             is_draining=lambda: self.http.is_draining,
             has_mqtt=settings.mqtt.over_http,
@@ -199,34 +190,14 @@ class Server:
 
     def _recovered(self) -> dict[str, int]:
         """Statistics of what the data directory restored."""
-        assert self._disk is not None
+        stored = self._storage.log
         return {
-            "epoch": self._disk.epoch,
-            "first_offset": self._disk.first_offset,
-            "last_offset": self._disk.last_offset,
+            "epoch": stored.epoch,
+            "first_offset": stored.first_offset,
+            "last_offset": stored.last_offset,
             "sessions": len(self.broker.sessions),
             "retained": self.broker.retained.of_clients,
         }
-
-    def _open_disk(self) -> "DiskLog | None":
-        """Open the log and the state in the data directory, if there is one.
-
-        Raises:
-            InvalidConfig: the data directory cannot be used.
-        """
-        if self.settings.data_dir is None:
-            return None
-        require_extra("log", "data_dir")
-        from penstock.storage.disk.log import DiskLog  # noqa: PLC0415 - slow, and only needed here
-
-        return DiskLog(
-            Path(self.settings.data_dir),
-            self._loop,
-            self._clock,
-            node_id=self.settings.node_id,
-            durability=self.settings.durability,
-            settings=self.settings.log,
-        )
 
     async def start(self) -> None:
         """Open every door.
@@ -234,7 +205,7 @@ class Server:
         Raises:
             InvalidConfig: a door cannot be opened; then none is open.
         """
-        if self._disk is not None:
+        if self._storage.log.is_durable:
             log.info("restored", **self._recovered())
         gc.set_threshold(GARBAGE_THRESHOLD, 20, 50)
         if self.settings.sys_interval_s:
@@ -245,7 +216,7 @@ class Server:
             except InvalidConfig:
                 for opened in self.doors:
                     await opened.close()
-                self._close_disk()
+                self._storage.upkeep.close()
                 raise
         self._lag.start(self._loop)
         self._housekeeping.start(self.settings)
@@ -270,16 +241,12 @@ class Server:
         left_s = max(deadline - time.monotonic(), 0.0)
         await asyncio.gather(*(door.finish(left_s) for door in self.doors))
         self.broker.flush()  # into the last commit
-        self._close_disk()
+        self._storage.upkeep.close()
         log.info("stopped", **{key: value for key, value in self.broker.counters.snapshot().items() if value})
 
     @property
     def _is_drained(self) -> bool:
-        return self.broker.is_drained and (self._disk is None or self._disk.is_idle)
-
-    def _close_disk(self) -> None:
-        if self._disk is not None:
-            self._disk.close()
+        return self.broker.is_drained and self._storage.upkeep.is_idle
 
     # Settings
 
@@ -349,9 +316,8 @@ class Server:
         names = settings.websocket
         self.on_settings(settings)
         self.broker.configure(core_settings(settings))
-        self._log.configure(settings.log)
-        if isinstance(self._log, MemoryLog):
-            self.broker.run_in_background(self._log.shed)
+        if (shed := self._storage.upkeep.configure(settings.log)) is not None:
+            self.broker.run_in_background(shed)
         self._address_limits.configure(settings.connections)
         self._origins.configure(names.hosts, names.origins, settings.http.cors_origins)
         self._metrics.configure(settings.metrics)

@@ -19,6 +19,7 @@ from penstock.net.address_limits import AddressLimitSettings
 from penstock.net.http import HttpSettings
 from penstock.net.tls import TlsSettings
 from penstock.net.websocket import WebSocketSettings
+from penstock.storage.open import StorageSettings
 from penstock.telemetry.settings import MetricsSettings
 
 
@@ -66,6 +67,11 @@ class Settings(CoreSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 def core_settings(settings: Settings) -> CoreSettings:
     """Part of the settings for core."""
     return CoreSettings(**{name: getattr(settings, name) for name in CoreSettings.__struct_fields__})
+
+
+def storage_settings(settings: Settings) -> StorageSettings:
+    """Part of the settings for storage."""
+    return StorageSettings(**{name: getattr(settings, name) for name in StorageSettings.__struct_fields__})
 
 
 def access_sources(settings: Settings) -> Sources:

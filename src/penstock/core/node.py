@@ -58,7 +58,6 @@ class Node:
         self.request_senders = RequestSenders(scheduler)
         self.retained = Retained(settings.retained.max_messages)
         self.history = History(self.topics, log, clock)
-        self.history.head = log.last_offset
         limits = Limits(settings.sessions.owed_messages, settings.sessions.owed_bytes)
         self.router = Router(self.topics, limits)
         self.tick = Tick(clock, scheduler)
@@ -66,7 +65,7 @@ class Node:
         self.background = Background(clock, scheduler)
         self.catching_up: set[Session] = set()
         recorder = Recorder if log.is_durable else NullRecorder
-        self.recorder = recorder(log, state, self.tick, self.sessions)
+        self.recorder = recorder(log, self.tick, self.sessions)
         self.dedup = DedupWindow(settings.message_ids, log, state, clock, self.recorder)
         self.offline_fetch = OfflineFetch(log, access, self.ledger, self.router)
         self.queues = Queues(
@@ -106,7 +105,7 @@ class Node:
             self.drainer.wake,
         )
         self.tick.on_flush = self.fanout.deliver
-        self.tick.on_end = self._end_turn
+        self.tick.on_end = self.recorder.end_turn
 
     def configure(self, settings: CoreSettings) -> None:
         """Apply new settings to every part that derives something from them."""
@@ -127,6 +126,3 @@ class Node:
     def run_in_background(self, *works: Step) -> None:
         """Run long jobs in slices of a few milliseconds, one job after another."""
         BackgroundJob(self.background, *works).begin()
-
-    def _end_turn(self) -> None:
-        self.recorder.end_turn(self.history.head)

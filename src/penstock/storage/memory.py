@@ -5,7 +5,7 @@ Commits at once. Nothing outlives the process, so each start has a new log id.
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from itertools import count, islice
+from itertools import islice
 from operator import attrgetter
 from secrets import token_hex
 
@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from penstock.common.statement import Gap
 from penstock.core.ports.log import Settled, Span, Ticket, Wanted
+from penstock.core.ports.turn import Sequencer, Turn, find_message
 from penstock.core.replay.sources import weight_of
 from penstock.core.settings import LogSettings
 from penstock.core.topics.ring import RUN_BYTES
@@ -37,16 +38,37 @@ class MemoryLog:
         self.epoch = 1
         self.first_offset = 1
         self.last_offset = 0
+        self.sequencer = Sequencer(0)
+        self.state = MemoryStateStore(self.sequencer)
         self._limit_bytes = limit_bytes
         self._allowed_bytes = limit_bytes  # above the limit until `shed` has reached a lowered one
         self._runs: list[Run] = []
         self._start = 0  # runs before this index are removed; the list is compacted in steps
         self._size = 0
 
-    def configure(self, settings: LogSettings) -> None:
-        """Apply a changed limit; `shed` removes the excess."""
+    # Upkeep
+
+    is_idle = True
+
+    @property
+    def stored_bytes(self) -> int:
+        return self._size
+
+    def configure(self, settings: LogSettings) -> Callable[[], bool]:
+        """Apply a changed limit; the step that is returned removes the excess."""
         self._limit_bytes = settings.memory_bytes
         self._allowed_bytes = max(self._limit_bytes, min(self._allowed_bytes, self._size))
+        return self.shed
+
+    def trim(self, queued_from: int | None) -> None:
+        """Do nothing: every commit applies the limit."""
+
+    def reap(self) -> bool:
+        """Do nothing: a log in memory has no holds."""
+        return False
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to release."""
 
     def shed(self) -> bool:
         """Remove one step of excess; return True if there is more."""
@@ -54,18 +76,17 @@ class MemoryLog:
         self._trim()
         return self._allowed_bytes > self._limit_bytes
 
-    def append(self, run: Run) -> None:
-        """Append a run."""
-        self._runs.append(run)
-        self.last_offset = run.last_offset
-        self._size += len(run.slab) + RUN_BYTES
-        if self._size > self._allowed_bytes:
-            self._trim()
-
     # Commits: nothing waits in memory
 
-    def end_turn(self, head: int, *, is_urgent: bool) -> None:
-        """Do nothing: everything is committed already."""
+    def commit(self, turn: Turn) -> None:
+        """Append the runs of a turn, and apply its changes of records."""
+        for run in turn.runs:
+            self._runs.append(run)
+            self.last_offset = run.last_offset
+            self._size += len(run.slab) + RUN_BYTES
+            if self._size > self._allowed_bytes:
+                self._trim()
+        self.state.apply(turn)
 
     def is_committed(self, ticket: Ticket) -> bool:
         """Always True."""
@@ -76,8 +97,8 @@ class MemoryLog:
         callback(None)
 
     def uncommitted(self, after: int) -> list[Run]:
-        """Always empty."""
-        return []
+        """Runs of the present turn after an offset."""
+        return [run for run in self.sequencer.turn.runs if run.last_offset > after]
 
     # Reading
 
@@ -108,9 +129,9 @@ class MemoryLog:
         found: dict[int, Run] = {}
         for offset in offsets:
             index = self._index_after(offset - 1)
-            run = self._runs[index] if index < len(self._runs) else _GONE
-            if run.offset <= offset < run.offset + run.count:
-                found[offset] = run.part(offset - run.offset, 1)
+            runs = self._runs[index : index + 1] if offset <= self.last_offset else self.sequencer.turn.runs
+            if (message := find_message(runs, offset)) is not None:
+                found[offset] = message
         return found
 
     def reason_of(self, offset: int) -> Reason:
@@ -171,29 +192,26 @@ class MemoryLog:
 class MemoryStateStore:
     """Records by table and key, or by table and number."""
 
-    def __init__(self) -> None:
-        self._tables: dict[str, dict[str, Struct]] = {}
-        self._lists: dict[str, dict[int, Struct]] = {}
-        self._numbers = count()
+    def __init__(self, sequencer: Sequencer) -> None:
+        self._sequencer = sequencer
+        self._tables: dict[str, dict[str | int, Struct]] = {}
 
-    def put(self, table: str, key: str, value: Struct) -> None:
-        self._tables.setdefault(table, {})[key] = value
-
-    def delete(self, table: str, key: str) -> None:
-        self._tables.get(table, {}).pop(key, None)
+    def apply(self, turn: Turn) -> None:
+        """Apply the changes of a finished turn."""
+        changed = [*turn.cuts, *(table for table, _ in turn.puts), *(table for table, _ in turn.deletes)]
+        for table in dict.fromkeys(changed):
+            turn.apply_to(table, self._tables.setdefault(table, {}))
 
     def scan(self, table: str) -> Iterator[tuple[str, Struct]]:
-        yield from list(self._tables.get(table, {}).items())
-
-    def append(self, table: str, value: Struct) -> int:
-        number = next(self._numbers)
-        self._lists.setdefault(table, {})[number] = value
-        return number
+        for key, record in self._read(table).items():
+            assert isinstance(key, str)
+            yield key, record
 
     def replay(self, table: str) -> Iterator[tuple[int, Struct]]:
-        yield from list(self._lists.get(table, {}).items())
+        numbered = {key: record for key, record in self._read(table).items() if isinstance(key, int)}
+        yield from sorted(numbered.items())
 
-    def cut(self, table: str, before: int) -> None:
-        records = self._lists.get(table, {})
-        for number in [number for number in records if number < before]:
-            del records[number]
+    def _read(self, table: str) -> dict[str | int, Struct]:
+        records = dict(self._tables.get(table, {}))
+        self._sequencer.turn.apply_to(table, records)
+        return records

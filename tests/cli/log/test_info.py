@@ -91,11 +91,11 @@ def test_on_a_terminal_it_is_a_table(run: Run, data: Path, monkeypatch: pytest.M
 
 async def test_a_server_on_it_is_told_and_so_is_whom_it_keeps_things_for(run: Run, data: Path) -> None:
     opened = OpenLog(data)
-    state = opened.log.state
-    state.put(SESSIONS, "one", session(None))
-    state.put(SESSIONS, "two", session(NOON))
-    state.put(BEHIND, "two", BehindRecord(4))
-    state.put(RETAINED, "a", RetainedRecord(b"x", Door.MQTT, 0, "one"))
+    turn = opened.log.sequencer.turn
+    turn.put(SESSIONS, "one", session(None))
+    turn.put(SESSIONS, "two", session(NOON))
+    turn.put(BEHIND, "two", BehindRecord(4))
+    turn.put(RETAINED, "a", RetainedRecord(b"x", Door.MQTT, 0, "one"))
     opened.log.holds.create("night", "lake", 5, 60.0)
     await opened.commit(messages("de"))
     told = figures(run("info", data, "-o", "json"))

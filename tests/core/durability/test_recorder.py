@@ -15,6 +15,7 @@ from penstock.core.durability.records import (
     SessionRecord,
     WindowRecord,
 )
+from penstock.core.ports.turn import Turn
 from penstock.core.sessions.will import Will
 from penstock.core.settings import CoreSettings, OutboxSettings, SessionSettings
 from penstock.model import Policy
@@ -50,12 +51,20 @@ def publish(stage: Stage, *payloads: bytes, qos: int = 1) -> None:
 
 
 def journal(disk: Disk) -> list[MovesRecord]:
-    records = disk.content.appended.get(MOVES, {}).values()
+    records = disk.content.tables.get(MOVES, {}).values()
     return [record for record in records if isinstance(record, MovesRecord)]
 
 
 def records(disk: Disk, table: str) -> dict[str, object]:
-    return dict(disk.content.tables.get(table, {}))
+    return {str(key): record for key, record in disk.content.tables.get(table, {}).items()}
+
+
+def watch_turns(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> list[Turn]:
+    """The turns that are committed from now on."""
+    turns: list[Turn] = []
+    commit = stage.log.commit
+    monkeypatch.setattr(stage.log, "commit", lambda turn: (turns.append(turn), commit(turn)))
+    return turns
 
 
 def test_all_steps_of_a_turn_are_one_record(stage: Stage, disk: Disk) -> None:
@@ -76,11 +85,10 @@ def test_a_turn_that_changes_nothing_writes_nothing(stage: Stage, disk: Disk) ->
     assert records(disk, BEHIND) == {}
 
 
-def test_clients_that_leave_nothing_behind_cost_no_record(stage: Stage, disk: Disk) -> None:
-    changed: list[str] = []
-    put, delete = stage.state.put, stage.state.delete
-    stage.state.put = lambda table, key, value: (changed.append(key), put(table, key, value))  # type: ignore
-    stage.state.delete = lambda table, key: (changed.append(key), delete(table, key))  # type: ignore
+def test_clients_that_leave_nothing_behind_cost_no_record(
+    stage: Stage, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns = watch_turns(stage, monkeypatch)
     guest = connect(stage, "guest", qos=2, expiry=0.0)
     publish(stage, b"1", qos=2)
     guest.take_and_acknowledge()
@@ -88,7 +96,9 @@ def test_clients_that_leave_nothing_behind_cost_no_record(stage: Stage, disk: Di
     stage.settle()
     guest.drop()
     stage.settle()
-    assert (changed, journal(disk)) == ([], [])
+    assert turns != []
+    assert [turn for turn in turns if turn.puts or turn.deletes or turn.cuts] == []
+    assert journal(disk) == []
 
 
 def test_a_session_that_is_prolonged_no_more_leaves_no_record(stage: Stage, disk: Disk) -> None:
@@ -163,16 +173,17 @@ def test_what_waited_for_its_commit_when_its_reader_went_is_owed(stage: Stage, d
     assert records(disk, BEHIND) == {"r": BehindRecord(1)}
 
 
-def test_the_position_is_written_only_when_it_changes(stage: Stage, disk: Disk) -> None:
+def test_the_position_is_written_only_when_it_changes(
+    stage: Stage, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     reader = connect(stage)
     reader.drop()
     publish(stage, b"1")
-    written: list[object] = []
-    put = stage.state.put
-    stage.state.put = lambda table, key, value: (written.append(value), put(table, key, value))  # type: ignore
+    turns = watch_turns(stage, monkeypatch)
     publish(stage, b"2")
     publish(stage, b"3")
-    assert written == []
+    assert turns != []
+    assert [turn.puts for turn in turns if turn.puts] == []
 
 
 def test_a_shared_group_without_anyone_has_a_position_and_knows_what_it_offers_again(
@@ -271,7 +282,7 @@ def test_moves_are_numbered_on_even_if_a_window_was_written_for_all_of_them(disk
         for _ in range(4):  # with the fourth its window is written
             publish(stage, b"x")
         disk.crash()
-    numbers = list(disk.content.appended[MOVES])
+    numbers = list(disk.content.tables[MOVES])
     assert numbers[-1] == 6 * 4 - 1
 
 
@@ -392,16 +403,10 @@ def test_nobody_waits_for_company_to_end_a_session(
     stage: Stage, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reader = connect(stage)
-    urgent: list[bool] = []
-    end_turn = stage.log.end_turn
-    monkeypatch.setattr(
-        stage.log,
-        "end_turn",
-        lambda head, *, is_urgent: (urgent.append(is_urgent), end_turn(head, is_urgent=is_urgent)),
-    )
+    turns = watch_turns(stage, monkeypatch)
     reader.disconnect(expiry=0.0)
     stage.settle()
-    assert urgent[0]
+    assert turns[0].is_urgent
     assert records(disk, SESSIONS) == {}
 
 

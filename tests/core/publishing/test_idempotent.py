@@ -122,4 +122,4 @@ def test_a_value_for_which_there_is_no_room_is_not_said_to_be_stored(disk: Disk)
     assert [receipt.is_stored for receipt in repeated] == [True, True]
     assert stage.broker.publish_once(runs[2], sender_of(stage)).is_stored  # that there is none any more
     stage.settle()
-    assert [name.partition("\0")[0] for name in disk.content.tables[RECEIPTS]] == ["a"] * 4
+    assert [str(name).partition("\0")[0] for name in disk.content.tables[RECEIPTS]] == ["a"] * 4

@@ -810,6 +810,7 @@ async def test_a_log_in_memory_that_has_lost_its_oldest_says_so() -> None:
     sender, joiner = stage.client("s"), Joiner(stage)
     start = stage.broker.history.cursor()
     publish(sender, "a", numbers(1, 5))
+    stage.settle()  # into the log
     joiner.join("a", start)
     await joiner.settle()
     assert joiner.got == numbers(3, 5)

@@ -13,6 +13,7 @@ from penstock.common.cursor import Cursor, Position
 from penstock.common.statement import Gap, Missing
 from penstock.common.topics import matches
 from penstock.core.ports.log import Span, Wanted
+from penstock.core.ports.turn import Turn
 from penstock.core.replay.history import READERS
 from penstock.core.replay.reader import RINGS_A_SLICE, TOPICS_A_SLICE, Replay
 from penstock.core.replay.sources import LEAST_BYTES, RUNS_AHEAD, RingSource, RingSources
@@ -376,6 +377,7 @@ async def test_what_left_the_log_by_retention_is_reported() -> None:
     stage, sender = kept_stage(memory_bytes=3 * 300)
     for payload in numbers(1, 9):
         sender.publish("kept/a", payload)
+    stage.settle()  # into the log
     kept = [run.payload() for run in (await stage.log.read(0, ALL)).runs]
     assert 0 < len(kept) < 9
     gone = 9 - len(kept)
@@ -390,10 +392,12 @@ async def test_retention_between_two_chunks_is_reported() -> None:
     stage, sender = kept_stage(memory_bytes=4 * 300, ring=1)
     for payload in numbers(1, 3):
         sender.publish("kept/a", payload)
+    stage.settle()  # into the log
     replay = stage.broker.history.replay(["kept/a"], stage.broker.history.cursor(0))
     assert payloads(await replay.read(1)) == numbers(1, 1)
     for payload in numbers(4, 9):
         sender.publish("kept/a", payload)
+    stage.settle()  # into the log
     chunk = await replay.read(ALL)
     first = chunk.runs[0].sequence
     assert first > 2
@@ -540,6 +544,7 @@ async def test_a_hole_in_the_log_is_told_with_its_offsets_and_what_is_missing_of
     stage, sender, log = patchy_stage()
     for number in range(1, 13):
         sender.publish(f"kept/{'ab'[number % 2]}", b"%03d" % number)
+    stage.settle()  # into the log
     log.lost = [Gap(4, 8, reason)]
     chunk = await read_to_head(
         stage.broker.history.replay(["kept/#"], stage.broker.history.cursor(1)), limit_bytes
@@ -557,6 +562,7 @@ async def test_a_chunk_that_ends_within_a_hole_tells_what_it_has_passed_of_it(re
     stage, sender, log = patchy_stage()
     for topic in ("kept/a", "kept/a", *(f"other/{number}" for number in range(6)), "kept/a"):
         sender.publish(topic, b"x")
+    stage.settle()  # into the log
     log.lost = [Gap(2, 8, Reason.DAMAGED)]
     history = stage.broker.history
     replay = history.replay(["#"], history.cursor(0))
@@ -574,6 +580,7 @@ async def test_each_hole_has_its_own_reason() -> None:
     stage, sender, log = patchy_stage()
     for payload in numbers(1, 9):
         sender.publish("kept/a", payload)
+    stage.settle()  # into the log
     log.lost = [Gap(2, 3, Reason.DAMAGED), Gap(6, 7, Reason.NEVER_STORED)]
     chunk = await stage.broker.history.replay(["#"], stage.broker.history.cursor(0)).read(ALL)
     assert missing(chunk) == [("kept/a", 2, 3, "damaged"), ("kept/a", 6, 7, "never-stored")]
@@ -583,6 +590,7 @@ async def test_what_is_lost_at_the_end_is_told_although_nothing_comes_after_it()
     stage, sender, log = patchy_stage()
     for payload in numbers(1, 4):
         sender.publish("kept/a", payload)
+    stage.settle()  # into the log
     log.lost = [Gap(3, 4, Reason.NEVER_STORED)]
     replay = stage.broker.history.replay(["#"], stage.broker.history.cursor(0))
     chunk = await replay.read(ALL)
@@ -596,6 +604,7 @@ async def test_a_topic_of_which_nothing_is_known_before_a_hole_may_have_lost_som
     stage, sender, log = patchy_stage()
     for topic in ("kept/a", "kept/b", "kept/b", "kept/a", "kept/c"):
         sender.publish(topic, b"x")
+    stage.settle()  # into the log
     log.lost = [Gap(3, 3, Reason.DAMAGED)]
     for topic in ("kept/b", "kept/c"):
         sender.publish(topic, b"y")  # the rings forget what was before
@@ -607,6 +616,7 @@ async def test_one_topic_is_told_exactly_what_it_has_lost_and_nothing_of_others(
     stage, sender, log = patchy_stage()
     for topic in ("kept/a", "kept/b", "kept/a", "kept/b", "kept/a"):
         sender.publish(topic, b"x")
+    stage.settle()  # into the log
     log.lost = [Gap(2, 2, Reason.DAMAGED), Gap(5, 5, Reason.NEVER_STORED)]
     chunk = await stage.broker.history.since_sequence("kept/a", 0)
     assert ([run.sequence for run in chunk.runs], missing(chunk)) == (
@@ -622,6 +632,7 @@ async def test_the_last_messages_are_those_before_a_hole_too() -> None:
     stage, sender, log = patchy_stage()
     for payload in numbers(1, 20):
         sender.publish("kept/a", payload)
+    stage.settle()  # into the log
     log.lost = [Gap(6, 19, Reason.DAMAGED)]
     assert [run.sequence for run in await stage.broker.history.last("kept/a", 3)] == [4, 5, 20]
     assert len(await stage.broker.history.last("kept/a", 99)) == 6
@@ -818,18 +829,19 @@ class SlowLog(MemoryLog):
     def __init__(self, turns: int) -> None:
         super().__init__(1 << 20)
         self._turns = turns
-        self._waiting: list[Run] = []
+        self._waiting: list[Turn] = []
 
-    def append(self, run: Run) -> None:
-        self._waiting.append(run)
-        asyncio.get_running_loop().call_soon(self._commit, run)
+    def commit(self, turn: Turn) -> None:
+        self._waiting.append(turn)
+        asyncio.get_running_loop().call_soon(self._commit, turn)
 
-    def _commit(self, run: Run) -> None:
-        self._waiting.remove(run)
-        super().append(run)
+    def _commit(self, turn: Turn) -> None:
+        self._waiting.remove(turn)
+        super().commit(turn)
 
     def uncommitted(self, after: int) -> list[Run]:
-        return [run for run in self._waiting if run.offset > after]
+        turns = (*self._waiting, self.sequencer.turn)
+        return [run for turn in turns for run in turn.runs if run.offset > after]
 
     async def read(self, after: int, limit_bytes: int, wanted: Wanted | None = None) -> Span:
         span = await super().read(after, limit_bytes, wanted)

@@ -77,8 +77,8 @@ class LogSite:
 
     @property
     def disk(self) -> DiskLog:
-        assert self.server._disk is not None
-        return self.server._disk
+        assert isinstance(self.server._storage.log, DiskLog)
+        return self.server._storage.log
 
     async def publish(self, topic: str, *payloads: bytes) -> None:
         """Publish in one commit, and wait for it."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from penstock.core.ports.turn import Sequencer
 from penstock.core.settings import LogSettings
 from penstock.model import Run
 from penstock.storage.disk.holds import Holds
@@ -57,7 +58,8 @@ class RetentionLog:
         self.index = index
         self.sequences: dict[str, int] = {}
         self.clock = ManualClock(NOW_US)
-        self.holds = Holds(MemoryStateStore(), self.clock, self.index, LogSettings())
+        sequencer = Sequencer(0)
+        self.holds = Holds(MemoryStateStore(sequencer), sequencer, self.clock, self.index, LogSettings())
         self.retain()
 
     def retain(self, limits: LogSettings = UNLIMITED) -> Retention:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from msgspec import msgpack
 
+from penstock.core.ports.turn import Sequencer
 from penstock.core.settings import LogSettings
 from penstock.errors import (
     InvalidCursor,
@@ -29,13 +30,14 @@ class Desk:
 
     def __init__(self, first_offset: int = 1, **settings: Any) -> None:
         self.clock = ManualClock()
-        self.state = MemoryStateStore()
+        self.sequencer = Sequencer(0)
+        self.state = MemoryStateStore(self.sequencer)
         self.index = Index(first_offset=first_offset)
         self.settings = LogSettings(**settings)
         self.restart()
 
     def restart(self) -> None:
-        self.holds = Holds(self.state, self.clock, self.index, self.settings)
+        self.holds = Holds(self.state, self.sequencer, self.clock, self.index, self.settings)
 
     def create(self, name: str = "lake", offset: int = 10, lapse_s: float = 60.0, owner: str = "ann") -> Hold:
         return self.holds.create(name, owner, offset, lapse_s)

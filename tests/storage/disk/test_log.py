@@ -23,6 +23,7 @@ from penstock.storage.disk.rocksdb.store import Store
 from tests.storage.disk.damage import flip_byte, table_of
 from tests.support.clock import ManualClock
 from tests.support.samples import make_run, payloads_of
+from tests.support.turns import end_turn
 from tests.support.waiting import until
 
 HOUR = 3_600.0
@@ -61,17 +62,16 @@ class Home:
         run = make_run(topic, *payloads, qos=1, sequence=offset, offset=offset, ttl=ttl)
         run.published_at = self.clock.wall_us()
         run.expires_at = self.clock.monotonic() + ttl if ttl else 0.0
-        self.log.append(run)
+        self.log.sequencer.turn.runs.append(run)
         self.head += len(payloads)
+        self.log.sequencer.head = self.head
         return run
 
     async def commit(self) -> Exception | None:
         """End the turn, and tell how its commit ended."""
         settled: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
         ticket = self.log.ticket
-        self.log.end_turn(
-            self.head, is_urgent=True
-        )  # first: a commit that holds nothing begins when asked for
+        end_turn(self.log, self.head)  # first: a commit that holds nothing begins when asked for
         self.log.when_committed(ticket, settled.set_result)
         return await settled
 
@@ -218,10 +218,10 @@ async def test_a_directory_has_one_log_at_a_time(home: Home) -> None:
 async def test_the_end_writes_what_is_left_even_of_a_turn_that_is_not_over(home: Home) -> None:
     for number in range(3):
         home.append("a", b"%d" % number)
-        home.log.state.put(BEHIND, f"c{number}", BehindRecord(number))
-        home.log.end_turn(home.head, is_urgent=number == 0)
+        home.log.sequencer.turn.put(BEHIND, f"c{number}", BehindRecord(number))
+        end_turn(home.log, home.head, is_urgent=number == 0)
     home.append("a", b"3", b"4")
-    home.log.state.put(BEHIND, "c3", BehindRecord(3))
+    home.log.sequencer.turn.put(BEHIND, "c3", BehindRecord(3))
     home.restart()
     assert home.log.last_offset == 5
     assert await home.payloads() == [b"0", b"1", b"2", b"3", b"4"]
@@ -261,7 +261,7 @@ async def test_committed_and_uncommitted_messages_are_fetched_together(home: Hom
     home.append("b", b"3", b"4", b"5")
     home.head += 1
     home.append("b", b"7")
-    home.log.end_turn(home.head, is_urgent=True)  # is being written
+    end_turn(home.log, home.head)  # is being written
     home.append("c", b"8", b"9")
     found = await home.fetch(2, 4, 5, 6, 7, 9, 10)
     assert {offset: run.payload() for offset, run in found.items()} == {
@@ -520,7 +520,7 @@ async def test_a_log_that_lost_everything_starts_and_says_so(home: Home) -> None
 async def test_records_that_come_after_damage_to_others_are_kept(home: Home) -> None:
     names = [f"c{number:03}" for number in range(0, 1_000, 2)]
     for name in names:
-        home.log.state.put(BEHIND, name, BehindRecord(1))
+        home.log.sequencer.turn.put(BEHIND, name, BehindRecord(1))
     assert await home.commit() is None
     home.log.close()
     flip_byte(table_of(home.path, "state"), 100)
@@ -529,7 +529,7 @@ async def test_records_that_come_after_damage_to_others_are_kept(home: Home) -> 
     assert {"records of sessions are damaged", "the log was damaged"} <= {line["event"] for line in said}
     kept = dict(home.log.state.scan(BEHIND))
     assert 0 < len(kept) < len(names)
-    home.log.state.put(BEHIND, "c001", BehindRecord(2))  # its place is where the damage is
+    home.log.sequencer.turn.put(BEHIND, "c001", BehindRecord(2))  # its place is where the damage is
     assert await home.commit() is None
     home.crash()
     with capture_logs() as said:

@@ -1,6 +1,6 @@
-"""Recorder: writes changed sessions, windows and groups at the end of each turn.
+"""Recorder: adds changed sessions, windows and groups to each turn.
 
-They go into the same commit as the messages of the turn. After a crash neither knows of something that the
+They are committed with the messages of the turn. After a crash neither knows of something that the
 other does not.
 """
 
@@ -29,7 +29,7 @@ from penstock.core.durability.records import (
     WindowRecord,
 )
 from penstock.core.ports.log import LogWriter, Settled, Ticket
-from penstock.core.ports.state import StateStore
+from penstock.core.ports.turn import Turn
 from penstock.core.runtime.tick import Tick
 from penstock.core.sessions.session import Session
 from penstock.core.subscriptions.shared import SharedForm, SharedGroup
@@ -45,11 +45,11 @@ MOST_PAST_SUBSCRIPTIONS = 100
 
 
 class Recorder:
-    """Tracks changes, and puts them into the state store at the end of a turn."""
+    """Tracks changes, and puts them into the turn before it is committed."""
 
-    def __init__(self, log: LogWriter, state: StateStore, tick: Tick, sessions: dict[str, Session]) -> None:
+    def __init__(self, log: LogWriter, tick: Tick, sessions: dict[str, Session]) -> None:
         self._log = log
-        self._state = state
+        self._sequencer = log.sequencer
         self._tick = tick
         self._sessions = sessions
         self._unsaved: dict[Session, None] = {}
@@ -93,7 +93,7 @@ class Recorder:
                 self.begin(session)
                 self.save(session)
                 session.is_recorded = True
-                self._state.put(WINDOWS, session.client_id, window_of(session, self._last_move))
+                self._turn.put(WINDOWS, session.client_id, window_of(session, self._last_move))
 
     def save(self, session: Session) -> None:
         """Mark identity or subscriptions of a session as changed."""
@@ -138,7 +138,7 @@ class Recorder:
     def _delete(self, session: Session) -> None:
         session.is_recorded = False
         for table in (SESSIONS, WINDOWS, BEHIND):
-            self._state.delete(table, session.client_id)
+            self._turn.delete(table, session.client_id)
         self._deleted.pop(session.client_id, None)  # so that they stand in the order of their commits
         self._deleted[session.client_id] = self._log.ticket
         while self._deleted:
@@ -154,41 +154,41 @@ class Recorder:
 
     def put(self, table: str, key: str, record: Struct, *, is_urgent: bool = False) -> None:
         """Store a record with this turn; another one of its key is replaced."""
-        self._state.put(table, key, record)
+        self._turn.put(table, key, record)
         self._ask(is_urgent)
 
     def delete(self, table: str, key: str) -> None:
         """Delete a record with this turn."""
-        self._state.delete(table, key)
+        self._turn.delete(table, key)
         self._ask(is_urgent=False)
 
     def forget_group(self, group: SharedGroup) -> None:
         """Delete the record of a shared group that ended."""
         self._groups.pop(group, None)
         if group.stored is not None:
-            self._state.delete(GROUPS, group.filter)
+            self._turn.delete(GROUPS, group.filter)
 
     def save_value(self, topic: str, value: RetainedValue, expires_at: int | None) -> None:
         """Store the retained value of a topic, with the wall time of its expiry."""
         shape, extras = value.shape, value.extras
         properties = None if extras is None else extras.properties
         record = RetainedRecord(value.data, shape.door, shape.qos, value.client_id, properties, expires_at)
-        self._state.put(RETAINED, topic, record)
+        self._turn.put(RETAINED, topic, record)
         self._ask(is_urgent=False)
 
     def forget_value(self, topic: str) -> None:
         """Delete the retained value of a topic."""
-        self._state.delete(RETAINED, topic)
+        self._turn.delete(RETAINED, topic)
         self._ask(is_urgent=False)
 
     def save_will(self, number: int, record: WillRecord) -> None:
         """Store a will that could not be published."""
-        self._state.put(WILLS, str(number), record)
+        self._turn.put(WILLS, str(number), record)
         self._ask(is_urgent=True)
 
     def forget_will(self, number: int) -> None:
         """Delete the record of a published will."""
-        self._state.delete(WILLS, str(number))
+        self._turn.delete(WILLS, str(number))
         self._ask(is_urgent=False)
 
     def hurry(self) -> None:
@@ -231,8 +231,12 @@ class Recorder:
 
     # The end of a turn
 
-    def end_turn(self, head: int) -> None:
-        """Write what has changed, and hand the turn to the log."""
+    @property
+    def _turn(self) -> Turn:
+        return self._sequencer.turn
+
+    def end_turn(self) -> None:
+        """Add what has changed to the turn, and hand it to the log."""
         if self._unsaved:
             self._save_all()
         if self._touched or self._groups:
@@ -241,7 +245,7 @@ class Recorder:
         waiting, self._waiting = self._waiting, []
         for callback in waiting:  # only now: the commit may begin as soon as someone waits for it
             self._log.when_committed(self._log.ticket, callback)
-        self._log.end_turn(head, is_urgent=is_urgent)
+        self._log.commit(self._sequencer.end_turn(is_urgent=is_urgent))
 
     def _save_all(self) -> None:
         unsaved, self._unsaved = self._unsaved, {}
@@ -251,7 +255,7 @@ class Recorder:
             if session.journal is not None or session.will is not None:
                 session.is_recorded = True
                 record = _record_of(session, self._unsent_of(session))
-                self._state.put(SESSIONS, session.client_id, record)
+                self._turn.put(SESSIONS, session.client_id, record)
             else:
                 self._delete(session)
 
@@ -276,7 +280,8 @@ class Recorder:
                 self._dirty.setdefault(session, self.next_move)
             self._note_position(session)
         if steps:
-            self._last_move = self._state.append(MOVES, MovesRecord(steps))
+            self._last_move += 1
+            self._turn.put(MOVES, self._last_move, MovesRecord(steps))
             self._write_windows()
         groups, self._groups = self._groups, {}
         for group in groups:
@@ -289,9 +294,9 @@ class Recorder:
         if position != session.position:
             session.position = position
             if position is None:
-                self._state.delete(BEHIND, session.client_id)
+                self._turn.delete(BEHIND, session.client_id)
             else:
-                self._state.put(BEHIND, session.client_id, BehindRecord(position))
+                self._turn.put(BEHIND, session.client_id, BehindRecord(position))
 
     def _note_group(self, group: SharedGroup) -> None:
         first = next(
@@ -302,9 +307,9 @@ class Recorder:
         if record != group.stored:
             group.stored = record
             if record is None:
-                self._state.delete(GROUPS, group.filter)
+                self._turn.delete(GROUPS, group.filter)
             else:
-                self._state.put(GROUPS, group.filter, record)
+                self._turn.put(GROUPS, group.filter, record)
 
     def _write_windows(self) -> None:
         """Write the windows that have waited longest, so that their steps need not be kept."""
@@ -314,10 +319,10 @@ class Recorder:
             if self._last_move - first < MOVES_KEPT:
                 break
             del self._dirty[session]
-            self._state.put(WINDOWS, session.client_id, window_of(session, self._last_move))
+            self._turn.put(WINDOWS, session.client_id, window_of(session, self._last_move))
             budget -= 1 + len(session.inflight or ())
         if budget < ENTRIES_A_TURN:  # the last steps stay, because the next ones are numbered after them
-            self._state.cut(MOVES, next(iter(self._dirty.values()), self._last_move))
+            self._turn.cut(MOVES, next(iter(self._dirty.values()), self._last_move))
 
 
 class NullRecorder(Recorder):
@@ -350,7 +355,9 @@ class NullRecorder(Recorder):
     def when_stored(self, callback: Settled) -> None:
         callback(None)
 
-    def end_turn(self, head: int) -> None: ...
+    def end_turn(self) -> None:
+        if self._turn.runs:
+            self._log.commit(self._sequencer.end_turn(is_urgent=False))
 
 
 def first_queued_offset(session: Session) -> int | None:

@@ -98,7 +98,7 @@ class Recovery:
                     continue
             topic = node.topics.restore(name)
             topic.begin_after(value.sequence)
-            node.history.head = max(node.history.head, value.offset)
+            node.log.sequencer.head = max(node.history.head, value.offset)
             node.retained.restore(topic, value)
 
     def _expiry_of(self, record: RetainedRecord, value: RetainedValue, now: float) -> float:

@@ -9,6 +9,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from penstock.common.statement import Gap
+from penstock.core.ports.turn import Sequencer, Turn
 from penstock.model import Reason, Run
 
 Ticket = int
@@ -48,9 +49,9 @@ What `model.is_public` says a log may know of many messages at once, without ask
 
 
 class LogWriter(Protocol):
-    """Write side of the log: runs in, commits out. Appending is a memory operation; committing is not.
+    """Write side of the log: turns in, commits out. Building a turn is a memory operation; committing is not.
 
-    What is appended and put in one turn of the loop is committed together: all of it, or nothing.
+    A commit has one turn or several, each whole.
     """
 
     @property
@@ -64,18 +65,19 @@ class LogWriter(Protocol):
         ...
 
     @property
+    def sequencer(self) -> Sequencer:
+        """Source of offsets, with the turn that is being built."""
+        ...
+
+    @property
     def ticket(self) -> Ticket:
-        """The commit that takes what is appended and put in this turn."""
+        """The commit that takes the present turn."""
         ...
 
-    def append(self, run: Run) -> None:
-        """Keep a run; never waits. Runs come in the order of their offsets."""
-        ...
+    def commit(self, turn: Turn) -> None:
+        """Take a finished turn; never waits. Turns come in the order of their offsets.
 
-    def end_turn(self, head: int, *, is_urgent: bool) -> None:
-        """End a turn of the loop: commit what it left, with `head` as the newest offset.
-
-        An urgent turn has a waiter; others may wait for more turns to join.
+        A turn that is urgent is committed soon; others may wait for more turns to join.
         """
         ...
 

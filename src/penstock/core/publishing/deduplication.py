@@ -98,7 +98,7 @@ class DedupWindow:
             self._forget(key)  # its time was over
         self._known[key] = Known(receipt, now + self._window)
         if receipt.is_stored:
-            self._state.put(RECEIPTS, _name(key), _record_of(key, receipt))
+            self._recorder.put(RECEIPTS, _name(key), _record_of(key, receipt))
         self._expire(now, EXPIRED_A_TIME)
         self._shed(EXPIRED_A_TIME)
 

@@ -28,8 +28,8 @@ class Publisher:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._tick, self._history, self._router = node.tick, node.history, node.router
-        self._log = node.log
+        self._tick, self._router = node.tick, node.router
+        self._log, self._sequencer = node.log, node.log.sequencer
         self._rollback = node.rollback
         self._topics = node.topics
         self._counters = node.counters
@@ -45,7 +45,7 @@ class Publisher:
         ticket = self.publish_all((run,), sender, raise_it)
         return PublishReceipt(run, sender.topics[run.topic].audience is not NOBODY, ticket)
 
-    def publish_all(
+    def publish_all(  # noqa: PLR0915 - the hot path: a call for each run would cost more than it explains
         self,
         runs: Sequence[Run],
         sender: Session,
@@ -59,12 +59,13 @@ class Publisher:
         place. A run that is not allowed goes to `refuse`, and the rest continues. A forced run is stored in a
         durable log even if no setting captures its topic.
         """
-        tick, log, recency, offset = self._tick, self._log, self._topics.recency, self._history.head + 1
+        tick, log, recency, sequencer = self._tick, self._log, self._topics.recency, self._sequencer
         if not tick.is_open:
             tick.open()
         find_topic, client_id, wall_us = sender.topics.get, sender.client_id, tick.wall_us
-        version, last, era = self._router.version, tick.last, recency.era_at(offset)
-        append, is_durable, failure, is_kept = log.append, log.is_durable, log.failure, False
+        offset, version, last = sequencer.head + 1, self._router.version, tick.last
+        append, era, is_kept = sequencer.turn.runs.append, recency.era_at(offset), False
+        is_durable, failure = log.is_durable, log.failure
         try:
             for run in runs:
                 topic = find_topic(run.topic)
@@ -112,7 +113,7 @@ class Publisher:
 
     def _advance(self, head: int, sender: Session) -> None:
         """Offsets up to this one are given."""
-        before, self._history.head = self._history.head, head
+        before, self._sequencer.head = self._sequencer.head, head
         if sender is not self._server:
             self._counters.published_at[sender.door] += head - before
         if sender.door not in FOUND_BY_CLIENT_ID and head > before:

@@ -36,9 +36,14 @@ class History:
         self.topics = topics
         self.log = log
         self.clock = clock
-        self.head = 0  # the offset of the newest message
         self.start = log.last_offset  # rings know nothing of what is not behind this
+        self._sequencer = log.sequencer
         self.seats = Semaphore(READERS)  # of those who look around or read; all others wait in their order
+
+    @property
+    def head(self) -> int:
+        """Offset of the newest message."""
+        return self._sequencer.head
 
     def cursor(self, offset: int | None = None) -> Cursor:
         """The cursor of an offset; without one, of now."""

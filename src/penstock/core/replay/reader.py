@@ -44,9 +44,11 @@ class Past(Protocol):
     topics: Registry
     log: Log
     clock: Clock
-    head: int
     start: int
     seats: Semaphore
+
+    @property
+    def head(self) -> int: ...
 
     def cursor(self, offset: int | None = None) -> Cursor: ...
 

@@ -350,10 +350,9 @@ class StageCommits:
             log.error("staged rows are lost", key=record.key, chunks=len(left) - len(found))
             record = replace(record, chunks=tuple(each for each, _ in found))
             progress = progress and replace(progress, done=0)
-            self._node.state.put(DECIDED, str(number), record)
+            self._node.recorder.put(DECIDED, str(number), record, is_urgent=True)
             if progress is not None:
-                self._node.state.put(PROGRESS, str(number), progress)
-            self._node.recorder.hurry()
+                self._node.recorder.put(PROGRESS, str(number), progress)
         self._add(number, record, found).progress = progress
 
 

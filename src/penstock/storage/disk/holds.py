@@ -6,7 +6,7 @@ time ends no hold. The wall time in a record is for display, and for the next st
 the loop, except `lowest` and `unchanged`, which retention calls in its thread.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import RLock
 
@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from penstock.core.ports.archive import Hold
 from penstock.core.ports.state import StateStore
+from penstock.core.ports.turn import Sequencer
 from penstock.core.runtime.clock import Clock
 from penstock.core.settings import LogSettings
 from penstock.errors import InvalidCursor, InvalidHold, NotAuthorized, QuotaExceeded, UnknownHold
@@ -47,12 +48,13 @@ class _Held(Struct):
 class Holds:
     """All holds of a log. Lapsed ones keep nothing, and are removed by `drop_lapsed`."""
 
-    def __init__(self, state: StateStore, clock: Clock, index: Index, settings: LogSettings) -> None:
-        self._state = state
+    def __init__(
+        self, state: StateStore, sequencer: Sequencer, clock: Clock, index: Index, settings: LogSettings
+    ) -> None:
+        self._sequencer = sequencer
         self._clock = clock
         self._index = index
         self.configure(settings)
-        self.on_change: Callable[[], None] = lambda: None  # there are changes to commit
         self._lock = RLock()
         self._held = {name: self._restore(record) for name, record in state.scan(HOLDS)}
 
@@ -205,14 +207,12 @@ class Holds:
         lapse_s = min(lapse_s, self._longest_lapse_s)  # the limit may have been lowered
         lapses_at = self._clock.wall_us() + _microseconds(lapse_s)
         record = HoldRecord(owner, offset, lapse_s, lapses_at, filters)
-        self._state.put(HOLDS, name, record)
-        self.on_change()
+        self._sequencer.turn.put(HOLDS, name, record)
         self._held[name] = held = _Held(record, self._clock.monotonic() + lapse_s)
         return self._describe(name, held)
 
     def _remove(self, name: str) -> None:
-        self._state.delete(HOLDS, name)
-        self.on_change()
+        self._sequencer.turn.delete(HOLDS, name)
         del self._held[name]
 
     def _has_lapsed(self, held: _Held) -> bool:

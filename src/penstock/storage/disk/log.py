@@ -1,6 +1,6 @@
 """Log on disk: the log port over group commit, index and reader, plus background work.
 
-Appending is a list append; everything slow runs in other threads.
+Taking a turn is a memory operation; everything slow runs in other threads.
 """
 
 import asyncio
@@ -17,13 +17,14 @@ from penstock.common.statement import Gap
 from penstock.core.durability.records import TABLES
 from penstock.core.ports.archive import ArrowSpan, Portions
 from penstock.core.ports.log import Lost, Settled, Span, Ticket, Wanted
+from penstock.core.ports.turn import Sequencer, Turn
 from penstock.core.replay.message_ids import name_of_node
 from penstock.core.runtime.clock import Clock
 from penstock.core.settings import LogSettings
 from penstock.errors import StorageUnavailable
 from penstock.model import Reason, Run
 from penstock.storage.disk.commit.durable_mark import DurableMark
-from penstock.storage.disk.commit.group_commit import Durability, GroupCommit
+from penstock.storage.disk.commit.group_commit import GroupCommit
 from penstock.storage.disk.holds import HOLDS, HoldRecord, Holds
 from penstock.storage.disk.pieces.piece import Piece
 from penstock.storage.disk.pieces.sealing import Sealer
@@ -38,6 +39,7 @@ from penstock.storage.disk.rocksdb.errors import DamagedData
 from penstock.storage.disk.rocksdb.layout import STATE
 from penstock.storage.disk.rocksdb.store import Store
 from penstock.storage.disk.state import DiskStateStore
+from penstock.storage.open import Durability
 
 T = TypeVar("T")
 log = structlog.get_logger("penstock.log")
@@ -90,14 +92,15 @@ class DiskLog:
             log.error("a part of the log is lost", first=gap.first, last=gap.last, reason=str(gap.reason))
         if found.is_state_behind:
             log.error("changes of sessions are lost", commit=found.last_commit)
+        self.sequencer = Sequencer(found.last_offset)
         self._group_commit = GroupCommit(
             self._store,
             self._index,
             self._mark,
+            self.sequencer,
             loop,
             clock,
             epoch=self.epoch,
-            first=found.last_offset + 1,
             number=found.last_commit,
             durability=durability,
         )
@@ -111,7 +114,7 @@ class DiskLog:
         self._readers = ThreadPoolExecutor(READERS, "reader")
         self._archivists = ThreadPoolExecutor(ARCHIVISTS, "archive")
         self._upkeep = ThreadPoolExecutor(1, "upkeep")
-        self.holds = Holds(self.state, clock, self._index, settings)
+        self.holds = Holds(self.state, self.sequencer, clock, self._index, settings)
         self._sealer = Sealer(self._store, self._index, node_id, on_error=self._on_seal_error)
         self._retention = Retention(self._store, self._index, settings, self.holds, quiet=self._sealer.quiet)
         self._trimming: Future[None] | None = None
@@ -122,8 +125,8 @@ class DiskLog:
 
     def _begin_epoch(self, found: Survey) -> dict[int, int]:
         """Store the first offset of this epoch before any publish; return those of all epochs."""
-        self.state.put(EPOCHS, str(self.epoch), EpochRecord(found.last_offset + 1))
-        self._group_commit.commit_now()
+        self.sequencer.turn.put(EPOCHS, str(self.epoch), EpochRecord(found.last_offset + 1))
+        self._group_commit.commit_now(self.sequencer.end_turn(is_urgent=True))
         if self.failure is not None:  # the mark can be written on a full disk, and no epoch may repeat
             with suppress(OSError):
                 self._mark.write(found.last_offset, found.last_commit)
@@ -144,11 +147,6 @@ class DiskLog:
         return self._group_commit.last_offset
 
     @property
-    def stored_bytes(self) -> int:
-        """Approximate size of the messages on disk."""
-        return self._index.bytes
-
-    @property
     def failure(self) -> Exception | None:
         return self._group_commit.failure
 
@@ -156,15 +154,10 @@ class DiskLog:
     def ticket(self) -> Ticket:
         return self._group_commit.open.number
 
-    @property
-    def append(self) -> Callable[[Run], None]:
-        """Add a run to the open commit: the bound method of a list, for speed."""
-        return self._group_commit.open.runs.append
-
-    def end_turn(self, head: int, *, is_urgent: bool) -> None:
+    def commit(self, turn: Turn) -> None:
         self._expiry.note(self._noted + 1)
-        self._noted = head
-        self._group_commit.end_turn(head, is_urgent=is_urgent)
+        self._noted = turn.head
+        self._group_commit.commit(turn)
 
     def is_committed(self, ticket: Ticket) -> bool:
         return self._group_commit.is_committed(ticket)
@@ -310,16 +303,19 @@ class DiskLog:
             raise StorageUnavailable("the log is closed")
         return await self._loop.run_in_executor(self._archivists, partial(call, *arguments))
 
-    # Background work
+    # Upkeep
 
-    def trim(self, owed_from: int | None) -> None:
-        """Apply retention in the background; `owed_from` is the oldest offset in any offline queue."""
+    @property
+    def stored_bytes(self) -> int:
+        return self._index.bytes
+
+    def trim(self, queued_from: int | None) -> None:
         if self._trimming is None or self._trimming.done():
-            self._trimming = self._upkeep.submit(self._trim, self._clock.wall_us(), owed_from)
+            self._trimming = self._upkeep.submit(self._trim, self._clock.wall_us(), queued_from)
 
-    def _trim(self, wall_us: int, owed_from: int | None) -> None:
+    def _trim(self, wall_us: int, queued_from: int | None) -> None:
         try:
-            trimmed = self._retention.trim(wall_us, owed_from)
+            trimmed = self._retention.trim(wall_us, queued_from)
         except Exception as error:  # called again in a few seconds
             log.warning("retention failed, will retry", reason=str(error))
             return
@@ -329,18 +325,19 @@ class DiskLog:
             )
 
     def configure(self, settings: LogSettings) -> None:
-        """Apply changed limits of retention and holds."""
+        """Apply changed limits of retention and holds. Nothing is left to do in the background."""
         self._retention.settings = settings
         self.holds.configure(settings)
 
-    def reap(self) -> None:
-        """Remove lapsed holds; called once a second."""
-        for hold in self.holds.drop_lapsed():
+    def reap(self) -> bool:
+        """Remove lapsed holds."""
+        lapsed = self.holds.drop_lapsed()
+        for hold in lapsed:
             log.warning("a hold has lapsed", hold=hold.name, owner=hold.owner, offset=hold.offset)
+        return bool(lapsed)
 
     @property
     def is_idle(self) -> bool:
-        """No callback waits for a commit."""
         return self._group_commit.is_idle
 
     def close(self) -> None:

@@ -6,54 +6,32 @@ import structlog
 from msgspec import MsgspecError, Struct, msgpack
 
 from penstock.storage.disk.commit.group_commit import GroupCommit
-from penstock.storage.disk.rocksdb.layout import STATE, offset_key, offset_of, state_key, table_prefix
+from penstock.storage.disk.rocksdb.layout import STATE, offset_of, table_prefix
 from penstock.storage.disk.rocksdb.store import Store
 
 log = structlog.get_logger("penstock.log")
 
 
 class DiskStateStore:
-    """Records by table and key. Read at start, written afterwards."""
+    """Records by table and key. Read at start; turns change them afterwards."""
 
     def __init__(self, store: Store, commits: GroupCommit, tables: Mapping[str, type[Struct]]) -> None:
         self._store = store
         self._commits = commits
         self._decoders = {table: msgpack.Decoder(kind) for table, kind in tables.items()}
-        self._numbers: dict[str, int] = {}  # last number of each table without keys
-
-    def put(self, table: str, key: str, value: Struct) -> None:
-        self._commits.put(state_key(table, key), value)
-
-    def delete(self, table: str, key: str) -> None:
-        self._commits.put(state_key(table, key), None)
 
     def scan(self, table: str) -> Iterator[tuple[str, Struct]]:
         """All records of a table, committed or pending."""
         for key, value in self._read(table).items():
             yield key.decode("utf-8", "surrogatepass"), value
 
-    def append(self, table: str, value: Struct) -> int:
-        number = self._last_number(table) + 1
-        self._numbers[table] = number
-        self._commits.put(table_prefix(table) + offset_key(number), value)
-        return number
-
     def replay(self, table: str) -> Iterator[tuple[int, Struct]]:
         for key, value in sorted(self._read(table).items()):
             yield offset_of(key), value
 
-    def cut(self, table: str, before: int) -> None:
-        prefix = table_prefix(table)
-        self._commits.cut(prefix + offset_key(0), prefix + offset_key(before))
-
     def _log_damage(self, words: object, place: bytes | None = None) -> None:
         """Report damaged records, which are skipped."""
         log.error("records of sessions are damaged", reason=str(words))
-
-    def _last_number(self, table: str) -> int:
-        if table not in self._numbers:
-            self._numbers[table] = max((offset_of(key) for key in self._read(table)), default=-1)
-        return self._numbers[table]
 
     def _read(self, table: str) -> dict[bytes, Struct]:
         """Stored records of a table with pending changes applied, by key without prefix."""

@@ -9,6 +9,7 @@ from structlog.testing import capture_logs
 
 from penstock.core.durability.records import BEHIND, MOVES, TABLES, BehindRecord, MovesRecord
 from penstock.core.ports.log import Ticket
+from penstock.core.ports.turn import Sequencer
 from penstock.core.runtime.clock import SystemClock
 from penstock.errors import StorageUnavailable
 from penstock.model import Run
@@ -33,32 +34,37 @@ class Bench:
         self.store, _ = open_store(folder)
         self.index = Index()
         self.mark = DurableMark.open(folder)
+        self.sequencer = Sequencer(0)
         self.commits = GroupCommit(
             self.store,
             self.index,
             self.mark,
+            self.sequencer,
             asyncio.get_running_loop(),
             SystemClock(),
             epoch=1,
-            first=1,
             number=0,
             durability=durability,
         )
         self.state = DiskStateStore(self.store, self.commits, TABLES)
-        self.head = 0
         self.told: list[tuple[Ticket, Exception | None]] = []
 
     def append(self, *payloads: bytes) -> Ticket:
         """Publish payloads of one length as one run, and ask to be told."""
-        run = make_run("a", *payloads, qos=1, sequence=self.head + 1, offset=self.head + 1)
-        self.head += len(payloads)
-        self.commits.open.runs.append(run)
+        first = self.sequencer.head + 1
+        self.sequencer.turn.runs.append(make_run("a", *payloads, qos=1, sequence=first, offset=first))
+        self.sequencer.head += len(payloads)
         ticket = self.commits.open.number
         self.commits.when_committed(ticket, lambda failure: self.told.append((ticket, failure)))
         return ticket
 
     def end_turn(self, *, is_urgent: bool = True) -> None:
-        self.commits.end_turn(self.head, is_urgent=is_urgent)
+        self.commits.commit(self.sequencer.end_turn(is_urgent=is_urgent))
+
+    def publish_unacknowledged(self, offset: int) -> None:
+        """Publish a message at QoS 0 with this offset: it is accepted whatever the disk does."""
+        self.sequencer.turn.runs.append(make_run("a", b"x", sequence=offset, offset=offset))
+        self.sequencer.head = offset
 
     async def settle(self) -> None:
         """Wait until nothing is being written and nobody waits."""
@@ -186,7 +192,7 @@ async def test_a_disk_that_does_not_keep_up_is_a_failure_until_it_does(
 
 async def test_offsets_that_are_not_kept_are_covered_by_the_frames(bench: Bench) -> None:
     bench.append(b"1")
-    bench.head = 10
+    bench.sequencer.head = 10
     bench.end_turn()
     bench.append(b"11")
     bench.end_turn()
@@ -211,7 +217,7 @@ async def test_a_large_turn_is_one_commit_of_several_frames(
 
 async def test_state_is_written_with_the_messages_of_its_turn(bench: Bench) -> None:
     bench.append(b"1")
-    bench.state.put(BEHIND, "c", BehindRecord(7))
+    bench.sequencer.turn.put(BEHIND, "c", BehindRecord(7))
     bench.end_turn()
     await bench.settle()
     assert bench.told == [(1, None)]
@@ -220,7 +226,7 @@ async def test_state_is_written_with_the_messages_of_its_turn(bench: Bench) -> N
 
 async def test_changes_without_a_callback_are_delayed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commits_module, "LAZY_S", 60.0)
-    bench.state.put(BEHIND, "c", BehindRecord(7))
+    bench.sequencer.turn.put(BEHIND, "c", BehindRecord(7))
     bench.end_turn(is_urgent=False)
     await asyncio.sleep(0.02)
     assert bench.commits.open.number == 1  # not taken yet
@@ -232,7 +238,7 @@ async def test_changes_without_a_callback_are_delayed(bench: Bench, monkeypatch:
 
 
 async def test_changes_without_a_callback_are_written(bench: Bench) -> None:
-    bench.state.put(BEHIND, "c", BehindRecord(7))
+    bench.sequencer.turn.put(BEHIND, "c", BehindRecord(7))
     bench.end_turn(is_urgent=False)
     await until(lambda: bench.commits.is_committed(1), "the first message was not committed")
 
@@ -253,7 +259,7 @@ async def test_a_failed_commit_is_reported_and_its_messages_are_discarded(
     await bench.settle()
     disk = Stubborn(bench.store, monkeypatch)
     refused = bench.append(b"2")
-    bench.state.put(BEHIND, "c", BehindRecord(7))
+    bench.sequencer.turn.put(BEHIND, "c", BehindRecord(7))
     bench.end_turn()
     await bench.settle()
     assert [ticket for ticket, failure in bench.told if failure is not None] == [refused]
@@ -293,8 +299,7 @@ async def test_messages_taken_while_nothing_can_be_written_leave_a_hole(
     bench.append(b"1")
     bench.end_turn()
     await bench.settle()
-    bench.commits.open.runs.append(make_run("a", b"2", sequence=2, offset=2))  # QoS 0 is passed on
-    bench.head = 2
+    bench.publish_unacknowledged(2)
     bench.end_turn()
     disk.is_failing = False
     await until(lambda: bench.commits.failure is None, "the commits did not recover from their failure")
@@ -342,7 +347,7 @@ async def test_nothing_that_came_after_a_commit_that_failed_at_the_close_is_ther
     disk = Stubborn(bench.store, monkeypatch, failures=1)
     for number in range(3):
         bench.append(b"%d" % number)
-        bench.state.put(BEHIND, f"c{number}", BehindRecord(number))
+        bench.sequencer.turn.put(BEHIND, f"c{number}", BehindRecord(number))
         bench.end_turn()
     bench.close()
     assert not disk.is_failing
@@ -374,8 +379,7 @@ async def test_it_works_again_though_a_turn_is_open_whenever_anyone_looks(
     disk.is_failing = False
     while bench.commits.failure is not None:  # QoS 0 is passed on without a pause
         bench.end_turn(is_urgent=False)
-        bench.head += 1
-        bench.commits.open.runs.append(make_run("a", b"x", sequence=bench.head, offset=bench.head))
+        bench.publish_unacknowledged(bench.sequencer.head + 1)
         await asyncio.sleep(0.001)
     bench.end_turn()
 
@@ -385,9 +389,9 @@ async def test_what_was_cut_while_its_commit_failed_does_not_come_back(
 ) -> None:
     disk = Stubborn(bench.store, monkeypatch)
     for number in range(3):
-        bench.state.append(MOVES, MovesRecord({"c": [number]}))
+        bench.sequencer.turn.put(MOVES, number, MovesRecord({"c": [number]}))
     bench.end_turn()  # is being written, and will fail
-    bench.state.cut(MOVES, 2)
+    bench.sequencer.turn.cut(MOVES, 2)
     bench.end_turn()
     assert [number for number, _ in bench.state.replay(MOVES)] == [2]
     await until(lambda: bench.commits.failure is not None, "no commit failed")
@@ -407,9 +411,8 @@ async def test_holes_of_a_long_failure_take_little_room(
     await bench.settle()
     lost = {1}
     for _ in range(30):
-        bench.head += 3  # of topics that are not kept
-        lost.add(bench.head)
-        bench.commits.open.runs.append(make_run("a", b"x", sequence=bench.head, offset=bench.head))
+        bench.publish_unacknowledged(bench.sequencer.head + 3)  # others are of topics that are not kept
+        lost.add(bench.sequencer.head)
         bench.end_turn()
     disk.is_failing = False
     await until(lambda: bench.commits.failure is None, "the commits did not recover from their failure")

@@ -200,7 +200,8 @@ def test_a_process_that_was_never_needed_can_be_closed(process: SealingProcess) 
 def test_the_process_gives_way_to_others_and_never_meets_the_server(process: SealingProcess) -> None:
     process.seal(SealRequest("node", parts_of("a")))
     assert process.pid is not None
-    assert os.getpriority(os.PRIO_PROCESS, process.pid) == os.getpriority(os.PRIO_PROCESS, 0) + 10
+    expected = min(os.getpriority(os.PRIO_PROCESS, 0) + 10, 19)  # the lowest that there is
+    assert os.getpriority(os.PRIO_PROCESS, process.pid) == expected
     script = f"import sys, {MODULE}, penstock.storage.disk.pieces.arrow_columns; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
     rooms = {name.split(".")[1] for name in loaded.split() if name.startswith("penstock.")}

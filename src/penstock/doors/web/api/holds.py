@@ -182,5 +182,6 @@ def _shape(web: Web, hold: Hold) -> HoldShape:
 
 
 async def _stored(web: Web) -> None:
-    """Wait until what was put in this turn of the loop is committed."""
+    """Commit the present turn and wait for it."""
+    web.broker.commit_soon()
     await stored(partial(web.broker.when_committed, web.broker.log.ticket))

@@ -15,24 +15,24 @@ from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from queue import SimpleQueue
 from threading import Thread
-from typing import Literal, Protocol
+from typing import Protocol
 
 import structlog
 from msgspec import Struct
 
 from penstock.core.ports.log import Settled, Ticket
+from penstock.core.ports.turn import Sequencer, Turn, find_message
 from penstock.core.runtime.clock import Clock, Handle
 from penstock.errors import StorageUnavailable
 from penstock.model import Run
 from penstock.storage.disk.commit.durable_mark import DurableMark
-from penstock.storage.disk.commit.pending_commit import PendingCommit, remove_between
+from penstock.storage.disk.commit.pending_commit import PendingCommit
 from penstock.storage.disk.pieces.index import Index
 from penstock.storage.disk.pieces.piece import Piece
 from penstock.storage.disk.rocksdb.store import Store
+from penstock.storage.open import Durability
 
 log = structlog.get_logger("penstock.log")
-
-Durability = Literal["fsync", "os", "memory"]
 
 QUEUED_COMMITS = 64
 """Most commits that wait for a slow disk; beyond that publishes are refused."""
@@ -42,7 +42,6 @@ RETRY_S = (0.1, 0.2, 0.5, 1.0)
 """Retry delays after the first, second, ... failure; the last one repeats."""
 
 _first_of = attrgetter("first")
-_offset_of = attrgetter("offset")
 
 
 class Loop(Protocol):
@@ -61,26 +60,27 @@ class GroupCommit:
         store: Store,
         index: Index,
         mark: DurableMark,
+        sequencer: Sequencer,
         loop: Loop,
         clock: Clock,
         *,
         epoch: int,
-        first: int,
         number: Ticket,
         durability: Durability,
     ) -> None:
         self._store = store
         self._index = index
         self._mark = mark
+        self._sequencer = sequencer
         self._loop = loop
         self._clock = clock
         self._epoch = epoch
         self._is_synced = durability == "fsync"
         self._is_awaited = durability != "memory"
         self._committed = number
-        self.last_offset = first - 1  # the last committed offset
+        self.last_offset = sequencer.head  # the last committed offset
         mark.epoch = epoch
-        self.open = PendingCommit(number + 1, first)
+        self.open = PendingCommit(number + 1, sequencer.head + 1)
         self._queued: deque[PendingCommit] = deque()
         self._writing: PendingCommit | None = None
         self._lazy: Handle | None = None
@@ -110,39 +110,23 @@ class GroupCommit:
         commit.is_wanted = True
         self._begin()
 
-    def put(self, key: bytes, value: Struct | None) -> None:
-        """Change the state; None deletes."""
-        self.open.state[key] = value
-        self.open.is_whole = False
-
-    def cut(self, start: bytes, stop: bytes) -> None:
-        """Delete a range of state keys."""
-        self.open.cut(start, stop)
-        self.open.is_whole = False
-
     def apply_changes(self, found: dict[bytes, Struct], prefix: bytes) -> None:
-        """Apply uncommitted changes to records that were read."""
-        for commit in self._unfinished():
-            for start, stop in commit.cuts.items():
-                remove_between(found, start, stop)
-            for key, value in commit.state.items():
-                if not key.startswith(prefix):
-                    continue
-                if value is None:
-                    found.pop(key, None)
-                else:
-                    found[key] = value
+        """Apply uncommitted changes to records that were read, with those of the present turn."""
+        present = PendingCommit(self.open.number, self.open.first)
+        present.add(self._sequencer.turn)
+        for commit in (*self._unfinished(), present):
+            commit.apply_to(found, prefix)
 
     def _unfinished(self) -> tuple[PendingCommit, ...]:
         return (*((self._writing,) if self._writing else ()), *self._queued, self.open)
 
-    def end_turn(self, head: int, *, is_urgent: bool) -> None:
-        """Finish a turn: what it left in the open commit is committed together."""
+    def commit(self, turn: Turn) -> None:
+        """Take a finished turn into the open commit."""
         commit = self.open
         if self.failure is not None:  # only unacknowledged messages are published now
-            commit.discard_runs()
-        commit.is_wanted = commit.is_wanted or is_urgent or len(commit.runs) > commit.whole
-        commit.end_turn(head)
+            commit.discard(turn.runs)
+        commit.is_wanted = commit.is_wanted or turn.is_urgent or bool(turn.runs)
+        commit.add(turn)
         self._begin()
         if commit is self.open and commit.is_full and not self._failures:
             self._queued.append(commit)
@@ -158,8 +142,8 @@ class GroupCommit:
             self._start(self._queued.popleft())
             return
         commit = self.open
-        if not commit.is_between_turns:
-            return  # `end_turn` calls again
+        if not self._sequencer.turn.is_empty:
+            return  # its waiters wait for the present turn; `commit` calls again
         if commit.is_empty and not (commit.waiting or self._failures):
             return
         if not commit.is_wanted:
@@ -179,15 +163,17 @@ class GroupCommit:
             self.open = PendingCommit(commit.number + 1, commit.last + 1)
         self._queue.put(commit)
 
-    def commit_now(self) -> None:
-        """Write the open commit in this thread; only at start. Retried later if it fails."""
+    def commit_now(self, turn: Turn) -> None:
+        """Write a turn in this thread; only at start. Retried later if it fails."""
         commit, self.open = self.open, PendingCommit(self.open.number + 1, self.open.first)
+        commit.add(turn)
         pieces, failure = self._try(commit)
         self._on_written(commit, pieces, failure)
 
     def uncommitted(self) -> list[Run]:
-        """Uncommitted runs, oldest first."""
-        return [run for commit in self._unfinished() for run in commit.runs]
+        """Uncommitted runs, oldest first, with those of the present turn."""
+        runs = [run for commit in self._unfinished() for run in commit.runs]
+        return runs + self._sequencer.turn.runs
 
     def find(self, offsets: Iterable[int]) -> dict[int, Run]:
         """Single uncommitted messages by offset."""
@@ -195,9 +181,9 @@ class GroupCommit:
         found: dict[int, Run] = {}
         for offset in offsets:
             runs = commits[max(bisect_right(commits, offset, key=_first_of) - 1, 0)].runs
-            place = bisect_right(runs, offset, key=_offset_of) - 1
-            if place >= 0 and offset < runs[place].offset + runs[place].count:
-                found[offset] = runs[place].part(offset - runs[place].offset, 1)
+            message = find_message(runs if offset <= self.open.last else self._sequencer.turn.runs, offset)
+            if message is not None:
+                found[offset] = message
         return found
 
     def _on_written(self, commit: PendingCommit, pieces: Sequence[Piece], failure: Exception | None) -> None:
@@ -219,13 +205,14 @@ class GroupCommit:
         self._begin()
 
     def _on_failure(self, commit: PendingCommit, failure: Exception) -> None:
-        failed = [commit, *self._queued]
-        refused = sum(len(each.runs) for each in (*failed, self.open))
+        failed, present = [commit, *self._queued], self._sequencer.turn.runs
+        refused = sum(len(each.runs) for each in (*failed, self.open)) + len(present)
         waiting = [callback for each in (*failed, self.open) for callback in each.waiting]
         is_first = not self._failures
         self._queued.clear()
         for each in reversed(failed):
             self.open.inherit(each)
+        self.open.discard(present)
         self.open.waiting = []
         self.failure = failure
         delay = RETRY_S[min(self._failures, len(RETRY_S) - 1)]
@@ -251,8 +238,8 @@ class GroupCommit:
         """Write the rest and stop; return the error if that failed."""
         if self._lazy is not None:
             self._lazy.cancel()
-        if not self.open.is_between_turns:  # the turn ends here
-            self.open.end_turn(max((run.last_offset for run in self.open.runs), default=0))
+        if not self._sequencer.turn.is_empty:  # the turn ends here
+            self.open.add(self._sequencer.end_turn(is_urgent=True))
         self._queue.put(None)
         self._thread.join()
         failed = self._writing if self._writing is not None and self._writing.failure is not None else None

@@ -10,10 +10,11 @@ from typing import TypeVar
 from msgspec import Struct, msgpack
 
 from penstock.core.ports.log import Settled, Ticket
+from penstock.core.ports.turn import Turn
 from penstock.model import Run
 from penstock.storage.disk.pieces.frames import Frame, Range, encode_frame, join_ranges
 from penstock.storage.disk.pieces.piece import Piece
-from penstock.storage.disk.rocksdb.layout import COMMIT_KEY, ROWS, STATE, offset_key
+from penstock.storage.disk.rocksdb.layout import COMMIT_KEY, ROWS, STATE, offset_key, record_key
 from penstock.storage.disk.rocksdb.store import Changes
 
 T = TypeVar("T")
@@ -42,9 +43,7 @@ class PendingCommit:
         self.state: dict[bytes, Struct | None] = {}
         self.cuts: dict[bytes, bytes] = {}
         self.waiting: list[Settled] = []
-        self.whole = 0  # number of runs that belong to finished turns
-        self.bytes = 0  # size of these runs
-        self.is_whole = True  # no unfinished turn has changed the state
+        self.bytes = 0  # size of the runs
         self.is_wanted = False  # a callback waits for it
         self.is_heir = False  # a failed write may have stored a part of it
         self.failure: Exception | None = None
@@ -55,41 +54,56 @@ class PendingCommit:
         return not (self.runs or self.state or self.cuts or self.last >= self.first)
 
     @property
-    def is_between_turns(self) -> bool:
-        """Everything in it belongs to finished turns."""
-        return self.is_whole and len(self.runs) == self.whole
-
-    @property
     def is_full(self) -> bool:
         """The commit accepts no further turn."""
-        return self.whole >= COMMIT_RUNS or self.bytes >= COMMIT_BYTES
+        return len(self.runs) >= COMMIT_RUNS or self.bytes >= COMMIT_BYTES
 
-    def end_turn(self, head: int) -> None:
-        """Mark everything collected so far as one finished turn."""
-        new = self.runs[self.whole :] if self.whole else self.runs
-        self.bytes += sum([len(run.slab) for run in new])
-        self.whole, self.is_whole = len(self.runs), True
-        self.last = max(self.last, head)
+    def add(self, turn: Turn) -> None:
+        """Take a finished turn."""
+        self.runs += turn.runs
+        self.bytes += sum([len(run.slab) for run in turn.runs])
+        for table, before in turn.cuts.items():
+            self._cut(record_key(table, 0), record_key(table, before))
+        for (table, key), record in turn.puts.items():
+            self.state[record_key(table, key)] = record
+        for table, key in turn.deletes:
+            self.state[record_key(table, key)] = None
+        self.last = max(self.last, turn.head)
 
-    def discard_runs(self) -> None:
-        """Drop the messages; their offsets become holes."""
-        if self.runs:
-            places = [(run.offset, run.last_offset) for run in self.runs]
+    def discard(self, runs: list[Run]) -> None:
+        """Empty a list of messages of this commit or of the turn after it; their offsets become holes."""
+        if runs:
+            places = [(run.offset, run.last_offset) for run in runs]
             self.holes = _merge_holes([*self.holes, *places])
-            self.runs.clear()
-        self.whole = self.bytes = 0
+            runs.clear()
 
-    def cut(self, start: bytes, stop: bytes) -> None:
+    def _discard_runs(self) -> None:
+        self.discard(self.runs)
+        self.bytes = 0
+
+    def apply_to(self, found: dict[bytes, Struct], prefix: bytes) -> None:
+        """Apply the changes of keys with a prefix to records that were read."""
+        for start, stop in self.cuts.items():
+            remove_between(found, start, stop)
+        for key, value in self.state.items():
+            if not key.startswith(prefix):
+                continue
+            if value is None:
+                found.pop(key, None)
+            else:
+                found[key] = value
+
+    def _cut(self, start: bytes, stop: bytes) -> None:
         """Delete a range of stored keys, and pending puts in it."""
         remove_between(self.state, start, stop)  # cuts are applied before puts
         self.cuts[start] = max(stop, self.cuts.get(start, stop))
 
     def inherit(self, failed: "PendingCommit") -> None:
         """Take over the state changes of a failed commit, and the offsets of its messages as holes."""
-        failed.discard_runs()
-        self.discard_runs()
+        failed._discard_runs()
+        self._discard_runs()
         for start, stop in self.cuts.items():
-            failed.cut(start, stop)
+            failed._cut(start, stop)
         self.state = failed.state | self.state
         self.cuts = failed.cuts
         self.holes = _merge_holes([*failed.holes, *self.holes])

@@ -78,6 +78,13 @@ def state_key(table: str, key: str) -> bytes:
     return table_prefix(table) + key.encode("utf-8", "surrogatepass")
 
 
+def record_key(table: str, key: str | int) -> bytes:
+    """Key of a record, or of a numbered record; those of a table sort like their numbers."""
+    if isinstance(key, int):
+        return table_prefix(table) + offset_key(key)
+    return state_key(table, key)
+
+
 def table_prefix(table: str) -> bytes:
     """Prefix of all keys of a table."""
     return table.encode() + b"\0"
