@@ -152,6 +152,7 @@ class HttpServer(asyncio.Protocol):
         self._hall = hall
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
