@@ -185,7 +185,8 @@ async def test_no_epoch_comes_twice_though_nothing_could_be_written_in_it(
     with monkeypatch.context() as full_disk:
         full_disk.setattr(Store, "check_space", _raise_full)
         home.restart()
-        assert isinstance(home.log.failure, StorageFull)
+        failure = home.log.failure
+        assert isinstance(failure, StorageFull)
         assert home.log.epoch == 2
         home.restart()
         assert home.log.epoch == 3
@@ -326,7 +327,8 @@ async def test_lifetimes_continue_while_the_server_is_down(home: Home, is_sealed
     home.open()
     expected = pytest.approx(home.clock.monotonic() + 60.0)
     (read,) = (await home.log.read(0, 1_000)).runs
-    assert (read.ttl, read.expires_at) == (100.0, expected)
+    assert read.ttl == 100.0
+    assert read.expires_at == expected
     assert (await home.fetch(1))[1].expires_at == expected
     assert home.log.load([1])[1].expires_at == expected
     assert [run.expires_at for run in readable(home.log.scan(0, lambda topic: True))] == [expected]
