@@ -170,7 +170,7 @@ def _browser(folder: Path) -> Iterator[Chrome]:
         options.add_argument(flag)
     running = Chrome(options=options, service=ChromeService(which("chromedriver") or "chromedriver"))
     metrics = {"width": WIDTH, "height": HEIGHT, "deviceScaleFactor": 1, "mobile": False}
-    running.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)  # type: ignore[no-untyped-call]
+    running.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     try:
         yield running
     finally:

@@ -107,6 +107,7 @@ def refusals_in(module: Path) -> Iterator[tuple[int, str]]:
             case ast.Call(ast.Name("Refusal"), [ast.Constant(int(status)), *_], words) if status >= 400:
                 told = {word.arg: word.value for word in words}.get("code", ast.Constant(InvalidRequest.code))
                 if isinstance(told, ast.Constant):  # others are codes of errors, which have their own page
+                    assert isinstance(told.value, str), f"the code of a refusal is {told.value!r}"
                     yield status, told.value
 
 

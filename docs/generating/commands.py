@@ -48,8 +48,8 @@ def command_block(name: str) -> str:
     usage = " ".join(["penstock", name, *(["[FLAGS]"] if flags else []), *map(_argument_of, arguments)])
     parts = [f"```text\n{usage}\n```\n"]
     if arguments:
-        rows = [(code(_argument_of(each)), _meaning(each.help)) for each in arguments]
-        parts.append(table(("argument", "meaning"), rows))
+        described = [(code(_argument_of(each)), _meaning(each.help)) for each in arguments]
+        parts.append(table(("argument", "meaning"), described))
     if flags and name == "serve":  # has no defaults of its own
         rows = [(_flag(each), _setting(each), _meaning(each.help)) for each in flags]
         parts.append(table(("flag", "sets", "meaning"), rows))

@@ -14,7 +14,7 @@ from google.protobuf.descriptor_pb2 import (
     FileDescriptorSet,
     MethodDescriptorProto,
 )
-from grpc_tools import protoc
+from grpc_tools import protoc  # type: ignore[import-untyped]
 
 from docs.generating.tables import code, sentence, table
 

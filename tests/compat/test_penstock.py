@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -176,7 +177,7 @@ async def test_a_closed_client_has_paused_and_the_next_process_goes_on(
 async def test_a_server_with_a_log_that_restarts_costs_nothing(
     start: Start, twin: NewTwin, tmp_path: Path
 ) -> None:
-    stored = {"data_dir": str(tmp_path / "data"), "log": EVERYTHING}
+    stored: dict[str, Any] = {"data_dir": str(tmp_path / "data"), "log": EVERYTHING}
     server = await start(**stored)
     async with cable_to(port_of(server, "grpc")) as cable:
         one = twin(cable.address)

@@ -1,6 +1,7 @@
 """MQTT 3.1.1 on a server with passwords and rules: what is refused, and how."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from argon2 import PasswordHasher
@@ -11,8 +12,8 @@ from tests.conformance.v311_bytes import connect, text
 from tests.doors.mqtt.peers import Peers, every_qos, payloads
 from tests.support.servers import RunningServer, StartServer
 
-ALICE = {"user": "alice", "password": b"alice!"}
-BOB = {"user": "bob", "password": b"bob!"}
+ALICE: dict[str, Any] = {"user": "alice", "password": b"alice!"}
+BOB: dict[str, Any] = {"user": "bob", "password": b"bob!"}
 EVERY_FIELD = 0xC6
 """The flags of a CONNECT with a will, a user name and a password, and a clean session."""
 ACL = """

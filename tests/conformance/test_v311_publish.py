@@ -209,8 +209,8 @@ async def test_v311_mqtt_4_6_0_6_messages_arrive_in_the_order_of_their_sender(
                 packet_id = each + 1 if qos else 0
                 await sender.send(Publish(name, b"%d %d" % (sender is one, each), qos, packet_id=packet_id))
     got = [(await peer.receive(Publish)).payload.split() for _ in range(400)]
-    for sender in (b"0", b"1"):
-        assert [int(number) for whose, number in got if whose == sender] == list(range(200))
+    for digit in (b"0", b"1"):
+        assert [int(number) for whose, number in got if whose == digit] == list(range(200))
 
 
 @v311("4.6.0-6")

@@ -43,7 +43,7 @@ def click_row(shown: Shown, table: str, row: int, row_px: int = ROW_PX) -> None:
         before = place
         time.sleep(REST_S)
     actions = ActionBuilder(shown.browser)
-    actions.pointer_action.move_to_location(
+    actions.pointer_action.move_to_location(  # type: ignore[no-untyped-call]
         place[0] + INDENT_PX, place[1] + HEAD_PX + row_px * row + row_px // 2
     )
     actions.pointer_action.click()

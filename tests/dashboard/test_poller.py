@@ -37,12 +37,17 @@ def poller() -> Poller:
     return Poller(Source("http://10.0.0.1:8080", user="viewer"))
 
 
+def ask(poller: Poller, server: Server) -> None:
+    """Poll a fake server once."""
+    poller.ask(server)  # type: ignore[arg-type]
+
+
 def refused(code: str, status: int) -> HttpRefused:
     return HttpRefused("no", status=status, code=code, retryable=False, errors=[])
 
 
 def test_a_response_is_stored_with_the_slow_subscribers(poller: Poller) -> None:
-    poller.ask(Server())  # type: ignore[arg-type]
+    ask(poller, Server())
     view = poller.view()
     assert view.failure is None
     assert view.metrics.total.total_published == 3
@@ -64,7 +69,7 @@ def test_a_failure_names_the_request_and_gives_advice(
 ) -> None:
     server = Server()
     server.error = error
-    poller.ask(server)  # type: ignore[arg-type]
+    ask(poller, server)
     failure = poller.view().failure
     assert failure is not None
     assert (failure.kind, failure.text) == (kind, str(error))
@@ -75,24 +80,24 @@ def test_a_failure_names_the_request_and_gives_advice(
 def test_a_response_of_another_program_is_a_failure_and_polling_continues(poller: Poller) -> None:
     server = Server()
     server.response = {"hello": "world"}
-    poller.ask(server)  # type: ignore[arg-type]
+    ask(poller, server)
     failure = poller.view().failure
     assert failure is not None and failure.kind is FailureKind.STRANGE
 
 
 def test_a_failure_keeps_its_start_time_and_ends_with_the_next_response(poller: Poller) -> None:
     server = Server()
-    poller.ask(server)  # type: ignore[arg-type]
+    ask(poller, server)
     server.error = ConnectionRefused("away")
-    poller.ask(server)  # type: ignore[arg-type]
+    ask(poller, server)
     first = poller.view().failure
-    poller.ask(server)  # type: ignore[arg-type]
+    ask(poller, server)
     again = poller.view()
     assert first is not None and again.failure is not None
     assert again.failure.since == first.since
     assert again.metrics.total.total_published == 3, "the last metrics are kept"
     server.error = None
-    poller.ask(server)  # type: ignore[arg-type]
+    ask(poller, server)
     assert poller.view().failure is None
 
 
@@ -101,15 +106,15 @@ def test_a_server_is_silent_when_it_is_unreachable_or_its_response_is_late(
 ) -> None:
     server = Server()
     assert not poller.is_silent, "no request was sent yet"
-    poller.ask(server)  # type: ignore[arg-type]
+    ask(poller, server)
     assert not poller.is_silent
     monkeypatch.setattr(poller_module, "monotonic", lambda: monotonic() + STALE_AFTER_S + 1)
     assert poller.is_silent
     server.error = refused("not-authorized", 403)
-    poller.ask(server)  # type: ignore[arg-type]
+    ask(poller, server)
     assert not poller.is_silent, "a refusal is a response"
     server.error = ConnectionLost("it broke")
-    poller.ask(server)  # type: ignore[arg-type]
+    ask(poller, server)
     assert poller.is_silent
 
 

@@ -63,7 +63,7 @@ def test_the_newest_record_comes_first(client: HttpClient) -> None:
         ({"reason": "expired"}, 0),
     ],
 )
-def test_records_are_narrowed_down(client: HttpClient, asked: dict[str, str], count: int) -> None:
+def test_records_are_narrowed_down(client: HttpClient, asked: dict[str, Any], count: int) -> None:
     assert len(find_records(client, **asked).drops) == count
 
 

@@ -50,7 +50,8 @@ def test_following_shows_the_newest(client: HttpClient) -> None:
 
 
 def test_turning_back_shows_every_message_of_the_log_once(client: HttpClient) -> None:
-    page, seen = newest_page(client, TOPIC, 50), []
+    page = newest_page(client, TOPIC, 50)
+    seen: list[int] = []
     while True:
         seen = sequences(page) + seen
         if page.first == 1:

@@ -21,7 +21,7 @@ class RecordingClient:
         return self.response
 
 
-NOTHING = {"topics": [], "next": None, "matching": 0, "total": 5}
+NOTHING: dict[str, Any] = {"topics": [], "next": None, "matching": 0, "total": 5}
 
 
 @pytest.mark.parametrize(

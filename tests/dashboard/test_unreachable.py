@@ -69,7 +69,7 @@ def test_a_refused_dashboard_is_told_why_and_recovers(
     start_server: StartServer, start_dashboard: StartDashboard, shown: Shown, tmp_path: Path
 ) -> None:
     users, rules, secret = tmp_path / "users", tmp_path / "acl", tmp_path / "secret"
-    users.write_text(f"viewer:{hash_password('another')}\n", encoding="utf-8")
+    users.write_text(f"viewer:{hash_password(b'another')}\n", encoding="utf-8")
     rules.write_text("user viewer\nsubscribe open/#\n", encoding="utf-8")
     secret.write_text("hunter2hunter2\n", encoding="utf-8")
     access = {"password_file": str(users), "acl_file": str(rules)}
@@ -81,7 +81,7 @@ def test_a_refused_dashboard_is_told_why_and_recovers(
     assert "rejects the user name or password" in panel
     assert "viewer" in panel and "--password-file" in panel
 
-    users.write_text(f"viewer:{hash_password('hunter2hunter2')}\n", encoding="utf-8")
+    users.write_text(f"viewer:{hash_password(b'hunter2hunter2')}\n", encoding="utf-8")
     server.process.send_signal(signal.SIGHUP)
     shown.wait_for(lambda: "may not see the server's metrics" in panel_of(shown), "still the password")
     assert "subscribe $SYS/#" in panel_of(shown)

@@ -5,6 +5,7 @@ from urllib.parse import urlsplit
 
 import aiomqtt
 import httpx
+from paho.mqtt.properties import Properties
 
 from penstock.app import Server
 from penstock.config import Settings
@@ -52,6 +53,14 @@ def client_of(server: Server, **options: Any) -> httpx.AsyncClient:
     # Nothing here is encrypted, and loading trusted certificates is slow.
     mine = {"base_url": f"http://127.0.0.1:{port_of(server, 'http')}", "timeout": 20, "verify": False}
     return httpx.AsyncClient(**{**mine, **options})
+
+
+def mqtt_properties(packet_type: int, **values: Any) -> Properties:
+    """MQTT 5 properties for a packet of this type, by paho's names."""
+    properties = Properties(packet_type)  # type: ignore[no-untyped-call]
+    for name, value in values.items():
+        setattr(properties, name, value)
+    return properties
 
 
 def mqtt_of(server: Server, client_id: str | None = None, **options: Any) -> aiomqtt.Client:

@@ -181,7 +181,8 @@ def on_both_loops(story: Story) -> Callable[..., None]:
     given = list(inspect.signature(story).parameters.values())
     loop_name = inspect.Parameter("loop_name", inspect.Parameter.KEYWORD_ONLY)
     test.__signature__ = inspect.Signature([*given[1:], loop_name])
-    return test
+    on_each_loop: Callable[..., None] = test
+    return on_each_loop
 
 
 async def exchange(client: socket.socket, data: bytes) -> bytes:
@@ -366,7 +367,11 @@ async def test_close_leaves_nothing_wherever_a_guest_is_on_its_way(
     for turns in range(16):
         listener = await hall.listen(certificates, proxies=proxies)
         client = hall.connect(listener, said)
-        await until(lambda at=listener: at.waiting, "no connection is waiting", every_s=0)
+
+        def pending(at: Listener = listener) -> int:
+            return at.waiting
+
+        await until(pending, "no connection is waiting", every_s=0)
         for _ in range(turns):
             await asyncio.sleep(0)
         listener.close()
@@ -519,7 +524,8 @@ async def test_door_that_refuses_at_once_can_do_so(
     hall: Hall, authority: Authority, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Caller, "connection_made", lambda caller, transport: transport.abort())
-    monkeypatch.setattr(hall, "accepted", ignored := [])
+    ignored: list[Caller] = []
+    monkeypatch.setattr(hall, "accepted", ignored)
     listener = await hall.listen(certificates)
     client = await hall.secure(listener, authority.client_context())
     assert await is_closed(client)
@@ -929,6 +935,10 @@ async def test_who_is_asked_about_is_not_among_those_who_wait(
     listener = await hall.listen(certificates, proxies=proxies, admit=admit)
     for number in range(3):
         hall.connect(listener, proxied("192.0.2.7", 1) if proxies else b"")
-        await until(lambda wanted=number + 1: len(counts) == wanted, "the number of reports is wrong")
+
+        def is_reported(wanted: int = number + 1) -> bool:
+            return len(counts) == wanted
+
+        await until(is_reported, "the number of reports is wrong")
         assert listener.waiting == number + 1
     assert counts == [0, 1, 2]

@@ -5,6 +5,7 @@ import shutil
 import ssl
 import warnings
 from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 from cryptography.hazmat.primitives import serialization
@@ -13,6 +14,8 @@ from structlog.testing import capture_logs
 from penstock.errors import InvalidConfig
 from penstock.net.tls import Certificates, TlsSettings, common_name
 from tests.support.certificates import HOST, Authority, Files
+
+Wanted = Literal["optional", "required"]
 
 
 @pytest.fixture(scope="module")
@@ -85,9 +88,9 @@ def test_key_may_stand_in_the_certificate_file_or_in_one_of_its_own(
     ],
 )
 def test_settings_that_leave_open_what_was_meant_are_refused(
-    settings: dict[str, str], complaint: str, server: Files
+    settings: dict[str, Any], complaint: str, server: Files
 ) -> None:
-    given = {name: server.both if value == "?" else value for name, value in settings.items()}
+    given: dict[str, Any] = {name: server.both if value == "?" else value for name, value in settings.items()}
     with pytest.raises(InvalidConfig) as raised:
         Certificates.load(TlsSettings(**given))
     assert str(raised.value).startswith(complaint)
@@ -95,7 +98,11 @@ def test_settings_that_leave_open_what_was_meant_are_refused(
 
 @pytest.mark.parametrize("name", ["certificate_file", "key_file", "ca_file"])
 def test_file_that_is_missing_is_named_with_its_setting(name: str, server: Files, tmp_path: Path) -> None:
-    files = {"certificate_file": server.certificate, "key_file": server.key, "ca_file": server.certificate}
+    files: dict[str, Any] = {
+        "certificate_file": server.certificate,
+        "key_file": server.key,
+        "ca_file": server.certificate,
+    }
     files[name] = missing = str(tmp_path / "missing.pem")
     with pytest.raises(InvalidConfig) as raised:
         Certificates(TlsSettings(client_certificates="required", **files))
@@ -107,7 +114,11 @@ def test_file_that_is_missing_is_named_with_its_setting(name: str, server: Files
 def test_file_without_what_it_should_hold_is_named_with_its_setting(
     name: str, content: bytes, server: Files, tmp_path: Path
 ) -> None:
-    files = {"certificate_file": server.certificate, "key_file": server.key, "ca_file": server.certificate}
+    files: dict[str, Any] = {
+        "certificate_file": server.certificate,
+        "key_file": server.key,
+        "ca_file": server.certificate,
+    }
     bad = tmp_path / "bad.pem"
     bad.write_bytes(content)
     files[name] = str(bad)
@@ -197,7 +208,7 @@ def test_there_is_neither_compression_nor_renegotiation_and_our_ciphers_go_first
 # Client certificates
 
 
-def for_clients(server: Files, ca_file: str, wanted: str) -> Certificates:
+def for_clients(server: Files, ca_file: str, wanted: Wanted) -> Certificates:
     return Certificates(
         TlsSettings(certificate_file=server.both, ca_file=ca_file, client_certificates=wanted)
     )
@@ -211,7 +222,8 @@ def test_clients_are_asked_for_a_certificate_only_if_that_is_set(
     with_certificate, without = authority.client_context(alice), authority.client_context()
     unasked, _ = shake(Certificates(TlsSettings(certificate_file=server.both)), with_certificate)
     assert unasked.getpeercert() is None
-    for wanted in ("optional", "required"):
+    wishes: tuple[Wanted, ...] = ("optional", "required")
+    for wanted in wishes:
         asked, _ = shake(for_clients(server, ca_file, wanted), with_certificate)
         assert common_name(asked.getpeercert()) == "alice"
     optional, _ = shake(for_clients(server, ca_file, "optional"), without)
@@ -222,7 +234,7 @@ def test_clients_are_asked_for_a_certificate_only_if_that_is_set(
 
 @pytest.mark.parametrize("wanted", ["optional", "required"])
 def test_certificate_of_another_authority_is_refused(
-    wanted: str, authority: Authority, stranger: Authority, server: Files, tmp_path: Path
+    wanted: Wanted, authority: Authority, stranger: Authority, server: Files, tmp_path: Path
 ) -> None:
     mallory = stranger.issue(tmp_path, "mallory", common_name="alice")
     certificates = for_clients(server, authority.write(tmp_path / "ca.pem"), wanted)
@@ -296,7 +308,7 @@ def test_change_behind_a_link_is_noticed(authority: Authority, server: Files, tm
 
 @pytest.mark.parametrize("name", ["key_file", "ca_file"])
 def test_every_file_is_looked_at(name: str, authority: Authority, server: Files, tmp_path: Path) -> None:
-    files = {"key_file": server.key, "ca_file": authority.write(tmp_path / "ca.pem")}
+    files: dict[str, Any] = {"key_file": server.key, "ca_file": authority.write(tmp_path / "ca.pem")}
     certificates = Certificates(
         TlsSettings(certificate_file=server.certificate, client_certificates="required", **files)
     )

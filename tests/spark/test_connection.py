@@ -1,6 +1,7 @@
 """Patience with a server that is away for a while."""
 
 import ssl
+import time
 from pathlib import Path
 from threading import Event
 
@@ -50,7 +51,7 @@ class Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
         self.pauses: list[float] = []
-        monkeypatch.setattr(module.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(time, "monotonic", lambda: self.now)
 
     def sleep(self, seconds: float) -> None:
         self.pauses.append(seconds)

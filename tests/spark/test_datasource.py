@@ -14,7 +14,7 @@ from tests.spark.source.lakes import add_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 Row = dict[str, Any]
 

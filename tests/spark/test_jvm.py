@@ -73,7 +73,8 @@ def test_the_wrapped_java_gets_every_argument_but_the_module(tmp_path: Path) -> 
     echo = tmp_path / "it's echo"
     echo.write_text('#!/bin/sh\nfor each in "$@"; do printf \'%s|\' "$each"; done\n')
     echo.chmod(0o755)
-    command = [wrap_java(echo) / "bin" / "java", "-cp", "a b:*", MODULE, "", "--add-modules=ALL-SYSTEM", "$x"]
+    java = str(wrap_java(echo) / "bin" / "java")
+    command = [java, "-cp", "a b:*", MODULE, "", "--add-modules=ALL-SYSTEM", "$x"]
     assert subprocess.check_output(command, text=True) == "-cp|a b:*||--add-modules=ALL-SYSTEM|$x|"
 
 

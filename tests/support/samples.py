@@ -1,9 +1,11 @@
 """Runs and sessions for tests, made in one line."""
 
+from collections.abc import Iterable
 from functools import lru_cache
 
 from penstock.core.access.identity import Identity
 from penstock.core.ports.connection import ConnectionPort
+from penstock.core.ports.log import Lost
 from penstock.core.sessions.session import Session
 from penstock.model import NEVER, Door, Properties, Run, Shape
 
@@ -40,6 +42,15 @@ def make_run(
 def payloads_of(run: Run) -> list[bytes]:
     """The payloads of a run, in order."""
     return [run.payload(index) for index in range(run.count)]
+
+
+def readable(found: Iterable[Run | Lost]) -> list[Run]:
+    """The runs of a scan that lost nothing."""
+    runs: list[Run] = []
+    for each in found:
+        assert isinstance(each, Run), f"the scan could not read {each}"
+        runs.append(each)
+    return runs
 
 
 def make_session(

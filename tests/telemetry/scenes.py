@@ -11,6 +11,9 @@ from penstock.telemetry.samples import LoopLag
 from penstock.telemetry.settings import MetricsSettings
 from tests.support.broker import Stage
 
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+"""Values by name and labels."""
+
 
 class Door:
     """Door with two connections and counters of its own."""
@@ -39,7 +42,7 @@ class Scene(Stage):
             self.sender.publish(name, b"x")
             self.settle()
 
-    async def read(self) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    async def read(self) -> Samples:
         """All samples by name and labels."""
         return samples_of((await render_text(self.metrics)).decode())
 
@@ -52,9 +55,9 @@ class Scene(Stage):
         }
 
 
-def samples_of(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+def samples_of(text: str) -> Samples:
     """All samples of Prometheus' text format; duplicates fail."""
-    samples: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
+    samples: Samples = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             key = (sample.name, tuple(sorted(sample.labels.items())))

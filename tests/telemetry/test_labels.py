@@ -5,9 +5,10 @@ from random import Random
 
 from penstock.common.topics import TopicLimits
 from penstock.core.settings import CoreSettings, OutboxSettings, TopicRule
+from penstock.model import Reason
 from penstock.telemetry import labels
 from penstock.telemetry.labels import OTHER_TOPICS, TOPICS_A_SLICE, rank_topics
-from tests.telemetry.scenes import Scene, many
+from tests.telemetry.scenes import Samples, Scene, many
 
 
 async def test_the_topics_with_most_messages_come_first() -> None:
@@ -150,7 +151,7 @@ async def test_no_number_ever_falls_and_the_sum_is_the_total() -> None:
     scene = Scene(settings, topics=3)
     reader = scene.client("reader")
     reader.subscribe("a/#")
-    last: dict[object, float] = {}
+    last: Samples = {}
     for _ in range(40):
         scene.publish(*[f"{random.choice('ab')}/{random.randrange(3)}" for _ in range(random.randrange(6))])
         if random.random() < 0.3:
@@ -162,4 +163,4 @@ async def test_no_number_ever_falls_and_the_sum_is_the_total() -> None:
         assert sum((await scene.by_topic(PUBLISHED)).values()) == scene.broker.counters.published
         assert sum((await scene.by_topic(DELIVERED)).values()) == scene.broker.counters.delivered
         lost = sum(value for key, value in now.items() if key[0] == "penstock_messages_dropped_total")
-        assert lost == scene.broker.ledger.counts.get("outbox-full", 0)
+        assert lost == scene.broker.ledger.counts.get(Reason.OUTBOX_FULL, 0)

@@ -129,7 +129,8 @@ async def test_both_formats_can_be_parsed_and_say_the_same(others: bool) -> None
     text = samples_of((await render_text(scene.metrics)).decode())
     opened = (await render_openmetrics(scene.metrics)).decode()
     assert opened.endswith("# EOF\n")
-    samples = [sample for family in read_openmetrics(opened) for sample in family.samples]
+    families = read_openmetrics(opened)  # type: ignore[no-untyped-call]
+    samples = [sample for family in families for sample in family.samples]
     told = {(sample.name, tuple(sorted(sample.labels.items()))): sample.value for sample in samples}
     assert set(told) == set(text)
     changing = ("process_cpu", "process_resident", "nexusd_process")

@@ -9,13 +9,17 @@ import random
 import struct
 from contextlib import suppress
 from random import Random
+from typing import TYPE_CHECKING
 
 import pytest
 
 from penstock.errors import WireError
 from penstock.wire.arrow import END, Kind, cut, find_field, follow, layout_error, messages, unpacked_bytes
 
-pa = pytest.importorskip("pyarrow", reason="needs the extra `log`")
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    pa = pytest.importorskip("pyarrow", reason="needs the extra `log`")
 
 NAMES = pa.dictionary(pa.int32(), pa.string())
 SCHEMA = pa.schema({"topic": NAMES, "number": pa.int64(), "payload": pa.binary(), "door": NAMES})

@@ -110,7 +110,8 @@ def is_beyond(place: tuple[int, int], kept: list[tuple[int, int]]) -> bool:
 async def test_a_server_that_forgot_everything_is_told_as_a_gap(
     connect: Connect, start_mortal: StartMortal
 ) -> None:
-    server, gaps, states = start_mortal(), [], States()
+    server, states = start_mortal(), States()
+    gaps: list[GapNotice] = []
     async with (
         connect(server.address, reconnection=QUICK, on_gap=gaps.append, on_state=states.note) as client,
         client.subscribe("a/#") as messages,

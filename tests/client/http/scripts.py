@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-Script = Callable[["Caller"], None]
+Script = Callable[["Caller"], object]
 PATIENCE_S = 20.0
 
 

@@ -392,8 +392,8 @@ def test_staged_rows_are_published_by_their_commit_and_once(
         "data": sink.getvalue().to_pybytes(),
     }[kind]
     id, key = uuid4().hex, uuid4().hex
-    assert client.stage(id, **{kind: given}).rows == 2  # type: ignore[arg-type]
-    assert client.stage(id, **{kind: given}).rows == 2  # type: ignore[arg-type]
+    assert client.stage(id, **{kind: given}).rows == 2
+    assert client.stage(id, **{kind: given}).rows == 2
     assert client.staged(id)["rows"] == 2
     assert not list(client.topics(filter=topic))
     commit = client.commit_stages(key, [id])

@@ -8,6 +8,7 @@ import threading
 from base64 import b64decode
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -121,9 +122,7 @@ def test_a_time_without_a_zone_is_refused_before_anything_is_sent() -> None:
         ),
     ],
 )
-def test_a_publish_sends_what_was_given_and_no_more(
-    given: dict[str, object], sent: dict[str, object]
-) -> None:
+def test_a_publish_sends_what_was_given_and_no_more(given: dict[str, Any], sent: dict[str, object]) -> None:
     def script(caller: Caller) -> None:
         first, headers, body = caller.take()
         assert (first, headers["content-type"]) == ("POST /api/v1/publish HTTP/1.1", "application/json")

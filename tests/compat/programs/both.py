@@ -6,15 +6,15 @@ import sys
 from nexusd_client import AsyncNexusdClient, ReconnectConfig
 
 
-async def publish(client, count):
+async def publish(client: AsyncNexusdClient, count: int) -> None:
     for number in range(count):
         await client.publish("async/counter", str(number).encode())
         await asyncio.sleep(0.01)
 
 
-async def main(address, count):
+async def main(address: str, count: int) -> None:
     async with AsyncNexusdClient(address, reconnect_config=ReconnectConfig(max_attempts=5)) as client:
-        publishing = None
+        publishing: asyncio.Task[None] | None = None
         seen = 0
         async for message in client.subscribe(["async/ready", "async/counter"]):
             if message.topic == "async/ready":
@@ -24,6 +24,7 @@ async def main(address, count):
             seen += 1
             if seen == count:
                 break
+        assert publishing is not None
         await publishing
 
 

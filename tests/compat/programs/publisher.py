@@ -6,7 +6,7 @@ import sys
 from nexusd_client import NexusdClient
 
 
-def main(address, count):
+def main(address: str, count: int) -> None:
     with NexusdClient(address) as client:
         client.publish(
             topic="config/settings",

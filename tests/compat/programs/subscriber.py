@@ -3,18 +3,18 @@
 import json
 import sys
 
-from nexusd_client import GapRecoveryMode, NexusdClient, ReconnectionPolicy
+from nexusd_client import GapRecoveryMode, NexusdClient, ReconnectionPolicy, ReconnectionState
 
 
-def on_gap(expected, actual, topic):
+def on_gap(expected: int, actual: int, topic: str) -> None:
     print(f"gap {topic}: expected {expected}, got {actual}", flush=True)
 
 
-def on_state_change(state, error):
+def on_state_change(state: ReconnectionState, error: BaseException | None) -> None:
     print(f"state {state.name}", flush=True)
 
 
-def main(address, count):
+def main(address: str, count: int) -> None:
     policy = ReconnectionPolicy(max_retries=100, initial_delay_ms=50, max_delay_ms=500)
     client = NexusdClient(
         address, reconnection_policy=policy, gap_recovery_mode=GapRecoveryMode.REPLAY_BUFFER

@@ -200,9 +200,11 @@ def test_a_stretch_is_timed_from_the_first_byte_read_to_the_last_write() -> None
     stage.clock.advance(0.5)
     stage.settle()
     latency, recent = stage.broker.topic_stats.latency, stage.broker.topics["a"].recent
-    assert (latency.count, latency.seconds) == (1, pytest.approx(0.75))
+    assert latency.count == 1
+    assert latency.seconds == pytest.approx(0.75)
     assert recent is not None
-    assert (recent.count, recent.mean_s, recent.mean_messages) == (1, pytest.approx(0.75), 2)
+    assert (recent.count, recent.mean_messages) == (1, 2)
+    assert recent.mean_s == pytest.approx(0.75)
 
 
 def test_a_chunk_without_messages_is_no_part_of_the_next_turn() -> None:
@@ -229,7 +231,8 @@ def test_the_second_chunk_of_a_turn_is_timed_from_the_first() -> None:
     stage.node.tick.forget_read()
     stage.settle()
     latency = stage.broker.topic_stats.latency
-    assert (latency.count, latency.seconds) == (1, pytest.approx(1.0))
+    assert latency.count == 1
+    assert latency.seconds == pytest.approx(1.0)
 
 
 def test_a_batch_is_timed_from_its_first_message() -> None:
@@ -246,7 +249,8 @@ def test_a_batch_is_timed_from_its_first_message() -> None:
     stage.scheduler.advance(1.0)
     recent = stage.broker.topics["a"].recent
     assert recent is not None
-    assert (recent.mean_s, recent.mean_messages) == (pytest.approx(0.5), 2)
+    assert recent.mean_s == pytest.approx(0.5)
+    assert recent.mean_messages == 2
     assert stage.broker.topic_stats.latency.seconds == pytest.approx(0.5), "b did not wait"
 
 

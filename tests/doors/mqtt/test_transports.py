@@ -11,13 +11,16 @@ from pathlib import Path
 
 import paho.mqtt.client as paho
 import pytest
-from paho.mqtt.enums import CallbackAPIVersion
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from websockets.asyncio.client import connect as websocket
 from websockets.exceptions import InvalidStatus
+from websockets.typing import Origin, Subprotocol
 
+from penstock.model import Run
 from penstock.wire.mqtt import (
     ConnAck,
     Connect,
+    Packet,
     PacketReader,
     PubAck,
     Publish,
@@ -32,7 +35,7 @@ from tests.support.certificates import Authority, Files
 from tests.support.servers import RunningServer, StartServer
 from tests.support.waiting import until
 
-SUBPROTOCOL = ["mqtt"]
+SUBPROTOCOL = [Subprotocol("mqtt")]
 
 
 @pytest.fixture(scope="module")
@@ -67,24 +70,32 @@ def alice(authority: Authority, folder: Path) -> Files:
 
 
 @pytest.mark.parametrize("scheme", ["mqtt", "mqtts", "ws", "wss"])
-@pytest.mark.parametrize("protocol", [paho.MQTTv311, paho.MQTTv5])
+@pytest.mark.parametrize("protocol", [MQTTProtocolVersion.MQTTv311, MQTTProtocolVersion.MQTTv5])
 def test_ordinary_client_is_at_home_on_every_port(
-    every_port: RunningServer, authority: Authority, name: str, scheme: str, protocol: int
+    every_port: RunningServer, authority: Authority, name: str, scheme: str, protocol: MQTTProtocolVersion
 ) -> None:
     is_web = scheme in ("ws", "wss")
     client = paho.Client(
         CallbackAPIVersion.VERSION2, name, protocol=protocol, transport="websockets" if is_web else "tcp"
     )
-    got, came = [], threading.Event()
+    got: list[bytes] = []
+    came = threading.Event()
 
     def on_message(_: object, __: object, message: paho.MQTTMessage) -> None:
-        got.append(message.payload)
+        got.append(bytes(message.payload))
         if len(got) == 3:
             came.set()
 
+    def on_connect(*_: object) -> None:
+        client.subscribe(name, 2)
+
+    def on_subscribe(*_: object) -> None:
+        for qos in range(3):
+            client.publish(name, b"%d" % qos * 70_000, qos)
+
     client.on_message = on_message
-    client.on_connect = lambda *_: client.subscribe(name, 2)
-    client.on_subscribe = lambda *_: [client.publish(name, b"%d" % qos * 70_000, qos) for qos in range(3)]
+    client.on_connect = on_connect
+    client.on_subscribe = on_subscribe
     if scheme in ("mqtts", "wss"):
         client.tls_set_context(authority.client_context())
     client.connect("127.0.0.1", every_port.port_of(scheme))
@@ -230,7 +241,8 @@ async def test_packets_may_be_cut_anywhere_over_frames(every_port: RunningServer
     async with websocket(f"ws://127.0.0.1:{every_port.port_of('ws')}/mqtt", subprotocols=SUBPROTOCOL) as peer:
         for index in range(len(sent)):
             await peer.send(sent[index : index + 1])
-        packets, got = PacketReader(100_000), []
+        packets = PacketReader(100_000)
+        got: list[Packet | Run] = []
         while len(got) < 4:
             data = await peer.recv()
             assert isinstance(data, bytes)
@@ -244,8 +256,8 @@ async def test_web_page_of_somebody_else_is_refused(every_port: RunningServer) -
     address = f"ws://127.0.0.1:{port}/mqtt"
     for stranger in ("https://evil.example", f"http://127.0.0.1:{port + 1}"):
         with pytest.raises(InvalidStatus):
-            await websocket(address, subprotocols=SUBPROTOCOL, origin=stranger)
-    peer = await websocket(address, subprotocols=SUBPROTOCOL, origin=f"http://127.0.0.1:{port}")
+            await websocket(address, subprotocols=SUBPROTOCOL, origin=Origin(stranger))
+    peer = await websocket(address, subprotocols=SUBPROTOCOL, origin=Origin(f"http://127.0.0.1:{port}"))
     await peer.close()
 
 

@@ -60,8 +60,9 @@ class Events:
 
     async def next(self) -> nexusd.MessageEvent:
         """The next event; fails if the stream has ended."""
-        event: nexusd.MessageEvent = await asyncio.wait_for(self.call.read(), TIMEOUT_S)
-        assert event is not grpc.aio.EOF, "the stream has ended"
+        read = await asyncio.wait_for(self.call.read(), TIMEOUT_S)
+        assert read is not grpc.aio.EOF, "the stream has ended"
+        event: nexusd.MessageEvent = read
         return event
 
     async def begin(self) -> nexusd.SubscriptionInfo:

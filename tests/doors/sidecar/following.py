@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import grpc
 
@@ -45,7 +46,7 @@ class Follower:
                 return
             self._take(event)
 
-    def _begin(self, stub: Stub) -> grpc.aio.Call:
+    def _begin(self, stub: Stub) -> Any:
         if not self.id:
             return stub.subscribe(nexusd.SubscribeRequest(topics=self._topics, client_id="follower"))
         request = nexusd.ResumeSubscribeRequest(

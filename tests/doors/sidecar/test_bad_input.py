@@ -11,6 +11,7 @@ from penstock.doors.sidecar.settings import SidecarSettings
 from penstock.wire.sidecar.messages import nexusd
 from tests.doors.serving import Start
 from tests.doors.sidecar.calling import TIMEOUT_S, Client, refusal
+from tests.doors.sidecar.transport.serving import stream_stream, unary_unary
 from tests.support.waiting import until
 
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
@@ -142,12 +143,12 @@ async def test_too_many_subscriptions_are_refused(start: Start) -> None:
 
 
 async def test_an_unknown_method_is_unimplemented(client: Client) -> None:
-    call = client.channel.unary_unary("/nexusd.sidecar.SidecarService/Nothing")
+    call = unary_unary(client.channel, "/nexusd.sidecar.SidecarService/Nothing")
     assert (await refusal(call(b"", timeout=TIMEOUT_S)))[0] is grpc.StatusCode.UNIMPLEMENTED
 
 
 async def test_a_stream_without_a_request_is_refused(client: Client) -> None:
-    call = client.channel.stream_stream("/nexusd.sidecar.SidecarService/Subscribe")()
+    call = stream_stream(client.channel, "/nexusd.sidecar.SidecarService/Subscribe")()
     await call.done_writing()
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await call.read()

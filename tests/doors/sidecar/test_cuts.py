@@ -84,10 +84,11 @@ async def test_whoever_resumes_gets_everything_once(start: Start, scale: int) ->
             seen = follower.resumptions
             await asyncio.sleep(chance.random() * 0.02)
             cutter.cut()
-            await until(
-                lambda seen=seen: follower.resumptions > seen or follower.faults,
-                "the follower did not resume",
-            )
+
+            def has_resumed(seen: int = seen) -> bool:
+                return follower.resumptions > seen or bool(follower.faults)
+
+            await until(has_resumed, "the follower did not resume")
         is_over = True
         await asyncio.wait_for(asyncio.gather(*publishing), TIMEOUT_S)
     await until(

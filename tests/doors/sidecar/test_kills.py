@@ -73,15 +73,16 @@ async def test_a_killed_server_takes_nothing_with_it_that_was_answered(tmp_path:
         publishing = asyncio.ensure_future(publisher.publish())
         for _ in range(KILLS * scale):
             answered, resumed = len(publisher.answered), follower.resumptions
-            await until(
-                lambda answered=answered: len(publisher.answered) > answered + 20,
-                "fewer than 20 further messages were acknowledged",
-            )
+
+            def is_busy(answered: int = answered) -> bool:
+                return len(publisher.answered) > answered + 20
+
+            def has_resumed(resumed: int = resumed) -> bool:
+                return follower.resumptions > resumed or bool(follower.faults)
+
+            await until(is_busy, "fewer than 20 further messages were acknowledged")
             await asyncio.to_thread(site.kill)
-            await until(
-                lambda resumed=resumed: follower.resumptions > resumed or follower.faults,
-                "the follower did not resume",
-            )
+            await until(has_resumed, "the follower did not resume")
         publisher.is_over = True
         await publishing
         await until(

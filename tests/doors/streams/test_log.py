@@ -181,12 +181,14 @@ async def test_what_is_stored_is_also_for_who_waits(
 async def timed(tmp_path: Path) -> AsyncIterator[tuple[Person, ManualClock]]:
     """Somebody at a server with a data directory, and the time there."""
     clock = ManualClock()
-    mine = {
-        "mqtt": MqttSettings(port=0),
-        "http": HttpSettings(port=(0,)),
-        "sidecar": SidecarSettings(port=None),
-    }
-    server = Server(Settings(**mine, data_dir=str(tmp_path / "data"), log=EVERYTHING), clock)
+    settings = Settings(
+        mqtt=MqttSettings(port=0),
+        http=HttpSettings(port=(0,)),
+        sidecar=SidecarSettings(port=None),
+        data_dir=str(tmp_path / "data"),
+        log=EVERYTHING,
+    )
+    server = Server(settings, clock)
     await server.start()
     async with client_of(server, headers={"Connection": "close"}) as http:
         yield Person(http), clock

@@ -1,6 +1,7 @@
 """A stream is a topic: what is sent is heard at every door, and what is said at every door is received."""
 
 import asyncio
+from typing import Any
 from uuid import uuid4
 
 import aiohttp
@@ -18,8 +19,9 @@ async def test_a_subscriber_over_mqtt_hears_what_is_sent(server: Server, person:
         await person.send_all(f"{name}/a", {"celsius": 21}, messageUuid=message_id)
         message = await anext(device.messages)
         assert (str(message.topic), message.payload) == (f"{name}/a", b'{"celsius":21}')
-        assert message.properties is not None
-        assert message.properties.ContentType == "application/json"
+        properties: Any = message.properties
+        assert properties is not None
+        assert properties.ContentType == "application/json"
     assert await person.take(f"{name}/a") == {"celsius": 21}, "and it is still there for who receives"
 
 

@@ -75,9 +75,10 @@ async def follow(
 ) -> AsyncIterator[Follower]:
     """Follow what filters match; when it begins the first block has come, so that nothing is missed."""
     headers = {"Accept": "text/event-stream"} | ({} if last_id is None else {"Last-Event-ID": last_id})
-    query = [("filter", filter) for filter in filters] + [
-        (key, str(value)) for key, value in parameters.items()
-    ]
+    query = (
+        *(("filter", filter) for filter in filters),
+        *((key, str(value)) for key, value in parameters.items()),
+    )
     async with (
         client_of(server) as client,
         client.stream("GET", PATH, params=query, headers=headers, auth=auth) as response,

@@ -138,9 +138,9 @@ class LogSite:
             return rows, scan.statement()
 
 
-def _query(parameters: dict[str, Any]) -> list[tuple[str, str]]:
+def _query(parameters: dict[str, Any]) -> tuple[tuple[str, str], ...]:
     named = {name.rstrip("_"): value for name, value in parameters.items()}
-    return [(name, str(each)) for name, value in named.items() for each in _values(value)]
+    return tuple((name, str(each)) for name, value in named.items() for each in _values(value))
 
 
 def _values(value: object) -> Iterator[object]:

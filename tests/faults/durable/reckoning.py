@@ -57,4 +57,4 @@ def out_of_order(arrivals: Iterable[Name]) -> list[Name]:
 def repetitions(arrivals: Iterable[Name]) -> list[Name]:
     """Messages that came although they had been there before."""
     seen: set[Name] = set()
-    return [name for name in arrivals if name in seen or seen.add(name)]  # type: ignore[func-returns-value]
+    return [name for name in arrivals if name in seen or seen.add(name)]

@@ -10,7 +10,8 @@ from pathlib import Path
 import httpx
 import paho.mqtt.client as paho
 import pytest
-from paho.mqtt.enums import CallbackAPIVersion
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as websocket
 from websockets.exceptions import ConnectionClosed
 from websockets.typing import Subprotocol
@@ -28,6 +29,13 @@ from tests.support.certificates import Authority
 from tests.support.waiting import until
 
 MQTT = [Subprotocol("mqtt")]
+
+
+async def received_bytes(client: ClientConnection) -> bytes:
+    """The next message of a WebSocket, which has to be a binary one."""
+    message = await client.recv()
+    assert isinstance(message, bytes)
+    return message
 
 
 @pytest.fixture(scope="module")
@@ -141,19 +149,27 @@ async def server() -> AsyncIterator[Server]:
     await server.stop()
 
 
-def talk(port: int, name: str, protocol: int) -> list[bytes]:
+def talk(port: int, name: str, protocol: MQTTProtocolVersion) -> list[bytes]:
     """Subscribe, publish at every QoS, and tell what came back."""
     client = paho.Client(CallbackAPIVersion.VERSION2, name, protocol=protocol, transport="websockets")
-    got, came = [], threading.Event()
+    got: list[bytes] = []
+    came = threading.Event()
 
     def on_message(_: object, __: object, message: paho.MQTTMessage) -> None:
-        got.append(message.payload)
+        got.append(bytes(message.payload))
         if len(got) == 3:
             came.set()
 
+    def on_connect(*_: object) -> None:
+        client.subscribe(name, 2)
+
+    def on_subscribe(*_: object) -> None:
+        for qos in range(3):
+            client.publish(name, b"%d" % qos * 70_000, qos)
+
     client.on_message = on_message
-    client.on_connect = lambda *_: client.subscribe(name, 2)
-    client.on_subscribe = lambda *_: [client.publish(name, b"%d" % qos * 70_000, qos) for qos in range(3)]
+    client.on_connect = on_connect
+    client.on_subscribe = on_subscribe
     client.connect("127.0.0.1", port)
     client.loop_start()
     try:
@@ -164,8 +180,10 @@ def talk(port: int, name: str, protocol: int) -> list[bytes]:
     return sorted(got)
 
 
-@pytest.mark.parametrize("protocol", [paho.MQTTv311, paho.MQTTv5])
-async def test_mqtt_clients_find_their_door_on_the_http_port(server: Server, protocol: int) -> None:
+@pytest.mark.parametrize("protocol", [MQTTProtocolVersion.MQTTv311, MQTTProtocolVersion.MQTTv5])
+async def test_mqtt_clients_find_their_door_on_the_http_port(
+    server: Server, protocol: MQTTProtocolVersion
+) -> None:
     [port] = server.http.ports()
     got = await asyncio.to_thread(talk, port, "over/websocket", protocol)
     assert got == [b"0" * 70_000, b"1" * 70_000, b"2" * 70_000]
@@ -203,10 +221,10 @@ async def test_a_draining_server_says_goodbye_to_mqtt_clients_that_came_over_htt
     [port] = server.http.ports()
     async with websocket(f"ws://127.0.0.1:{port}/mqtt", subprotocols=MQTT) as client:
         await client.send(encode_packet(Connect("stays", Version.V5), Version.V5))
-        [connack] = PacketReader(100_000, Version.V5).feed(await client.recv())
+        [connack] = PacketReader(100_000, Version.V5).feed(await received_bytes(client))
         assert isinstance(connack, ConnAck)
         await server.stop()
-        [goodbye] = PacketReader(100_000, Version.V5).feed(await client.recv())
+        [goodbye] = PacketReader(100_000, Version.V5).feed(await received_bytes(client))
         assert isinstance(goodbye, Disconnect)
         with pytest.raises(ConnectionClosed):
             await client.recv()

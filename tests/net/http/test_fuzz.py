@@ -9,6 +9,7 @@ from tests.net.http.cases import BAD, GOOD
 from tests.net.http.serving import House, get
 from tests.support.waiting import until
 
+REQUESTS = [case.data for case in GOOD] + [case.data for case in BAD]
 ROUNDS = 40
 AT_ONCE = 25
 SCRAPS = [
@@ -20,7 +21,7 @@ SCRAPS = [
 
 def damaged(random: random.Random) -> bytes:
     """One to three requests of the catalogue, with something wrong somewhere."""
-    data = bytearray(b"".join(random.choice(GOOD + BAD).data for _ in range(random.randint(1, 3))))
+    data = bytearray(b"".join(random.choice(REQUESTS) for _ in range(random.randint(1, 3))))
     for _ in range(random.randint(0, 4)):
         at = random.randrange(len(data) + 1)
         match random.randrange(4):

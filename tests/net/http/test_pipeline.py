@@ -74,9 +74,11 @@ async def test_reading_stops_while_too_many_requests_wait(house: House) -> None:
     await peer.send(get("/later") * wanted)
     answered = 0
     while answered < wanted:
-        await until(
-            lambda done=answered: done != len(house.held), "no further request was received", every_s=0
-        )
+
+        def is_received(done: int = answered) -> bool:
+            return done != len(house.held)
+
+        await until(is_received, "no further request was received", every_s=0)
         assert len(house.held) - answered <= 400  # ten, and what one piece of 8 KiB can hold
         house.held[answered].respond(200, b"%d" % answered)
         answered += 1

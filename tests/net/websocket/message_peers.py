@@ -1,8 +1,9 @@
 """Both ends of a WebSocket that speaks in messages, in the hands of a test."""
 
 import zlib
+from asyncio import StreamReader, StreamWriter
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Self
 
 from websockets.client import ClientProtocol
 from websockets.extensions.permessage_deflate import PerMessageDeflate
@@ -18,7 +19,7 @@ from penstock.wire.websocket.deflate import TAIL
 from penstock.wire.websocket.encoding import Pinged
 from penstock.wire.websocket.messages import Messages
 from tests.net.websocket import peers
-from tests.net.websocket.peers import Client, Hall, make_terms, request_bytes
+from tests.net.websocket.peers import BaseHall, Client, make_terms, request_bytes
 from tests.support.clock import ManualClock, ManualScheduler
 
 PATH = "/ws"
@@ -60,7 +61,7 @@ def engine_messages(
         client.extensions = [PerMessageDeflate(True, True, 15, 15)]
     for message in messages:
         data = message.encode() if isinstance(message, str) else message
-        send = client.send_text if isinstance(message, str) else client.send_binary
+        send: Callable[..., None] = client.send_text if isinstance(message, str) else client.send_binary
         for cut in cuts:
             send(data[:cut], fin=False)
             data, send = data[cut:], client.send_continuation
@@ -121,7 +122,7 @@ class MessageRecorder:
 class MessageClient(Client):
     """The other end of the socket."""
 
-    async def shake(self, *behind: bytes, **changes: str) -> "MessageClient":
+    async def shake(self, *behind: bytes, **changes: str) -> Self:
         """Open the WebSocket; what follows the request goes out with it."""
         self.send(request_bytes(PATH, **changes), *behind)
         status, _ = await self.read_response()
@@ -129,12 +130,11 @@ class MessageClient(Client):
         return self
 
 
-class MessageHall(Hall):
+class MessageHall(BaseHall[MessageRecorder, MessageClient, MessageEntrance]):
     """Listeners for messages, the doors behind them, and clients. Pings come when a test moves the clock."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.doors: list[MessageRecorder] = []
         self.on_opened: Callable[[MessageRecorder], None] = lambda door: None
         self.on_messages: Callable[[MessageRecorder, list[str | bytes]], None] = lambda door, messages: None
         self.clock = ManualClock()
@@ -143,13 +143,10 @@ class MessageHall(Hall):
     def make_message_door(self, peer: Peer, identity: Identity | None, target: str) -> MessageRecorder:
         return MessageRecorder(self, peer, identity, target)
 
-    def make_entrance(
-        self,
-        ping_s: float = 20.0,
-        ping_timeout_s: float = 10.0,
-        **changes: Any,
+    def new_entrance(
+        self, *, ping_s: float = 20.0, ping_timeout_s: float = 10.0, **changes: Any
     ) -> MessageEntrance:
-        entrance = MessageEntrance(
+        return MessageEntrance(
             make_terms(**{"path": PATH, "subprotocols": (), **changes}),
             self.make_message_door,
             memoryview(bytearray(64 * 1024)),
@@ -158,8 +155,6 @@ class MessageHall(Hall):
             ping_s=ping_s,
             ping_timeout_s=ping_timeout_s,
         )
-        self._entrances.append(entrance)
-        return entrance
 
-    def make_client(self, *streams: Any) -> MessageClient:
-        return MessageClient(*streams)
+    def make_client(self, reader: StreamReader, writer: StreamWriter) -> MessageClient:
+        return MessageClient(reader, writer)

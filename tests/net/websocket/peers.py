@@ -2,8 +2,9 @@
 
 import asyncio
 import ssl
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic, Protocol, Self, TypeVar, cast
 
 from websockets.frames import Frame, Opcode
 
@@ -11,7 +12,7 @@ from penstock.net.door import Peer
 from penstock.net.origins import Origins
 from penstock.net.websocket import WebSocketSettings
 from penstock.net.websocket.byte_socket import ByteSocket
-from penstock.net.websocket.entrance import ByteEntrance
+from penstock.net.websocket.entrance import BaseEntrance, ByteEntrance
 from penstock.net.websocket.handshake import Terms
 from tests.support.waiting import until
 
@@ -51,11 +52,11 @@ def frame(payload: bytes = b"", opcode: Opcode = Opcode.BINARY, *, is_final: boo
     return Frame(opcode, payload, is_final).serialize(mask=True)
 
 
-async def has_somebody_waiting(entrance: ByteEntrance) -> None:
+async def has_somebody_waiting(entrance: BaseEntrance) -> None:
     await until(lambda: entrance.waiting, "no connection is waiting", timeout_s=TIMEOUT_S, every_s=0.001)
 
 
-async def has_nobody_waiting(entrance: ByteEntrance) -> None:
+async def has_nobody_waiting(entrance: BaseEntrance) -> None:
     await until(
         lambda: not entrance.waiting, "a connection is still waiting", timeout_s=TIMEOUT_S, every_s=0.001
     )
@@ -107,6 +108,11 @@ class Client:
         self.reader = reader
         self.writer = writer
 
+    @property
+    def transport(self) -> asyncio.Transport:
+        """The transport of both directions."""
+        return cast("asyncio.Transport", self.writer.transport)
+
     def send(self, *data: bytes) -> None:
         self.writer.write(b"".join(data))
 
@@ -117,7 +123,7 @@ class Client:
             status = int(head.split()[1])
             return status, b"" if status == 101 else await self.reader.read()
 
-    async def shake(self, *behind: bytes) -> "Client":
+    async def shake(self, *behind: bytes) -> Self:
         """Open the WebSocket; what follows the request goes out with it."""
         self.send(request_bytes(), *behind)
         status, _ = await self.read_response()
@@ -159,37 +165,59 @@ class Client:
             return True
 
 
-class Hall:
-    """Listeners, the doors behind them, and clients; all end with the test."""
+class TransportInfo(Protocol):
+    """Transport that has a socket while it is open."""
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any: ...
+
+
+class RecordingDoor(Protocol):
+    """Door that records the end of its connection."""
+
+    @property
+    def losses(self) -> list[Exception | None]: ...
+
+    @property
+    def transport(self) -> TransportInfo: ...
+
+
+DoorType = TypeVar("DoorType", bound=RecordingDoor)
+ClientType = TypeVar("ClientType", bound=Client)
+EntranceType = TypeVar("EntranceType", bound=BaseEntrance)
+
+
+class BaseHall(ABC, Generic[DoorType, ClientType, EntranceType]):
+    """Base class: listeners, the doors behind them, and clients; all end with the test."""
 
     def __init__(self) -> None:
-        self.doors: list[Recorder] = []
-        self.on_made: Callable[[Recorder], None] = lambda door: None
-        self.on_data: Callable[[Recorder, bytes], None] = lambda door, data: None
+        self.doors: list[DoorType] = []
         self.port = 0
         self._changed = asyncio.Event()
         self._servers: list[asyncio.Server] = []
-        self._entrances: list[ByteEntrance] = []
-        self._clients: list[Client] = []
+        self._entrances: list[EntranceType] = []
+        self._clients: list[ClientType] = []
 
     @property
-    def door(self) -> Recorder:
+    def door(self) -> DoorType:
         """The only one."""
         [door] = self.doors
         return door
 
-    def make_door(self, peer: Peer | None) -> Recorder:
-        return Recorder(self, peer)
+    @abstractmethod
+    def new_entrance(self, **changes: Any) -> EntranceType:
+        """An entrance with terms that may be changed."""
 
-    def make_entrance(
-        self, admits: Callable[[str], bool] = lambda host: True, **changes: Any
-    ) -> ByteEntrance:
-        buffer = memoryview(bytearray(64 * 1024))
-        entrance = ByteEntrance(make_terms(**changes), self.make_door, buffer, admits)
+    @abstractmethod
+    def make_client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> ClientType:
+        """A client of an open connection."""
+
+    def make_entrance(self, **changes: Any) -> EntranceType:
+        """An entrance that is closed with the hall."""
+        entrance = self.new_entrance(**changes)
         self._entrances.append(entrance)
         return entrance
 
-    async def open(self, **changes: Any) -> ByteEntrance:
+    async def open(self, **changes: Any) -> EntranceType:
         """Listen with terms that may be changed."""
         entrance = self.make_entrance(**changes)
         await self.listen(entrance.accept)
@@ -203,16 +231,13 @@ class Hall:
         self._servers.append(server)
         self.port = server.sockets[0].getsockname()[1]
 
-    async def connect(self, ssl_context: ssl.SSLContext | None = None) -> Client:
+    async def connect(self, ssl_context: ssl.SSLContext | None = None) -> ClientType:
         streams = await asyncio.open_connection("127.0.0.1", self.port, ssl=ssl_context)
         client = self.make_client(*streams)
         self._clients.append(client)
         return client
 
-    def make_client(self, *streams: Any) -> Client:
-        return Client(*streams)
-
-    async def enter(self) -> Client:
+    async def enter(self) -> ClientType:
         """A client after its handshake."""
         return await (await self.connect()).shake()
 
@@ -242,3 +267,24 @@ class Hall:
             "a socket is still open",
             every_s=0.001,
         )
+
+
+class Hall(BaseHall[Recorder, Client, ByteEntrance]):
+    """Listeners for bytes, the doors behind them, and clients."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.on_made: Callable[[Recorder], None] = lambda door: None
+        self.on_data: Callable[[Recorder, bytes], None] = lambda door, data: None
+
+    def make_door(self, peer: Peer | None) -> Recorder:
+        return Recorder(self, peer)
+
+    def new_entrance(
+        self, *, admits: Callable[[str], bool] = lambda host: True, **changes: Any
+    ) -> ByteEntrance:
+        buffer = memoryview(bytearray(64 * 1024))
+        return ByteEntrance(make_terms(**changes), self.make_door, buffer, admits)
+
+    def make_client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Client:
+        return Client(reader, writer)

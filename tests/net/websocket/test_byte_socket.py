@@ -122,13 +122,13 @@ async def test_pings_of_who_reads_nothing_are_not_answered_until_it_does(hall: H
     await hall.open()
     client = await hall.enter()
     door = hall.door
-    client.writer.transport.pause_reading()
+    client.transport.pause_reading()
     stuff(door)
     waiting = door.transport.get_write_buffer_size()
     client.send(*(frame(b"%d" % number, PING) for number in range(1_000)), frame(b"heard"))
     await hall.until(lambda: door.received == b"heard")
     assert door.transport.get_write_buffer_size() <= waiting
-    client.writer.transport.resume_reading()
+    client.transport.resume_reading()
     while (answer := await client.read_frame())[0] is BINARY:
         pass
     assert answer == (Opcode.PONG, b"999")
@@ -141,9 +141,9 @@ async def test_pings_of_who_reads_nothing_are_not_answered_until_it_does(hall: H
 async def test_the_door_learns_that_its_peer_is_slow_and_that_it_is_not_any_more(hall: Hall) -> None:
     await hall.open()
     client = await hall.enter()
-    client.writer.transport.pause_reading()
+    client.transport.pause_reading()
     written = stuff(hall.door)
-    client.writer.transport.resume_reading()
+    client.transport.resume_reading()
     await_free = asyncio.ensure_future(hall.until(lambda: not hall.door.is_full))
     while written:
         opcode, payload = await client.read_frame()
@@ -313,7 +313,7 @@ async def test_a_peer_that_does_not_let_go_is_cut_off(
     client = await hall.enter()
     door = hall.door
     if "unread" in ending:
-        client.writer.transport.pause_reading()
+        client.transport.pause_reading()
         stuff(door)
     if ending == "write_eof":
         door.transport.write_eof()

@@ -6,10 +6,11 @@ from queue import SimpleQueue
 from urllib.parse import urlsplit
 
 import pytest
-from paho.mqtt.client import CallbackAPIVersion, Client, MQTTMessage, MQTTProtocolVersion
+from paho.mqtt.client import Client, MQTTMessage
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
-from websockets.typing import Subprotocol
+from websockets.typing import Origin, Subprotocol
 
 from penstock.app import Server
 from penstock.config import Settings
@@ -70,7 +71,7 @@ async def test_a_websockets_client_sees_why_it_ends(hall: Hall) -> None:
             await client.recv()
         assert client.close_code == 1000
     with pytest.raises(InvalidStatus) as refused:
-        await connect(address, subprotocols=MQTT, origin="https://attacker.example")
+        await connect(address, subprotocols=MQTT, origin=Origin("https://attacker.example"))
     assert refused.value.response.status_code == 403
     with pytest.raises(InvalidStatus) as refused:
         await connect(address)
@@ -82,9 +83,13 @@ async def test_paho_speaks_mqtt_over_websocket(port: int, version: MQTTProtocolV
     arrived: SimpleQueue[MQTTMessage] = SimpleQueue()
     payloads = [b"", b"small", bytes(70_000), bytes(range(256)) * 8 * 1024]
     client = Client(CallbackAPIVersion.VERSION2, "paho", protocol=version, transport="websockets")
+
+    def on_connect(*_: object) -> None:
+        client.subscribe("paho/#", 1)
+
     client.on_subscribe = lambda *_: publish(client, payloads)
     client.on_message = lambda _, __, message: arrived.put(message)
-    client.on_connect = lambda *_: client.subscribe("paho/#", 1)
+    client.on_connect = on_connect
     await asyncio.to_thread(client.connect, "127.0.0.1", port)
     client.loop_start()
     try:

@@ -3,6 +3,7 @@
 import asyncio
 import subprocess
 import sys
+from typing import cast
 
 import pytest
 from structlog.testing import capture_logs
@@ -152,7 +153,7 @@ class HttpServer(asyncio.Protocol):
         self._hall = hall
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
         head, end, rest = data.partition(b"\r\n\r\n")

@@ -2,25 +2,20 @@
 
 import asyncio
 import socket
-from typing import cast
 
 from structlog.testing import capture_logs
 from websockets.frames import Opcode
 
 from penstock.wire.websocket.encoding import text_frame
-from tests.net.websocket.message_peers import MessageClient, MessageHall, frame
+from tests.net.websocket.message_peers import MessageHall, frame
 from tests.net.websocket.peers import MIB, request_bytes
 
 PING, PONG, TEXT = Opcode.PING, Opcode.PONG, Opcode.TEXT
 
 
-async def enter(forum: MessageHall) -> MessageClient:
-    return cast("MessageClient", await forum.enter())
-
-
 async def test_a_silent_peer_is_pinged_and_lives_if_it_answers(forum: MessageHall) -> None:
     await forum.open(ping_s=20, ping_timeout_s=10)
-    client = await enter(forum)
+    client = await forum.enter()
     for _ in range(5):
         forum.scheduler.advance(22)
         assert await client.read_frame() == (PING, b"")
@@ -31,7 +26,7 @@ async def test_a_silent_peer_is_pinged_and_lives_if_it_answers(forum: MessageHal
 
 async def test_a_peer_that_answers_nothing_is_cut(forum: MessageHall) -> None:
     await forum.open(ping_s=20, ping_timeout_s=10)
-    client = await enter(forum)
+    client = await forum.enter()
     forum.scheduler.advance(22)
     assert await client.read_frame() == (PING, b"")
     forum.scheduler.advance(7)
@@ -45,7 +40,7 @@ async def test_a_peer_that_answers_nothing_is_cut(forum: MessageHall) -> None:
 
 async def test_a_peer_that_speaks_is_not_pinged(forum: MessageHall) -> None:
     await forum.open(ping_s=20, ping_timeout_s=10)
-    client = await enter(forum)
+    client = await forum.enter()
     for _ in range(10):
         forum.scheduler.advance(15)
         client.send(frame(b"here"))
@@ -54,7 +49,7 @@ async def test_a_peer_that_speaks_is_not_pinged(forum: MessageHall) -> None:
 
 async def test_any_word_is_an_answer_to_a_ping(forum: MessageHall) -> None:
     await forum.open(ping_s=20, ping_timeout_s=10)
-    client = await enter(forum)
+    client = await forum.enter()
     forum.scheduler.advance(22)
     client.send(frame(b"still here"))
     assert await client.fence() == [(PING, b"")]
@@ -64,14 +59,14 @@ async def test_any_word_is_an_answer_to_a_ping(forum: MessageHall) -> None:
 
 async def test_nobody_is_pinged_if_that_is_switched_off(forum: MessageHall) -> None:
     await forum.open(ping_s=0)
-    client = await enter(forum)
+    client = await forum.enter()
     forum.scheduler.advance(10_000)
     assert await client.fence() == []
 
 
 async def test_who_is_not_read_from_is_not_blamed_for_its_silence(forum: MessageHall) -> None:
     await forum.open(ping_s=20, ping_timeout_s=10)
-    client = await enter(forum)
+    client = await forum.enter()
     forum.scheduler.advance(22)
     forum.door.socket.pause_reading()
     client.send(frame(b"", PONG))
@@ -84,7 +79,7 @@ async def test_who_is_not_read_from_is_not_blamed_for_its_silence(forum: Message
 
 async def test_a_pause_that_ended_before_anyone_looked_counts_as_well(forum: MessageHall) -> None:
     await forum.open(ping_s=20, ping_timeout_s=10)
-    client = await enter(forum)
+    client = await forum.enter()
     forum.scheduler.advance(22)
     forum.door.socket.pause_reading()
     forum.scheduler.advance(6)
@@ -139,7 +134,7 @@ async def test_who_is_not_read_from_and_reads_nothing_is_cut(forum: MessageHall)
 
 async def test_a_connection_that_closes_is_not_pinged(forum: MessageHall) -> None:
     await forum.open(ping_s=20, ping_timeout_s=10)
-    client = await enter(forum)
+    client = await forum.enter()
     forum.door.socket.close()
     forum.scheduler.advance(100)
     assert (await client.read_frame())[0] is Opcode.CLOSE
@@ -149,7 +144,7 @@ async def test_a_connection_that_closes_is_not_pinged(forum: MessageHall) -> Non
 
 async def test_the_clock_stands_still_when_nobody_is_there(forum: MessageHall) -> None:
     await forum.open(ping_s=20)
-    clients = [await enter(forum) for _ in range(10)]
+    clients = [await forum.enter() for _ in range(10)]
     forum.scheduler.advance(1)
     for client in clients:
         client.writer.transport.abort()

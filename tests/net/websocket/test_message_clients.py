@@ -112,7 +112,8 @@ async def test_a_client_that_only_listens_answers_pings(forum: MessageHall, addr
 
 @pytest.fixture
 def aiohttp() -> ModuleType:
-    return pytest.importorskip("aiohttp")
+    module: ModuleType = pytest.importorskip("aiohttp")
+    return module
 
 
 @pytest.mark.parametrize("bits", [0, 9, 15])

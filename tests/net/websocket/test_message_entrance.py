@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import Any, cast
 
 import pytest
 from structlog.testing import capture_logs
@@ -24,15 +25,13 @@ class OtherListener(asyncio.Protocol):
         self._take = take
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
         self._take(self._transport, data)
 
 
-async def open_other(
-    forum: MessageHall, identity: Identity | None = None, **changes: object
-) -> MessageEntrance:
+async def open_other(forum: MessageHall, identity: Identity | None = None, **changes: Any) -> MessageEntrance:
     """Listen elsewhere, and hand over to an entrance."""
     entrance = forum.make_entrance(**changes)
 

@@ -165,13 +165,13 @@ async def test_pings_of_who_reads_nothing_are_not_answered_until_it_does(forum: 
     await forum.open()
     client = await forum.enter()
     door = forum.door
-    client.writer.transport.pause_reading()
+    client.transport.pause_reading()
     stuff(door)
     waiting = door.socket.get_write_buffer_size()
     client.send(*(frame(b"%d" % number, PING) for number in range(20_000)), frame(b"heard"))
     await forum.until(lambda: door.received == ["heard"])
     assert door.socket.get_write_buffer_size() <= waiting
-    client.writer.transport.resume_reading()
+    client.transport.resume_reading()
     while (answer := await client.read_frame())[0] is TEXT:
         pass
     assert answer == (PONG, b"19999")
@@ -184,9 +184,9 @@ async def test_pings_of_who_reads_nothing_are_not_answered_until_it_does(forum: 
 async def test_the_door_learns_that_its_peer_is_slow_and_that_it_is_not_any_more(forum: MessageHall) -> None:
     await forum.open()
     client = await forum.enter()
-    client.writer.transport.pause_reading()
+    client.transport.pause_reading()
     written = stuff(forum.door)
-    client.writer.transport.resume_reading()
+    client.transport.resume_reading()
     await_free = asyncio.ensure_future(forum.until(lambda: not forum.door.is_full))
     for _ in range(written):
         assert (await client.read_frame())[0] is TEXT
@@ -370,7 +370,7 @@ async def test_a_peer_that_does_not_let_go_is_cut_off(
     client = await forum.enter()
     door = forum.door
     if "unread" in ending:
-        client.writer.transport.pause_reading()
+        client.transport.pause_reading()
         stuff(door)
     if "close " in ending or ending == "close":
         door.socket.close()

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from websockets.frames import Opcode
 
 from penstock.wire.websocket.deflate import Deflate
+from penstock.wire.websocket.encoding import Pinged
 from penstock.wire.websocket.messages import MessageReader
 from tests.net.websocket.message_peers import deflated, frame
 from tests.net.websocket.peers import MIB
@@ -183,7 +184,7 @@ def test_binary_messages_may_hold_anything(text: bytes) -> None:
 def test_what_is_text_is_decided_as_python_decides_it(data: bytes, sizes: list[int]) -> None:
     reader = MessageReader(MIB)
     whole = frame(data[:15], is_final=False) + frame(data[15:], CONT)
-    messages: list[str | bytes] = []
+    messages: list[str | bytes | Pinged] = []
     position = turn = 0
     while position < len(whole) and reader.error is None:
         messages += reader.feed(whole[position : position + sizes[turn % len(sizes)]])

@@ -149,7 +149,7 @@ def test_options_that_make_no_sense_are_refused(table: Table, wrong: dict[str, A
     with pytest.raises(ValueError, match=words):
         expire(
             ExpireOptions(lake=str(table.path.parent), **wrong),
-            spark=None,  # type: ignore[arg-type]
+            spark=None,
             progress=None,  # type: ignore[arg-type]
             stopping=threading.Event(),
         )

@@ -13,7 +13,7 @@ from penstock.client import HttpClient, HttpRefused, StageCommit
 from penstock.client.http.transport import ResponseTimeout
 from penstock.errors import Conflict, TooLarge
 from penstock.spark.connection import Connection
-from penstock.spark.datasource import BatchWriter, WriteOptions
+from penstock.spark.options import WriteOptions
 from penstock.spark.sink import staging
 from penstock.spark.sink.staging import (
     StageWriter,
@@ -23,7 +23,7 @@ from penstock.spark.sink.staging import (
     stage_prefix,
     stage_prefix_under,
 )
-from penstock.spark.sink.writer import Staged, discard, publish
+from penstock.spark.sink.writer import BatchWriter, Staged, discard, publish
 from tests.spark.servers import LogServer
 from tests.support.servers import StartServer
 

@@ -36,7 +36,7 @@ from tests.spark.servers import LogServer
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 
 def published(server: LogServer, *filters: str) -> list[dict[str, object]]:

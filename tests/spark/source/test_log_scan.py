@@ -122,6 +122,6 @@ async def test_what_leaves_after_it_was_read_is_no_loss(tmp_path: Path, name: st
                 batches = read_log_part(part, connection, [f"{name}/#"], COLUMNS, LossPolicy())
                 rows = next(batches).num_rows
                 asyncio.run_coroutine_threadsafe(site.trim(20_000), loop).result()
-                return rows + sum(batch.num_rows for batch in batches)
+                return int(rows + sum(batch.num_rows for batch in batches))
 
         assert await asyncio.to_thread(read_with_a_pause) == 1200

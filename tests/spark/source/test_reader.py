@@ -245,14 +245,14 @@ def test_a_run_may_end_where_it_is_told_to(log_server: LogServer, name: str) -> 
     begin = log_server.cursor
     receipts = log_server.publish_numbers([f"{name}/a"], 6)
     given = {"startingOffsets": begin, "endingOffsets": receipts[3].cursor}
-    query = Query(log_server.address, name, **given)
+    query = Query(log_server.address, name, None, **given)
     query.reader.prepareForTriggerAvailableNow()
     start = query.begin()
     end = query.next(start)
     assert query.rows(start, end) == [0, 1, 2, 3]
     assert query.next(end) == end
     with pytest.raises(InvalidOption, match="availableNow"):
-        Query(log_server.address, name, **given).next(start)
+        Query(log_server.address, name, None, **given).next(start)
 
 
 async def test_a_stream_for_which_there_is_nothing_gets_on_now_and_then(

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from msgspec import msgpack
 
+from penstock.core.ports.archive import Hold
 from penstock.core.ports.turn import Sequencer
 from penstock.core.settings import LogSettings
 from penstock.errors import (
@@ -16,7 +17,7 @@ from penstock.errors import (
     QuotaExceeded,
     UnknownHold,
 )
-from penstock.storage.disk.holds import HOLDS, LONGEST_NAME, Hold, HoldRecord, Holds
+from penstock.storage.disk.holds import HOLDS, LONGEST_NAME, HoldRecord, Holds
 from penstock.storage.disk.pieces.index import Index
 from penstock.storage.memory import MemoryStateStore
 from tests.support.clock import ManualClock

@@ -2,7 +2,7 @@
 
 import asyncio
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -22,7 +22,7 @@ from penstock.storage.disk.rocksdb.errors import StorageFull
 from penstock.storage.disk.rocksdb.store import Store
 from tests.storage.disk.damage import flip_byte, table_of
 from tests.support.clock import ManualClock
-from tests.support.samples import make_run, payloads_of
+from tests.support.samples import make_run, payloads_of, readable
 from tests.support.turns import end_turn
 from tests.support.waiting import until
 
@@ -109,7 +109,7 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-async def home(tmp_path: Path, clock: ManualClock) -> "Iterator[Home]":
+async def home(tmp_path: Path, clock: ManualClock) -> AsyncIterator[Home]:
     home = Home(tmp_path / "data", clock, LogSettings(retention_s=0, retention_bytes=0))
     yield home
     home.log.close()
@@ -185,7 +185,8 @@ async def test_no_epoch_comes_twice_though_nothing_could_be_written_in_it(
     with monkeypatch.context() as full_disk:
         full_disk.setattr(Store, "check_space", _raise_full)
         home.restart()
-        assert isinstance(home.log.failure, StorageFull)
+        failure = home.log.failure
+        assert isinstance(failure, StorageFull)
         assert home.log.epoch == 2
         home.restart()
         assert home.log.epoch == 3
@@ -326,10 +327,11 @@ async def test_lifetimes_continue_while_the_server_is_down(home: Home, is_sealed
     home.open()
     expected = pytest.approx(home.clock.monotonic() + 60.0)
     (read,) = (await home.log.read(0, 1_000)).runs
-    assert (read.ttl, read.expires_at) == (100.0, expected)
+    assert read.ttl == 100.0
+    assert read.expires_at == expected
     assert (await home.fetch(1))[1].expires_at == expected
     assert home.log.load([1])[1].expires_at == expected
-    assert [run.expires_at for run in home.log.scan(0, lambda topic: True)] == [expected]
+    assert [run.expires_at for run in readable(home.log.scan(0, lambda topic: True))] == [expected]
 
 
 async def test_a_clock_set_back_while_the_server_is_down_prolongs_no_lifetime(home: Home) -> None:

@@ -8,6 +8,7 @@ import pytest
 from penstock.core.access.access import OpenAccess
 from penstock.core.access.identity import Identity
 from penstock.core.broker import Arrival, Broker
+from penstock.core.ports.connection import Encoding
 from penstock.core.runtime.clock import SystemClock
 from penstock.core.settings import CoreSettings, LogSettings
 from penstock.core.subscriptions.subscription import Options
@@ -65,5 +66,5 @@ async def test_a_reader_joins_the_audience_under_load_without_hole_and_double(
         log.close()
 
 
-def _same(form: PlainEncoding) -> PlainEncoding:
+def _same(form: Encoding) -> Encoding:
     return form

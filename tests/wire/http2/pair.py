@@ -258,12 +258,12 @@ class Pair:
         if call is None:
             return
         if isinstance(event, ResponseReceived):
-            call.seen_head = [tuple(each) for each in event.headers]
+            call.seen_head = [(key, value) for key, value in event.headers]
         elif isinstance(event, DataReceived):
             call.seen += event.data
             self._unread.append((call.id, event.flow_controlled_length))
         elif isinstance(event, TrailersReceived):
-            call.seen_trailers = [tuple(each) for each in event.headers]
+            call.seen_trailers = [(key, value) for key, value in event.headers]
         elif isinstance(event, StreamEnded):
             call.has_ended = True
         elif isinstance(event, ClientReset):

@@ -122,7 +122,9 @@ def test_a_client_that_still_sends_when_the_answer_is_finished_is_told_to_stop()
     connection.respond(1, HEAD)
     connection.finish(1, TRAILERS)
     assert resets_of(written(connection)) == [(1, ErrorCode.NO_ERROR)]
-    assert connection.feed(frame(DATA, END_STREAM, 1, b"late") + request(3), 0.0)[0].stream_id == 3
+    first, *_ = connection.feed(frame(DATA, END_STREAM, 1, b"late") + request(3), 0.0)
+    assert isinstance(first, RequestStarted)
+    assert first.stream_id == 3
     assert connection.error is None
 
 

@@ -21,4 +21,4 @@ def test_frame_types_and_flags_have_the_numbers_of_the_standard() -> None:
 
 def test_settings_have_the_numbers_of_the_standard() -> None:
     for setting in Setting:
-        assert SettingCodes[setting.name] == setting
+        assert SettingCodes[setting.name].value == setting.value

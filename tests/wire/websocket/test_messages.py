@@ -10,6 +10,7 @@ from websockets.protocol import State
 from websockets.server import ServerProtocol
 
 from penstock.wire.websocket.deflate import Deflate
+from penstock.wire.websocket.encoding import Pinged
 from penstock.wire.websocket.messages import MessageReader
 from tests.net.websocket.message_peers import deflated, engine_messages, frame
 from tests.net.websocket.peers import MIB
@@ -61,9 +62,9 @@ CODES = [*range(1000, 1004), *range(1007, 1015), 3000, 3999, 4000, 4999]
 NO_CODES = [0, 1, 999, 1004, 1005, 1006, 1015, 1016, 1100, 2000, 2999, 5000, 65_535]
 
 
-def read_in_pieces(reader: MessageReader, data: bytes, sizes: list[int]) -> list[str | bytes]:
+def read_in_pieces(reader: MessageReader, data: bytes, sizes: list[int]) -> list[str | bytes | Pinged]:
     """Feed pieces of these sizes, over and over; a reader that has ended is fed no more."""
-    messages: list[str | bytes] = []
+    messages: list[str | bytes | Pinged] = []
     position, turn = 0, 0
     while position < len(data) and reader.error is None and reader.close is None:
         stop = position + sizes[turn % len(sizes)]
@@ -322,7 +323,9 @@ def test_compression_allows_no_other_bit_and_nowhere_else(data: bytes) -> None:
 @pytest.mark.parametrize("opcode", [TEXT, BINARY])
 def test_a_message_up_to_the_limit_passes_and_not_a_byte_more(limit: int, opcode: Opcode) -> None:
     reader = MessageReader(limit)
-    assert len(reader.feed(frame(b"a" * limit, opcode))[0]) == limit
+    [message] = reader.feed(frame(b"a" * limit, opcode))
+    assert isinstance(message, str | bytes)
+    assert len(message) == limit
     reader.feed(frame(b"a" * (limit + 1), opcode))
     assert code_of(reader) == 1009
 
@@ -342,7 +345,9 @@ def test_the_limit_is_for_all_fragments_together(opcode: Opcode) -> None:
     for _ in range(3):
         parts = [frame(b"a" * 400, opcode, is_final=False), frame(b"a" * 400, CONT, is_final=False)]
         assert reader.feed(b"".join(parts)) == []
-        assert len(reader.feed(frame(b"a" * 200, CONT))[0]) == 1_000  # and it is counted anew
+        [message] = reader.feed(frame(b"a" * 200, CONT))
+        assert isinstance(message, str | bytes)
+        assert len(message) == 1_000  # and it is counted anew
     reader.feed(frame(b"a" * 900, opcode, is_final=False) + frame(b"", CONT, is_final=False))
     reader.feed(frame(b"a" * 50, CONT, is_final=False) + frame(b"a" * 51, CONT)[:2])
     assert code_of(reader) == 1009, "known from the header of the last"

@@ -181,6 +181,7 @@ class Daemon:
             paused = self._paused.pop(request.subscription_id, None)
             if paused is None:
                 context.abort(grpc.StatusCode.NOT_FOUND, "No paused subscription found")
+            assert paused is not None  # abort raises
             live = self._live[request.subscription_id] = Live(paused.topics)
         self._watch(live, context)
         self.before_replay()

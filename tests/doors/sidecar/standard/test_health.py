@@ -20,7 +20,8 @@ GARBAGE = b"\xff\xff"
 
 
 def asking(service: str) -> bytes:
-    return pb.HealthCheckRequest(service=service).SerializeToString()
+    request: bytes = pb.HealthCheckRequest(service=service).SerializeToString()
+    return request
 
 
 def statuses(call: FakeCall) -> list[str]:

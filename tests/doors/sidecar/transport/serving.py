@@ -267,3 +267,26 @@ class RawClient:
     async def close(self) -> None:
         self.writer.close()
         await asyncio.wait([asyncio.ensure_future(self.writer.wait_closed())])
+
+
+# Methods
+
+
+def unary_unary(channel: grpc.aio.Channel, path: str) -> "grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]":
+    """A method of bytes: one request, one response."""
+    return channel.unary_unary(path)
+
+
+def unary_stream(channel: grpc.aio.Channel, path: str) -> "grpc.aio.UnaryStreamMultiCallable[bytes, bytes]":
+    """A method of bytes: one request, a stream of responses."""
+    return channel.unary_stream(path)
+
+
+def stream_unary(channel: grpc.aio.Channel, path: str) -> "grpc.aio.StreamUnaryMultiCallable[bytes, bytes]":
+    """A method of bytes: a stream of requests, one response."""
+    return channel.stream_unary(path)
+
+
+def stream_stream(channel: grpc.aio.Channel, path: str) -> "grpc.aio.StreamStreamMultiCallable[bytes, bytes]":
+    """A method of bytes: a stream in each direction."""
+    return channel.stream_stream(path)

@@ -22,6 +22,9 @@ from tests.doors.sidecar.transport.serving import (
     TIMEOUT_S,
     WAIT,
     Serving,
+    stream_stream,
+    unary_stream,
+    unary_unary,
 )
 from tests.support.waiting import until
 
@@ -44,7 +47,7 @@ async def test_no_more_connections_than_allowed_come_in(start: StartServing) -> 
     assert serving.broker.counters.connections_refused == 1
     await clients[0].close()
     await until(lambda: len(serving.door.connections) <= 1, "more than one connection is open")
-    assert await serving.channel().unary_unary(SAY)(b"x", timeout=TIMEOUT_S) == b"x"
+    assert await unary_unary(serving.channel(), SAY)(b"x", timeout=TIMEOUT_S) == b"x"
     await clients[1].close()
     await clients[2].close()
 
@@ -59,12 +62,12 @@ async def test_the_guard_counts_connections_as_long_as_they_are_open(start: Star
     await second.close()
     await first.close()
     await until(lambda: not serving.door.connections, "a connection is still open")
-    assert await serving.channel().unary_unary(SAY)(b"x", timeout=TIMEOUT_S) == b"x"
+    assert await unary_unary(serving.channel(), SAY)(b"x", timeout=TIMEOUT_S) == b"x"
 
 
 async def test_more_calls_at_the_same_time_than_allowed_wait_for_others(start: StartServing) -> None:
     serving = await start(max_streams=2)
-    say = serving.channel().unary_unary(SAY)
+    say = unary_unary(serving.channel(), SAY)
     answers = await asyncio.gather(*(say(b"%d" % number, timeout=TIMEOUT_S) for number in range(50)))
     assert len(answers) == 50
 
@@ -74,11 +77,11 @@ async def test_more_calls_at_the_same_time_than_allowed_wait_for_others(start: S
 
 async def test_calls_are_counted_by_how_they_ended(serving: Serving) -> None:
     channel = serving.channel()
-    await channel.unary_unary(SAY)(b"x", timeout=TIMEOUT_S)
+    await unary_unary(channel, SAY)(b"x", timeout=TIMEOUT_S)
     for path, message in ((REFUSE, b"why"), (SERVICE + "Missing", b""), (SAY, bytes(5_000_000))):
         with pytest.raises(grpc.aio.AioRpcError):
-            await channel.unary_unary(path)(message, timeout=TIMEOUT_S)
-    waiting = channel.unary_unary(WAIT)(b"", timeout=TIMEOUT_S)
+            await unary_unary(channel, path)(message, timeout=TIMEOUT_S)
+    waiting = unary_unary(channel, WAIT)(b"", timeout=TIMEOUT_S)
     await until(lambda: serving.echo.waiting, "no call is waiting")
     waiting.cancel()
     await asyncio.wait_for(serving.echo.has_ended.wait(), TIMEOUT_S)
@@ -96,7 +99,7 @@ async def test_calls_are_counted_by_how_they_ended(serving: Serving) -> None:
 
 
 async def test_a_call_that_is_under_way_is_answered_while_the_door_closes(serving: Serving) -> None:
-    call = serving.channel().unary_unary(WAIT)(b"", timeout=TIMEOUT_S)
+    call = unary_unary(serving.channel(), WAIT)(b"", timeout=TIMEOUT_S)
     await until(lambda: serving.echo.waiting, "no call is waiting")
     await serving.door.close()
     assert serving.offer_calls == ["drain"]
@@ -111,13 +114,13 @@ async def test_a_call_that_is_under_way_is_answered_while_the_door_closes(servin
 
 async def test_clients_without_calls_go_when_they_are_asked(serving: Serving) -> None:
     channel = serving.channel()
-    await channel.unary_unary(SAY)(b"", timeout=TIMEOUT_S)
+    await unary_unary(channel, SAY)(b"", timeout=TIMEOUT_S)
     await serving.door.close()
     await until(
         lambda: not serving.door.connections, "a connection is still open"
     )  # long before anybody is cut
     with pytest.raises(grpc.aio.AioRpcError) as refusal:
-        await channel.unary_unary(SAY)(b"", timeout=TIMEOUT_S)
+        await unary_unary(channel, SAY)(b"", timeout=TIMEOUT_S)
     assert refusal.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
@@ -135,7 +138,7 @@ async def test_clients_that_do_not_answer_are_cut_in_time(serving: Serving) -> N
 
 
 async def test_streams_that_do_not_end_are_cut_with_their_connection(serving: Serving) -> None:
-    call = serving.channel().stream_stream(CHAT)(timeout=TIMEOUT_S)
+    call = stream_stream(serving.channel(), CHAT)(timeout=TIMEOUT_S)
     await call.write(b"x")
     assert await call.read() == b"x"
     await serving.door.close()
@@ -156,14 +159,14 @@ def living(kind: type) -> int:
 
 async def test_nothing_stays_of_two_thousand_calls(serving: Serving) -> None:
     channel = serving.channel()
-    say = channel.unary_unary(SAY)
+    say = unary_unary(channel, SAY)
     for _ in range(9):
         await asyncio.gather(*(say(b"x", timeout=TIMEOUT_S) for _ in range(200)))
     for _ in range(100):
-        call = channel.unary_stream(COUNT)(b"100 10000", timeout=TIMEOUT_S)
+        call = unary_stream(channel, COUNT)(b"100 10000", timeout=TIMEOUT_S)
         await call.read()
         call.cancel()
-    calls = [channel.unary_unary(WAIT)(b"", timeout=TIMEOUT_S) for _ in range(100)]
+    calls = [unary_unary(channel, WAIT)(b"", timeout=TIMEOUT_S) for _ in range(100)]
     await until(lambda: len(serving.echo.waiting) >= 100, "fewer than 100 calls are waiting")
     for each in calls:
         each.cancel()

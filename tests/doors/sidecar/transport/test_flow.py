@@ -19,6 +19,7 @@ from tests.doors.sidecar.transport.serving import (
     RawClient,
     Serving,
     frame,
+    unary_unary,
 )
 from tests.doors.sidecar.transport.test_frames import ask, say
 from tests.support.waiting import until
@@ -102,7 +103,7 @@ async def test_who_stalls_costs_others_nothing(serving: Serving) -> None:
     client = await small_client(serving)
     client.send(count(1, 20_000, KIB))
     await counting(serving)
-    assert await serving.channel().unary_unary(SAY)(b"x", timeout=TIMEOUT_S) == b"x"
+    assert await unary_unary(serving.channel(), SAY)(b"x", timeout=TIMEOUT_S) == b"x"
     await client.close()
 
 

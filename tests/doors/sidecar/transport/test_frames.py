@@ -25,6 +25,7 @@ from tests.doors.sidecar.transport.serving import (
     RawClient,
     Serving,
     frame,
+    unary_unary,
 )
 from tests.support.waiting import until
 
@@ -136,7 +137,7 @@ async def test_garbage_ends_the_connection_with_one_line(serving: Serving, name:
         assert await goodbye_of(client) == code
     assert [line["event"] for line in logged] == ["bad bytes"]
     assert serving.broker.counters.wire_errors == 1
-    assert await serving.channel().unary_unary(SAY)(b"x", timeout=TIMEOUT_S) == b"x"
+    assert await unary_unary(serving.channel(), SAY)(b"x", timeout=TIMEOUT_S) == b"x"
 
 
 async def test_damaged_bytes_cost_nobody_else_anything(serving: Serving) -> None:
@@ -155,7 +156,7 @@ async def test_damaged_bytes_cost_nobody_else_anything(serving: Serving) -> None
         client.writer.write_eof()
         await asyncio.wait_for(client.reader.read(), TIMEOUT_S)
         await client.close()
-    assert await serving.channel().unary_unary(SAY)(b"x", timeout=TIMEOUT_S) == b"x"
+    assert await unary_unary(serving.channel(), SAY)(b"x", timeout=TIMEOUT_S) == b"x"
     assert len(serving.door.connections) == 1
 
 

@@ -33,6 +33,7 @@ from tests.doors.sidecar.transport.serving import (
     WINDOW_UPDATE,
     Serving,
     frame,
+    unary_unary,
 )
 from tests.doors.sidecar.transport.test_flow import KIB, small_client
 from tests.doors.sidecar.transport.test_frames import ask, say
@@ -346,7 +347,7 @@ async def test_an_encoding_that_nobody_knows_is_refused_however_its_body_comes(s
 async def test_what_is_too_large_is_told_by_its_code_and_in_the_log(start: StartServing) -> None:
     serving = await start(max_message_bytes=KIB)
     with capture_logs() as lines, pytest.raises(grpc.aio.AioRpcError) as caught:
-        await serving.channel().unary_unary(SAY)(bytes(2 * KIB), timeout=TIMEOUT_S)
+        await unary_unary(serving.channel(), SAY)(bytes(2 * KIB), timeout=TIMEOUT_S)
     assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert str(caught.value.details()).startswith("too-large: ")
     assert [line["event"] for line in lines] == ["call refused"]

@@ -16,7 +16,7 @@ from penstock.doors.sidecar.settings import SidecarSettings
 from penstock.errors import InvalidConfig
 from penstock.net.tls import Certificates, TlsSettings
 from tests.doors.sidecar.transport.conftest import StartServing
-from tests.doors.sidecar.transport.serving import SAY, TIMEOUT_S, WHO, Serving
+from tests.doors.sidecar.transport.serving import SAY, TIMEOUT_S, WHO, Serving, unary_unary
 from tests.support.certificates import Authority, Files
 
 
@@ -57,7 +57,7 @@ async def test_a_client_that_trusts_the_server_is_answered(
 ) -> None:
     assert [address.split(":")[0] for address in serving.door.addresses()] == ["grpc", "grpcs"]
     async for channel in channel_to(serving, authority, tmp_path):
-        say = channel.unary_unary(SAY)
+        say = unary_unary(channel, SAY)
         answers = await asyncio.gather(*(say(b"%d" % number, timeout=TIMEOUT_S) for number in range(50)))
         assert answers == [b"%d" % number for number in range(50)]
         large = bytes(3_000_000)
@@ -68,7 +68,7 @@ async def test_a_stranger_to_the_authority_is_told_in_the_handshake(serving: Ser
     with capture_logs() as logged:
         async for channel in channel_to(serving, Authority(), tmp_path):
             with pytest.raises(grpc.aio.AioRpcError) as refusal:
-                await channel.unary_unary(SAY)(b"", timeout=TIMEOUT_S)
+                await unary_unary(channel, SAY)(b"", timeout=TIMEOUT_S)
             assert refusal.value.code() is grpc.StatusCode.UNAVAILABLE
     assert {line["event"] for line in logged} == {"tls handshake failed"}
 
@@ -89,9 +89,9 @@ async def test_other_ports_agree_on_nothing(certificates: Certificates) -> None:
     client = ssl.create_default_context()
     client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
     client.set_alpn_protocols(["h2", "http/1.1"])
-    ends = ssl.MemoryBIO(), ssl.MemoryBIO()
-    asking = client.wrap_bio(*ends)
-    answering = certificates.context.wrap_bio(*reversed(ends), server_side=True)
+    one, other = ssl.MemoryBIO(), ssl.MemoryBIO()
+    asking = client.wrap_bio(one, other)
+    answering = certificates.context.wrap_bio(other, one, server_side=True)
     for side in (asking, answering, asking, answering):
         try:
             side.do_handshake()
@@ -108,7 +108,7 @@ async def test_renewed_certificates_count_for_new_connections(
     Path(certificates.settings.certificate_file or "").write_bytes(Path(renewed.both).read_bytes())
     certificates.reload()
     async for channel in channel_to(serving, other, tmp_path):
-        assert await channel.unary_unary(SAY)(b"x", timeout=TIMEOUT_S) == b"x"
+        assert await unary_unary(channel, SAY)(b"x", timeout=TIMEOUT_S) == b"x"
 
 
 async def test_a_certificate_names_who_calls(
@@ -126,10 +126,10 @@ async def test_a_certificate_names_who_calls(
     serving = await start(certificates=certificates, access=access, port=None, tls_port=0)
     ann = authority.issue(tmp_path, "ann", common_name="ann")
     async for channel in channel_to(serving, authority, tmp_path, ann):
-        assert await channel.unary_unary(WHO)(b"", timeout=TIMEOUT_S) == b"ann"
+        assert await unary_unary(channel, WHO)(b"", timeout=TIMEOUT_S) == b"ann"
     async for channel in channel_to(serving, authority, tmp_path):
         with pytest.raises(grpc.aio.AioRpcError) as refusal:
-            await channel.unary_unary(WHO)(b"", timeout=TIMEOUT_S)
+            await unary_unary(channel, WHO)(b"", timeout=TIMEOUT_S)
         assert refusal.value.code() is grpc.StatusCode.UNAVAILABLE
 
 

@@ -58,7 +58,9 @@ class Caller:
         self._metadata = metadata
 
     def publish(self, **options: Any) -> "Publisher":
-        method = self._channel.stream_stream(f"/{NAME}/Publish", None, wire.PublishAck.FromString)
+        method: grpc.aio.StreamStreamMultiCallable[bytes, wire.PublishAck] = self._channel.stream_stream(
+            f"/{NAME}/Publish", None, wire.PublishAck.FromString
+        )
         return Publisher(method(metadata=self._metadata, **options))
 
     async def publish_once(self, topic: str, *payloads: bytes, **fields: Any) -> wire.PublishAck:
@@ -69,7 +71,9 @@ class Caller:
         return ack
 
     def subscribe(self, **options: Any) -> "Listener":
-        method = self._channel.stream_stream(f"/{NAME}/Subscribe", None, wire.SubscribeEvent.FromString)
+        method: grpc.aio.StreamStreamMultiCallable[bytes, wire.SubscribeEvent] = self._channel.stream_stream(
+            f"/{NAME}/Subscribe", None, wire.SubscribeEvent.FromString
+        )
         return Listener(method(metadata=self._metadata, **options))
 
     async def listen(self, *filters: str, **fields: Any) -> "Listener":
@@ -83,7 +87,9 @@ class Caller:
 
     async def why(self, **fields: Any) -> wire.WhyResponse:
         request = wire.WhyRequest(**fields).SerializeToString()
-        method = self._channel.unary_unary(f"/{NAME}/Why", None, wire.WhyResponse.FromString)
+        method: grpc.aio.UnaryUnaryMultiCallable[bytes, wire.WhyResponse] = self._channel.unary_unary(
+            f"/{NAME}/Why", None, wire.WhyResponse.FromString
+        )
         return await wait_for(method(request, metadata=self._metadata), PATIENCE_S)
 
 

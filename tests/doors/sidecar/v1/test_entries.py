@@ -1,6 +1,7 @@
 """What an entry of a batch costs before it is published: as much as it has bytes, and not more."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -57,7 +58,7 @@ def test_every_id_of_an_entry_is_looked_at(wrong: str) -> None:
 
 def test_longest_id_counts_among_what_travels_with_a_payload() -> None:
     room = 65_535 - 256
-    fields = {"topic": "a", "payloads": [b"x"] * 3, "correlation_id": b"c" * room}
+    fields: dict[str, Any] = {"topic": "a", "payloads": [b"x"] * 3, "correlation_id": b"c" * room}
     given = ["1", "2" * 256, "3"]
     assert len(runs_of(read(Messages(**fields, message_ids=given)), SETTINGS)) == 3
     fields["correlation_id"] = b"c" * (room + 1)

@@ -2,6 +2,7 @@
 
 from asyncio import to_thread
 from pathlib import Path
+from typing import Any
 
 import grpc
 
@@ -13,6 +14,7 @@ from tests.doors.sidecar.serving import address_of
 from tests.doors.sidecar.v1.conftest import Build
 from tests.doors.sidecar.v1.people import Caller, House, Listener, entry
 from tests.doors.web.following import follow
+from tests.support.samples import readable
 
 EVERYTHING = LogSettings(capture=("#", "$penstock/#"))
 
@@ -67,7 +69,7 @@ async def test_batch_reaches_mqtt_with_all_that_travels_with_it(house: House, ca
     assert [(str(message.topic), message.payload) for message in got[:30]] == [
         ("plain", each) for each in plain
     ]
-    properties = got[30].properties
+    properties: Any = got[30].properties
     assert properties is not None
     assert (properties.ContentType, properties.CorrelationData) == ("text/plain", b"7")
 
@@ -79,7 +81,11 @@ async def test_stored_batches_outlive_the_server(build: Build, tmp_path: Path) -
     first = await house.caller().publish_once("a", *[b"x" * 100] * 50)
     await listener.messages(50)
     await house.caller().publish_once("a", b"kept", b"too", message_ids=["1", "2"])
-    assert [run.sequence for run in house.broker.log.scan(0, lambda topic: topic == "a")] == [1, 51, 52]
+    assert [run.sequence for run in readable(house.broker.log.scan(0, lambda topic: topic == "a"))] == [
+        1,
+        51,
+        52,
+    ]
     await house.close()
     again = await build(**stored)
     caller = again.caller()
@@ -102,8 +108,12 @@ async def test_stored_batches_outlive_the_server(build: Build, tmp_path: Path) -
 def talk(address: str) -> list[wire.SubscribeEvent]:
     """What a client that blocks hears when it listens and then publishes."""
     with grpc.insecure_channel(address) as channel:
-        subscribe = channel.stream_stream(f"/{NAME}/Subscribe", None, wire.SubscribeEvent.FromString)
-        publish = channel.stream_stream(f"/{NAME}/Publish", None, wire.PublishAck.FromString)
+        subscribe: grpc.StreamStreamMultiCallable[bytes, wire.SubscribeEvent] = channel.stream_stream(
+            f"/{NAME}/Subscribe", None, wire.SubscribeEvent.FromString
+        )
+        publish: grpc.StreamStreamMultiCallable[bytes, wire.PublishAck] = channel.stream_stream(
+            f"/{NAME}/Publish", None, wire.PublishAck.FromString
+        )
         request = wire.SubscribeRequest(request_id=1, add=wire.Add(filters=["a"]))
         events = subscribe(iter([request.SerializeToString()]), timeout=30)
         heard = [next(events), next(events)]

@@ -207,6 +207,8 @@ class NarrowCall(FakeCall):
 
     __slots__ = ("unread",)
 
+    unread: bytes
+
     def send(self, messages: bytes) -> None:
         super().send(messages)
         if len(messages) > 1_000 and self.handler is not None:

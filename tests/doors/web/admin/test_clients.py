@@ -9,21 +9,19 @@ import aiomqtt
 import httpx
 import pytest
 from paho.mqtt.packettypes import PacketTypes
-from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from penstock.app import Server
 from penstock.core.settings import AccessSettings
 from penstock.doors.web.support.times import microseconds
-from tests.doors.serving import Start, client_of, mqtt_of
+from tests.doors.serving import Start, client_of, mqtt_of, mqtt_properties
 from tests.doors.web.following import follow
 from tests.doors.web.socket.talking import Talker
 
 
 def lasting(seconds: int = 100) -> dict[str, Any]:
     """For a session that outlives its connection."""
-    properties = Properties(PacketTypes.CONNECT)
-    properties.SessionExpiryInterval = seconds
+    properties = mqtt_properties(PacketTypes.CONNECT, SessionExpiryInterval=seconds)
     return {"properties": properties, "clean_start": False}
 
 
@@ -62,8 +60,7 @@ async def test_a_connected_client_is_told_with_what_it_asked_for(
     server: Server, http: httpx.AsyncClient
 ) -> None:
     will = aiomqtt.Will("last/words", b"bye", qos=1, retain=True)
-    subscribing = Properties(PacketTypes.SUBSCRIBE)
-    subscribing.SubscriptionIdentifier = 7
+    subscribing = mqtt_properties(PacketTypes.SUBSCRIBE, SubscriptionIdentifier=7)
     options = SubscribeOptions(qos=1, noLocal=True, retainAsPublished=True)
     async with mqtt_of(server, "a/b c", will=will, **lasting()) as client:
         await client.subscribe("x/#", options=options, properties=subscribing)

@@ -118,7 +118,7 @@ async def test_health_needs_no_credentials_and_the_cluster_does(start: Start, tm
 async def test_a_stranger_learns_no_more_of_a_guarded_server_than_that_it_works(
     start: Start, tmp_path: Path, passwords: str | None, rules: str | None
 ) -> None:
-    files: dict[str, str] = {}
+    files: dict[str, Any] = {}
     for key, text in (("password_file", passwords), ("acl_file", rules)):
         if text is not None:
             (tmp_path / key).write_text(text)

@@ -1,6 +1,9 @@
 """The server's figures over HTTP, and that they are what really happened."""
 
+from collections.abc import Callable
+from json import loads
 from pathlib import Path
+from typing import Any
 
 import aiomqtt
 import httpx
@@ -43,8 +46,8 @@ OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 async def test_the_caller_chooses_the_form(http: httpx.AsyncClient, accept: str, kind: str) -> None:
     answer = await http.get("/metrics", headers={"Accept": accept})
     assert (answer.status_code, answer.headers["content-type"]) == (200, kind)
-    read = {JSON: answer.json, TEXT: lambda: samples_of(answer.text)}
-    assert read.get(kind, lambda: list(read_openmetrics(answer.text)))()
+    parsers: dict[str, Callable[[str], Any]] = {JSON: loads, TEXT: samples_of, OPENMETRICS: read_openmetrics}
+    assert list(parsers[kind](answer.text))
 
 
 async def test_a_form_that_there_is_not_is_refused(http: httpx.AsyncClient) -> None:

@@ -55,7 +55,7 @@ async def test_a_dropped_message_has_its_reason_and_a_sentence(start: Start) -> 
 async def test_a_message_that_waits_for_an_absent_client_is_found(
     start: Start, tmp_path: Path, kind: str
 ) -> None:
-    stored = {"data_dir": str(tmp_path / "data"), "log": EVERYTHING} if kind == "disk" else {}
+    stored: dict[str, Any] = {"data_dir": str(tmp_path / "data"), "log": EVERYTHING} if kind == "disk" else {}
     server = await start(**stored)
     async with mqtt_of(server, "reader", **lasting()) as reader:
         await reader.subscribe("a/#", qos=1)

@@ -7,6 +7,7 @@ import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import httpx
 import pytest
@@ -220,9 +221,9 @@ async def test_fifty_topics_are_made_and_deleted_beside_forty_other_calls(
             case _:
                 return (await http.delete(f"/topics/never-{number}")).status_code
 
-    deletions = (http.delete(f"/topics/{name}") for name in names)
-    *answers, statuses = await asyncio.gather(
-        *deletions, asyncio.gather(*(mixed(number) for number in range(40)))
+    answers, statuses = await asyncio.gather(
+        asyncio.gather(*(http.delete(f"/topics/{name}") for name in names)),
+        asyncio.gather(*(mixed(number) for number in range(40))),
     )
     assert {answer.status_code for answer in answers} == {204}
     assert set(statuses) == {200, 201, 404}
@@ -234,7 +235,7 @@ async def test_fifty_topics_are_made_and_deleted_beside_forty_other_calls(
 
 
 async def test_topics_that_were_made_outlive_the_server(start: Start, tmp_path: Path) -> None:
-    settings = {"data_dir": str(tmp_path / "data"), "log": EVERYTHING}
+    settings: dict[str, Any] = {"data_dir": str(tmp_path / "data"), "log": EVERYTHING}
     server = await start(**settings)
     async with client_of(server) as http:
         await make(http, "stays")

@@ -28,6 +28,7 @@ from penstock.storage.disk.pieces.sealing_process import SealingProcess, SealReq
 from penstock.storage.disk.rocksdb.layout import LOG as SEALED
 from penstock.storage.disk.rocksdb.layout import ROWS, offset_key
 from penstock.storage.disk.rocksdb.store import Changes
+from penstock.wire.arrow import cut
 from tests.doors.serving import Start, client_of, port_of
 from tests.doors.web.logs import KEEP_ALL, LOG, LogSite, answer_in, log_site
 from tests.support.waiting import until
@@ -89,7 +90,7 @@ async def test_sealed_batches_leave_as_they_are_stored(site: LogSite) -> None:
     response = await site.get()
     (stored,) = site.disk._store.get(SEALED, [offset_key(4)])
     assert stored is not None
-    parts = bulk.cut(stored)
+    parts = cut(stored)
     assert response.content.startswith(bytes(parts.schema))
     assert bytes(parts.body) in response.content
     assert response.content.count(bytes(parts.schema)) == 1
@@ -115,7 +116,9 @@ async def test_every_reader_of_arrow_takes_the_stream(site: LogSite) -> None:
     assert frame["topic"].cast(polars.String).to_list() == topics
     assert frame["offset"].to_list() == table.column("offset").to_pylist()
     reader = pa.ipc.open_stream(content)
-    assert duckdb.sql("select topic from reader").fetchall() == [(topic,) for topic in topics]
+    found = duckdb.sql("select topic from reader")
+    assert found is not None
+    assert found.fetchall() == [(topic,) for topic in topics]
     del reader
 
 
@@ -262,7 +265,9 @@ async def test_who_reads_while_others_publish_seal_and_trim_gets_everything_or_i
         while True:
             was_over = is_over.is_set()
             found = await site.read(after=after, **({} if limit_rows is None else {"limit_rows": limit_rows}))
-            told = {row["offset"]: (row["topic"], row["payload"]) for row in found.rows}
+            told: dict[int, tuple[str, bytes] | None] = {
+                row["offset"]: (row["topic"], row["payload"]) for row in found.rows
+            }
             assert list(told) == sorted(told)
             for first, last, reason in found.gaps:
                 assert reason == "retention"
@@ -443,7 +448,7 @@ async def test_a_filter_that_reaches_further_than_the_rights_is_refused(guarded:
     client.auth = ROOT
     assert (await guarded.get("/position")).status_code == 200
     assert (await guarded.read()).offsets == [1, 2, 3, 4, 5, 6]
-    client.auth = None
+    client.auth = httpx.Auth()  # none
     assert await guarded.refused() == (401, "bad-credentials")
 
 
@@ -658,7 +663,7 @@ async def test_an_answer_that_cannot_be_finished_is_never_taken_for_a_whole_one(
         response = connection.getresponse()
         assert response.status == 200
         with closing(connection), pa.ipc.open_stream(response) as reader:
-            return reader.read_all().num_rows
+            return int(reader.read_all().num_rows)
 
     with pytest.raises((http.client.IncompleteRead, OSError)):
         await asyncio.to_thread(read_by_pyarrow)

@@ -11,12 +11,11 @@ import httpx
 import pyarrow as pa
 import pytest
 from paho.mqtt.packettypes import PacketTypes
-from paho.mqtt.properties import Properties
 
 from penstock.app import Server
 from penstock.common.cursor import Cursor
 from penstock.core.settings import AccessSettings, RingSettings
-from tests.doors.serving import EVERYTHING, Start, client_of, mqtt_of
+from tests.doors.serving import EVERYTHING, Start, client_of, mqtt_of, mqtt_properties
 from tests.support.waiting import until
 
 ARROW = "application/vnd.apache.arrow.stream"
@@ -92,12 +91,14 @@ async def test_what_mqtt_published_is_read_with_its_sequences_and_cursors(
 
 
 async def test_properties_of_a_message_are_told(server: Server, http: httpx.AsyncClient) -> None:
-    properties = Properties(PacketTypes.PUBLISH)
-    properties.ContentType = "application/json"
-    properties.CorrelationData = b"\xff1"
-    properties.ResponseTopic = "answers"
-    properties.MessageExpiryInterval = 1000
-    properties.UserProperty = [("unit", "C"), ("tag", "a"), ("tag", "b")]
+    properties = mqtt_properties(
+        PacketTypes.PUBLISH,
+        ContentType="application/json",
+        CorrelationData=b"\xff1",
+        ResponseTopic="answers",
+        MessageExpiryInterval=1000,
+        UserProperty=[("unit", "C"), ("tag", "a"), ("tag", "b")],
+    )
     await publish(server, "a", [b"1"], properties=properties, retain=True)
     (message,) = (await read(http, "a"))["messages"]
     assert message["content_type"] == "application/json"
@@ -118,7 +119,7 @@ async def test_what_a_message_does_not_have_is_left_out(server: Server, http: ht
 async def test_pages_joined_by_their_cursors_have_every_message_once(
     start: Start, tmp_path: Path, kind: str
 ) -> None:
-    stored = {"data_dir": str(tmp_path / "data"), "log": EVERYTHING} if kind == "disk" else {}
+    stored: dict[str, Any] = {"data_dir": str(tmp_path / "data"), "log": EVERYTHING} if kind == "disk" else {}
     server = await start(**stored)
     await publish(server, "a", numbers(25))
     await publish(server, "b", numbers(5))
@@ -194,7 +195,7 @@ async def test_a_page_tells_only_what_is_missing_up_to_its_end(http: httpx.Async
 
 
 async def test_history_outlives_a_restart_with_its_sequences_and_epochs(start: Start, tmp_path: Path) -> None:
-    stored = {"data_dir": str(tmp_path / "data"), "log": EVERYTHING}
+    stored: dict[str, Any] = {"data_dir": str(tmp_path / "data"), "log": EVERYTHING}
     before = await start(**stored)
     await publish(before, "a", numbers(2))
     async with client_of(before) as http:
@@ -377,8 +378,7 @@ async def test_a_page_of_large_messages_ends_before_it_is_too_large(
 async def test_an_mqtt_subscriber_and_history_tell_the_same_sequences_and_cursors(
     server: Server, http: httpx.AsyncClient
 ) -> None:
-    marks = Properties(PacketTypes.SUBSCRIBE)
-    marks.UserProperty = [("penstock-meta", "")]
+    marks = mqtt_properties(PacketTypes.SUBSCRIBE, UserProperty=[("penstock-meta", "")])
     async with mqtt_of(server) as reader:
         await reader.subscribe("a", qos=1, properties=marks)
         await publish(server, "a", numbers(3))

@@ -506,7 +506,7 @@ async def alone(server: Server) -> AsyncIterator[httpx.AsyncClient]:
         node_id="",
         started_at=0.0,
         settings=HttpSettings(),
-        figures=None,  # type: ignore[arg-type] - publishing needs neither
+        figures=None,  # type: ignore[arg-type]  # publishing needs neither
         staging=None,  # type: ignore[arg-type]
     )
     app = FastAPI()

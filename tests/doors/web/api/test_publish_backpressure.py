@@ -59,11 +59,11 @@ async def fill(
     holding, answered = server.broker.backpressure, 0
     while True:
         waiting = asyncio.create_task(publish(http, topic, client_id))
-        await until(
-            lambda waiting=waiting: waiting.done() or holding.held_total != 0,
-            "the request was neither answered nor blocked",
-            every_s=0.001,
-        )
+
+        def is_settled(waiting: asyncio.Task[httpx.Response] = waiting) -> bool:
+            return waiting.done() or holding.held_total != 0
+
+        await until(is_settled, "the request was neither answered nor blocked", every_s=0.001)
         if holding.held_total:
             assert not waiting.done()
             return answered, waiting

@@ -14,6 +14,7 @@ from penstock.app import Server
 from penstock.doors.web.api.publish import PATH
 from tests.doors.serving import EVERYTHING, Start, client_of
 from tests.faults.durable.homes import Home, MakeHome, homes_below
+from tests.support.samples import readable
 from tests.support.waiting import until
 
 MESSAGES = 300
@@ -31,7 +32,7 @@ async def post(http: httpx.AsyncClient, body: Any) -> dict[str, Any]:
 def stored_payloads(server: Server, topic: str) -> list[bytes]:
     """What the log has of a topic, committed or not."""
     log = server.broker.log
-    return [run.payload() for run in log.scan(0, lambda name: name == topic)]
+    return [run.payload() for run in readable(log.scan(0, lambda name: name == topic))]
 
 
 async def test_a_receipt_says_that_the_message_is_stored(

@@ -12,7 +12,7 @@ from paho.mqtt.properties import Properties
 from penstock.app import Server
 from penstock.common.cursor import Cursor
 from penstock.core.settings import AccessSettings
-from tests.doors.serving import Start, client_of, mqtt_of
+from tests.doors.serving import Start, client_of, mqtt_of, mqtt_properties
 
 
 async def retain(server: Server, values: dict[str, bytes], **options: Any) -> None:
@@ -22,8 +22,7 @@ async def retain(server: Server, values: dict[str, bytes], **options: Any) -> No
 
 
 def typed(content_type: str, expiry_s: int | None = None) -> Properties:
-    properties = Properties(PacketTypes.PUBLISH)
-    properties.ContentType = content_type
+    properties = mqtt_properties(PacketTypes.PUBLISH, ContentType=content_type)
     if expiry_s is not None:
         properties.MessageExpiryInterval = expiry_s
     return properties

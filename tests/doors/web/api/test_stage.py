@@ -65,7 +65,8 @@ def problem(answer: httpx.Response) -> tuple[int, str]:
 async def test_parts_are_published_together_by_their_commit(
     start: Start, tmp_path: Path, name: str, is_durable: bool
 ) -> None:
-    server = await start(**({"data_dir": str(tmp_path / "data"), "log": EVERYTHING} if is_durable else {}))
+    stored: dict[str, Any] = {"data_dir": str(tmp_path / "data"), "log": EVERYTHING} if is_durable else {}
+    server = await start(**stored)
     async with client_of(server) as http, mqtt_of(server) as listener:
         await listener.subscribe("#", qos=1)
         await stage(http, "one", lines({"topic": name, "data": {"n": 1}}, {"topic": name, "payload": "2"}))

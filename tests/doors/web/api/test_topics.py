@@ -1,6 +1,7 @@
 """Which topics there are: by name, in pages, for those who may know."""
 
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -16,7 +17,7 @@ def publish(server: Server, *topics: str) -> None:
         server.broker.publish_server(topic, b"x")
 
 
-async def names(http: httpx.AsyncClient, **asked: object) -> list[str]:
+async def names(http: httpx.AsyncClient, **asked: Any) -> list[str]:
     answer = await http.get("/api/v1/topics", params=asked)
     assert answer.status_code == 200, answer.text
     return [topic["name"] for topic in answer.json()["topics"]]
@@ -170,7 +171,7 @@ async def test_a_limit_out_of_bounds_is_refused_with_its_place(http: httpx.Async
 async def test_topics_from_before_a_restart_are_listed_though_nobody_has_used_them_since(
     start: Start, tmp_path: Path
 ) -> None:
-    stored = {"data_dir": str(tmp_path / "data"), "log": EVERYTHING}
+    stored: dict[str, Any] = {"data_dir": str(tmp_path / "data"), "log": EVERYTHING}
     server = await start(**stored)
     async with client_of(server) as http:
         for name in ("old/1", "old/1", "old/2", "old/3", "old/gone"):

@@ -9,7 +9,6 @@ from uuid import UUID
 import httpx
 import pytest
 from paho.mqtt.packettypes import PacketTypes
-from paho.mqtt.properties import Properties
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
@@ -17,7 +16,7 @@ from penstock.app import Server
 from penstock.core.settings import AccessSettings
 from penstock.wire.websocket.encoding import CloseCode
 from tests.access.scene import stored
-from tests.doors.serving import Start, mqtt_of, port_of
+from tests.doors.serving import Start, mqtt_of, mqtt_properties, port_of
 from tests.doors.web.socket.talking import Talker
 
 
@@ -62,9 +61,7 @@ async def test_an_mqtt_client_that_is_away_gets_it_later(server: Server, name: s
 
 
 def lasting(expiry_s: int) -> object:
-    properties = Properties(PacketTypes.CONNECT)
-    properties.SessionExpiryInterval = expiry_s
-    return properties
+    return mqtt_properties(PacketTypes.CONNECT, SessionExpiryInterval=expiry_s)
 
 
 async def test_a_cursor_of_http_begins_a_subscription_and_the_other_way_round(

@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -144,7 +145,7 @@ async def test_a_shared_filter_has_no_past(kept: Server) -> None:
 
 
 async def test_the_events_of_a_cursor_outlive_the_server(start: Start, tmp_path: Path, name: str) -> None:
-    settings = {"data_dir": str(tmp_path / "data"), "log": EVERYTHING}
+    settings: dict[str, Any] = {"data_dir": str(tmp_path / "data"), "log": EVERYTHING}
     server = await start(**settings)
     server.broker.declare_topic(name)
     async with Talker(server) as talker:

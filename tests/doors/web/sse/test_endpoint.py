@@ -398,7 +398,7 @@ async def test_the_place_of_another_log_is_told_as_a_gap_and_what_is_live_follow
 
 
 async def test_across_a_restart_with_a_data_directory_nothing_is_missed(start: Start, tmp_path: Path) -> None:
-    settings = {"data_dir": str(tmp_path / "data"), "log": EVERYTHING}
+    settings: dict[str, Any] = {"data_dir": str(tmp_path / "data"), "log": EVERYTHING}
     server = await start(**settings)
     async with follow(server, "a") as follower:
         publish(server, "a", 1)
@@ -488,7 +488,7 @@ async def test_what_cannot_be_followed_is_refused_with_a_code(
 async def test_an_id_that_is_none_of_ours_is_refused(
     server: Server, http: httpx.AsyncClient, last_id: str
 ) -> None:
-    headers = {"Last-Event-ID": last_id.encode("latin-1")}
+    headers = {b"Last-Event-ID": last_id.encode("latin-1")}
     answer = await http.get(PATH, params={"filter": "a"}, headers=headers)
     assert (answer.status_code, answer.json()["code"]) == (400, "invalid-cursor")
 
@@ -754,7 +754,7 @@ async def test_who_is_not_known_any_more_is_sent_away(guarded: Server, tmp_path:
 
 @pytest.mark.parametrize("start_of", [{}, {"last": 10}])
 async def test_who_may_not_follow_any_more_is_told_so(
-    guarded: Server, tmp_path: Path, start_of: dict[str, int]
+    guarded: Server, tmp_path: Path, start_of: dict[str, Any]
 ) -> None:
     async with follow(guarded, "mine/#", "mine", auth=("alice", "secret"), **start_of) as follower:
         if start_of:

@@ -133,9 +133,10 @@ def test_a_slice_that_has_lost_a_part_of_what_was_staged_is_staged_again(
     replayer: Replayer, small_slices: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from penstock.spark.jobs.replay import job  # noqa: PLC0415
+    from penstock.spark.sink.staging import commit  # noqa: PLC0415
 
     replayer.server.publish_numbers(["a"], 50)
-    commit, numbers = job.commit, iter(range(100))
+    numbers = iter(range(100))
 
     def lose(connection: Any, key: str, stages: dict[str, int]) -> Any:
         if next(numbers) == 1:

@@ -110,6 +110,7 @@ def test_a_line_that_was_cut_short_counts_as_not_there(file: Path) -> None:
         known = State.load(file, WHAT)
         assert known is not None
         assert known.done == 1
+    assert known is not None
     known.advance()  # behind what is left of it
     again = State.load(file, WHAT)
     assert again is not None

@@ -427,7 +427,7 @@ async def test_an_exception_in_a_callback_does_not_stop_the_others(
 ) -> None:
     disk = Stubborn(bench.store, monkeypatch)
     disk.is_failing = is_failing
-    bench.commits.when_committed(bench.commits.open.number, lambda failure: 1 / 0)  # type: ignore[arg-type, return-value]
+    bench.commits.when_committed(bench.commits.open.number, lambda failure: 1 / 0)  # type: ignore[arg-type]
     bench.append(b"1")
     bench.end_turn()
     with capture_logs() as said:

@@ -37,7 +37,7 @@ def index() -> Index:
 def test_an_empty_index_ends_before_it_begins() -> None:
     index = Index()
     assert (index.first_offset, index.last_offset, index.bytes, len(index)) == (1, 0, 0, 0)
-    assert index.after(0) == index.unsealed(10) == index.gaps(0, 9) == []
+    assert (index.after(0), index.unsealed(10), index.gaps(0, 9)) == ([], [], [])
     assert index.at_time(NOON) == 0
 
 
