@@ -15,8 +15,8 @@ import pytest
 
 from penstock.errors import InvalidRequest, TooLarge, UnsupportedMedia
 from penstock.model import NEVER, Door, Properties, Run
+from penstock.storage import arrow_uploads
 from penstock.storage.arrow_uploads import read_rows
-from penstock.storage.open import arrow_uploads
 from penstock.wire.arrow import END, cut
 
 ROOM, ROWS = 1_000_000, 100_000

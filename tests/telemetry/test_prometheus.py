@@ -277,7 +277,7 @@ async def test_the_reference_has_every_exported_name_and_no_other(tmp_path: Path
         scene.metrics.archive, scene.metrics.stored_bytes = archive, lambda: 1
         told |= families_of((await render_text(scene.metrics)).decode())
     finally:
-        server._close_disk()
+        server._storage.upkeep.close()
     ours = ("penstock_", "process_")
     rows = re.findall(
         r"^\| `((?:penstock|process|nexusd|mqtt)_\w+)` \|", PAGE.read_text("utf-8"), re.MULTILINE

@@ -8,17 +8,17 @@ from penstock.core.access.access import OpenAccess
 from penstock.core.broker import Broker
 from penstock.core.runtime.clock import SystemClock
 from penstock.core.settings import CoreSettings
-from penstock.doors.sidecar.door import SidecarDoor
-from penstock.doors.sidecar.services import Services
+from penstock.doors.sidecar.door import Services, SidecarDoor
 from penstock.doors.sidecar.settings import SidecarSettings
-from penstock.storage.memory import MemoryLog, MemoryStateStore
+from penstock.storage.memory import MemoryLog
 
 
 @asynccontextmanager
 async def opened(offer: Services) -> AsyncIterator[str]:
     """Where clients find what is offered."""
     loop, clock = asyncio.get_running_loop(), SystemClock()
-    broker = Broker(CoreSettings(), OpenAccess(), MemoryLog(0), MemoryStateStore(), clock, loop)
+    log = MemoryLog(0)
+    broker = Broker(CoreSettings(), OpenAccess(), log, log.state, clock, loop)
     door = SidecarDoor(SidecarSettings(port=0), broker, clock, lambda: offer)
     await door.open()
     try:

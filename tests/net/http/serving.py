@@ -23,7 +23,7 @@ from penstock.net.http.routes import Routes
 from penstock.net.origins import Origins
 from penstock.net.tls import Certificates
 from penstock.net.websocket import WebSocketSettings
-from penstock.storage.memory import MemoryLog, MemoryStateStore
+from penstock.storage.memory import MemoryLog
 from tests.support.waiting import until
 
 TIMEOUT_S = 20.0
@@ -178,11 +178,12 @@ class House:
         clock = clock or SystemClock()
         http = HttpSettings(**{"port": (0,), "tls_port": 0 if certificates else None, **settings})
         names = websocket or WebSocketSettings()
+        log = MemoryLog(MIB)
         self.broker = Broker(
             CoreSettings(),
             access or OpenAccess(),
-            MemoryLog(MIB),
-            MemoryStateStore(),
+            log,
+            log.state,
             clock,
             asyncio.get_running_loop(),
         )

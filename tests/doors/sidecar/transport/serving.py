@@ -10,13 +10,12 @@ from penstock.core.access.access import Access, OpenAccess
 from penstock.core.broker import Broker
 from penstock.core.runtime.clock import SystemClock
 from penstock.core.settings import CoreSettings
-from penstock.doors.sidecar.door import SidecarDoor
-from penstock.doors.sidecar.services import Services
+from penstock.doors.sidecar.door import Services, SidecarDoor
 from penstock.doors.sidecar.settings import SidecarSettings
 from penstock.doors.sidecar.transport.method import Call, EndCause, Handler, Methods, Streaming, Unary
 from penstock.net.address_limits import AddressLimits
 from penstock.net.tls import Certificates
-from penstock.storage.memory import MemoryLog, MemoryStateStore
+from penstock.storage.memory import MemoryLog
 from penstock.wire.grpc import Status, encode_message
 
 TIMEOUT_S = 30.0
@@ -167,9 +166,8 @@ class Serving:
         self.echo = Echo()
         self.offer_calls: list[str] = []
         loop, clock = asyncio.get_running_loop(), SystemClock()
-        self.broker = Broker(
-            CoreSettings(), access or OpenAccess(), MemoryLog(0), MemoryStateStore(), clock, loop
-        )
+        log = MemoryLog(0)
+        self.broker = Broker(CoreSettings(), access or OpenAccess(), log, log.state, clock, loop)
         offer = Services(
             methods=self.echo.methods,
             drain=lambda: self.offer_calls.append("drain"),

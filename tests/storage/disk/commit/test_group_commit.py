@@ -16,13 +16,14 @@ from penstock.model import Run
 from penstock.storage.disk.commit import group_commit as commits_module
 from penstock.storage.disk.commit import pending_commit as commit_module
 from penstock.storage.disk.commit.durable_mark import DurableMark, MarkValue
-from penstock.storage.disk.commit.group_commit import Durability, GroupCommit
+from penstock.storage.disk.commit.group_commit import GroupCommit
 from penstock.storage.disk.pieces.frames import Frame, decode_frame
 from penstock.storage.disk.pieces.index import Index
 from penstock.storage.disk.recovery.opening import open_store
 from penstock.storage.disk.rocksdb.layout import ROWS
 from penstock.storage.disk.rocksdb.store import Changes, Store
 from penstock.storage.disk.state import DiskStateStore
+from penstock.storage.open import Durability
 from tests.support.samples import make_run, payloads_of
 from tests.support.waiting import until
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.client.errors import ConnectionLost, RequestRefused, UnknownService, is_worth_retrying
-from penstock.client.grpc.channel import await_call
+from penstock.client.grpc.connection import await_call
 from penstock.client.grpc.dialect import Acknowledgement, Entry, FeedOptions, Placed, Refused
 from penstock.client.grpc.nexusd.feed import NexusdFeed
 from penstock.client.grpc.nexusd.stub import Request, Stub, peer_from_wire

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.client.errors import ConnectionLost, RequestRefused, is_worth_retrying
-from penstock.client.grpc.channel import read_next
+from penstock.client.grpc.connection import read_next
 from penstock.client.grpc.dialect import (
     Arrived,
     Dropped,

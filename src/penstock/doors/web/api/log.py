@@ -6,7 +6,6 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 from msgspec import Struct
 
-from penstock.common.log_columns import LOG_COLUMNS
 from penstock.common.statement import Gap
 from penstock.common.topics import ALL_LEVELS, check_filter, matches, split_share
 from penstock.core.access.identity import Identity
@@ -16,11 +15,9 @@ from penstock.doors.web.context import Web
 from penstock.doors.web.reading.bulk import BulkRead, BulkRequest, BulkResponse, ReaderSlots
 from penstock.doors.web.reading.history_page import EARLIEST, LATEST
 from penstock.doors.web.reading.positions import LogPositions
-from penstock.doors.web.support.negotiation import preferred
-from penstock.doors.web.support.parameters import Unset, Who, is_admin, router_of
+from penstock.doors.web.support.requests import Unset, Who, is_admin, router_of
 from penstock.doors.web.support.responses import describe, json_answer
-from penstock.doors.web.support.schemas import GapShape
-from penstock.doors.web.support.times import microseconds, time_text
+from penstock.doors.web.support.schemas import GapShape, microseconds, time_text
 from penstock.errors import (
     InvalidCursor,
     InvalidFilter,
@@ -33,7 +30,8 @@ from penstock.errors import (
     StorageUnavailable,
 )
 from penstock.model import is_public
-from penstock.wire.arrow import MEDIA_TYPE
+from penstock.net.http.response import preferred
+from penstock.wire.arrow import LOG_COLUMNS, MEDIA_TYPE
 
 MOST_PARTS = 10_000
 MOST_FILTERS = 100

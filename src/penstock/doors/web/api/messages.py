@@ -11,15 +11,13 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from msgspec import Struct
 from msgspec.structs import replace
 
-from penstock.common.log_columns import STATEMENT_KEY
 from penstock.common.topics import check_topic
 from penstock.core.access.identity import Identity
 from penstock.core.replay.statement import Chunk
 from penstock.doors.web.context import Web
 from penstock.doors.web.reading.history_page import HistoryReader, Start
-from penstock.doors.web.support.negotiation import preferred
 from penstock.doors.web.support.paging import make_rows
-from penstock.doors.web.support.parameters import (
+from penstock.doors.web.support.requests import (
     DEFAULT_LIMIT,
     MAX_LIMIT,
     CursorText,
@@ -42,7 +40,9 @@ from penstock.errors import (
 )
 from penstock.model import Reason, Run
 from penstock.net.http.errors import JSON
+from penstock.net.http.response import preferred
 from penstock.wire import arrow
+from penstock.wire.arrow import STATEMENT_KEY
 
 ABOUT = """\
 Begins after a cursor, after a sequence, at a time, or with one of the last messages; without any of these,

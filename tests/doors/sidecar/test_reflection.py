@@ -16,10 +16,10 @@ from penstock.core.access.access import OpenAccess
 from penstock.core.broker import Broker
 from penstock.core.runtime.clock import SystemClock
 from penstock.core.settings import CoreSettings
-from penstock.doors.sidecar.services import Services, load_services
+from penstock.doors.sidecar.door import Services, load_services
+from penstock.doors.sidecar.reflection import reflection_methods
 from penstock.doors.sidecar.settings import SidecarSettings
-from penstock.doors.sidecar.standard.reflection import reflection_methods
-from penstock.storage.memory import MemoryLog, MemoryStateStore
+from penstock.storage.memory import MemoryLog
 from penstock.wire.grpc import Status
 from tests.doors.sidecar.fake_call import FakeCall
 from tests.doors.sidecar.opened import opened
@@ -145,7 +145,8 @@ async def test_grpcs_own_client_finds_everything() -> None:
 async def test_what_a_door_offers_is_what_it_describes_and_calls_healthy() -> None:
     clock = SystemClock()
     loop = asyncio.get_running_loop()
-    broker = Broker(CoreSettings(), OpenAccess(), MemoryLog(0), MemoryStateStore(), clock, loop)
+    log = MemoryLog(0)
+    broker = Broker(CoreSettings(), OpenAccess(), log, log.state, clock, loop)
     offer = load_services(SidecarSettings(), broker, clock)
     served = {path[1:].rpartition("/")[0] for path in offer.methods}
     assert served == {*SERVICES, *OWN}
