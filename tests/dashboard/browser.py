@@ -62,15 +62,18 @@ class Shown:
         self.browser = browser
 
     def open(self, address: str) -> "Shown":
-        """Go to a page and wait until it has been drawn to its end."""
+        """Go to a page and wait until it has been drawn to its end.
+
+        Its live parts may be drawn again at any time: on a busy machine the page's program never rests.
+        """
         self.browser.get(address)
-        self.wait_for(lambda: self.texts(".server .state") and self.is_at_rest, "the page is not drawn")
+        self.wait_for(lambda: self.state and self.texts(".st-key-page-end i"), "the page is not drawn")
         return self
 
     @property
-    def is_at_rest(self) -> bool:
-        """Whether all that the program of the page had to show has come."""
-        return bool(self.texts("[data-testid=stApp][data-test-script-state=notRunning]"))
+    def state(self) -> str:
+        """State of the server in the header; empty while there is none."""
+        return "".join(self.texts(".server .state"))
 
     def run(self, body: str, *given: Any) -> Any:
         """Run a script in the page."""

@@ -206,6 +206,19 @@ def test_go_to_shows_a_message_in_full_and_its_neighbours(http: HttpClient) -> N
     assert reader.message is not None and reader.message.data == 40
 
 
+def test_a_wanted_message_is_shown_as_soon_as_the_server_can(http: HttpClient) -> None:
+    reader = Reader("plant/late", wanted=2, is_following=False)
+    with pytest.raises(HttpRefused):
+        reader.refresh(http)
+    http.publish_many({"topic": "plant/late", "data": n + 1} for n in range(3))
+    reader.refresh(http)
+    assert shown(reader) == (1, 3)
+    assert reader.message is not None and reader.message.data == 2
+    reader.follow()
+    reader.refresh(http)
+    assert reader.message is None
+
+
 def test_an_unknown_position_is_reported(http: HttpClient) -> None:
     reader = Reader(FAN)
     reader.go_to_sequence(http, 5_000)

@@ -52,12 +52,12 @@ def test_a_panel_reports_an_unreachable_server_until_it_responds(
 
     place.server.stop()
     assert "The values below are the last ones" in panel_of(shown)
-    shown.wait_for(lambda: shown.texts(".server .state")[0].startswith("no data for "), "no age")
+    shown.wait_for(lambda: shown.state.startswith("no data for "), "no age")
     assert shown.tile("published")[1] == "3 total", "the last metrics stay"
 
     place.start()
     shown.wait_for(lambda: shown.tile("published")[1] == "0 total", "still the old metrics")
-    shown.wait_for(lambda: shown.texts(".server .state")[0].startswith("restarted "), "no restart")
+    shown.wait_for(lambda: shown.state.startswith("restarted "), "no restart")
     shown.wait_for(lambda: not shown.texts(PANEL), "the panel stays")
     publish(place.server, "after", 1)
     shown.wait_for(lambda: shown.tile("published")[1] == "1 total", "no new metrics")

@@ -38,6 +38,8 @@ def main() -> None:
     page = st.navigation([page_of(name) for name in PAGES], position="top")
     show_header()
     page.run()
+    with st.container(key="page-end"):  # not visible: its presence means that everything above is drawn
+        st.html("<i></i>")
 
 
 def page_of(name: str) -> st.Page:

@@ -231,6 +231,12 @@ def test_the_lag_counts_what_is_in_the_lake_too(site: Site) -> None:
         assert rows >= ROWS - row
 
 
+def test_the_lag_counts_what_the_log_has_before_the_lake(site: Site) -> None:
+    planner = site.planner()
+    (_, before), (_, within) = (planner.lag(site.cursors[row]) for row in (0, 100))
+    assert before >= within + 100
+
+
 def test_what_is_in_the_lake_need_not_stay_in_the_log(site: Site) -> None:
     planner = site.planner()
     assert site.index(planner.release_point(site.cursors[150])) == 300

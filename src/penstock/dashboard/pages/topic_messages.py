@@ -50,10 +50,10 @@ def show_messages(topic: str) -> None:
     """Draw the messages of a topic; the address of the page may name one of them."""
     reader = st.session_state.get(_READER)
     if not isinstance(reader, Reader) or reader.topic != topic:
-        reader = st.session_state[_READER] = Reader(topic)
         sequence = st.query_params.get("sequence", "")
-        if sequence.isdecimal():
-            ask_server(lambda: _run_step(lambda client: reader.go_to_sequence(client, int(sequence))))
+        wanted = int(sequence) if sequence.isdecimal() else None
+        reader = Reader(topic, wanted=wanted, is_following=wanted is None)
+        st.session_state[_READER] = reader
     _part(reader)
 
 

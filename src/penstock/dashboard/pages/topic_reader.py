@@ -200,6 +200,8 @@ class Reader(Struct):
     """Sequence of the message that is shown in full."""
     note: str = ""
     """Message about a position that was not found."""
+    wanted: int | None = None
+    """Sequence of the message to show next; kept until the server has responded."""
 
     @property
     def message(self) -> Message | None:
@@ -209,13 +211,15 @@ class Reader(Struct):
 
     def refresh(self, client: HistoryClient) -> Page:
         """Return the page to show; a fixed page is requested once."""
+        if self.wanted is not None:
+            self.go_to_sequence(client, self.wanted)
         if self.is_following or self.page is None:
             self.page = newest_page(client, self.topic, self.size)
         return self.page
 
     def follow(self) -> None:
         """Go to the end and follow it."""
-        self.is_following, self.chosen, self.note = True, None, ""
+        self.is_following, self.chosen, self.note, self.wanted = True, None, "", None
 
     def pause(self, chosen: int | None = None) -> None:
         """Stay on the current page."""
@@ -225,6 +229,7 @@ class Reader(Struct):
         """Show the page that starts with a sequence."""
         self.pause()
         self.page = page_from(client, self.topic, first, self.size)
+        self.wanted = None
 
     def show_older(self, client: HistoryClient) -> None:
         """Show the page before."""

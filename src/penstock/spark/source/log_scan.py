@@ -71,6 +71,10 @@ class LiveLog:
         )
         return found.cursor, found.lag_rows or 0
 
+    def count(self, after: str, until: str) -> int:
+        """Upper bound of the rows between two cursors."""
+        return self._ranges(1, after, until).rows
+
     def portion(
         self,
         after: PositionSpec,

@@ -93,7 +93,9 @@ class Planner:
         position = position_of(after)
         if self._lake.is_behind(position):
             return (after, 0) if self._live is None else self._live.lag(after)
-        rows = self._lake.rows_after(position)
+        rows, begin = self._lake.rows_after(position), self._lake.begin
+        if self._live is not None and position.offset < begin:
+            rows += self._live.count(after, cursor_at(end, begin))
         border = cursor_at(end, end.offset)
         if self._live is None:
             return border, rows
