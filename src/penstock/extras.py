@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from penstock.errors import InvalidConfig
 
 PACKAGES = {
-    "dashboard": ("altair", "pandas", "streamlit"),
+    "dashboard": ("altair", "pandas", "streamlit", "uvicorn"),
     "log": ("pyarrow", "rocksdict"),
     "spark": ("pandas", "pyarrow", "pyspark"),
 }

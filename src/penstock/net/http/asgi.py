@@ -1,20 +1,21 @@
 """ASGI adapter: the application that gets every request without a hot route.
 
-Loading it takes longer than everything else at start, so a thread does it once the ports are open. A
-request goes to uvicorn's `RequestResponseCycle`, with the connection as its transport and flow control.
-What the cycle leaves out is here: failures, HEAD, and responses to HTTP/1.0.
+Loading it takes longer than everything else at start, so a thread does it once the ports are open. Each
+request has a cycle of its own: the application reads the body and sends the response by ASGI messages.
 """
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable, MutableMapping
+import re
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from penstock.net.http.request import HIGH_WATER_BYTES, Request
+from penstock.net.http.request import HIGH_WATER_BYTES, Request, gather
+from penstock.net.http.response import BODILESS, CONTINUE, encode_headers, status_line
 from penstock.net.http.routes import allow
+from penstock.net.http.streaming import LAST_CHUNK
 from penstock.net.log_throttle import shortened
 from penstock.net.origins import cors_headers
 from penstock.net.read_pause import BODY
@@ -31,12 +32,12 @@ Send = Callable[[Message], Awaitable[None]]
 Scope = MutableMapping[str, Any]
 ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-NOT_FOUND, NOT_ALLOWED = 404, 405
+NO_CONTENT, NOT_FOUND, NOT_ALLOWED = 204, 404, 405
 PATIENCE_KEY = "penstock.patience_s"
 """Key of a response's start message: time that it may be left unread, instead of `http.write_timeout_s`."""
 
-_silence = logging.Logger("penstock.silence", logging.CRITICAL + 1)  # belongs to no hierarchy
-_silence.addHandler(logging.NullHandler())
+_NOT_A_NAME = re.compile(rb"[^!#$%&'*+.^_`|~0-9A-Za-z-]")  # RFC 9110, 5.6.2
+_NOT_A_VALUE = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 class Application:
@@ -54,7 +55,6 @@ class Application:
         self.is_ready = False
         """Loading has succeeded, or failed."""
         self.app: ASGIApp | None = None
-        self.make_cycle: Callable[..., Any] = _no_cycle
         self.tasks: set[asyncio.Task[None]] = set()
 
     def load(self) -> None:
@@ -74,7 +74,7 @@ class Application:
     async def _load(self) -> None:
         thread = ThreadPoolExecutor(1, "application")
         try:
-            self.make_cycle, self.app = await self._loop.run_in_executor(thread, self._load_all)
+            self.app = await self._loop.run_in_executor(thread, self._load_app)
         except Exception:  # an error of the server; hot routes still work
             log.exception("application not loaded")
         thread.shutdown(wait=False)
@@ -84,11 +84,6 @@ class Application:
             del self._waiting[callback]
             callback()
 
-    def _load_all(self) -> tuple[Callable[..., Any], ASGIApp]:
-        from uvicorn.protocols.http.httptools_impl import RequestResponseCycle  # noqa: PLC0415 - slow
-
-        return RequestResponseCycle, self._load_app()
-
     async def close(self) -> None:
         """Cancel what still runs."""
         running = [*self.tasks, *([self._loading] if self._loading is not None else [])]
@@ -97,31 +92,39 @@ class Application:
         await asyncio.gather(*running, return_exceptions=True)
 
 
-def _no_cycle(**_: Any) -> Any:
-    raise RuntimeError("the application is not loaded")
-
-
 class AsgiRequest:
-    """One request in the application: transport and flow control of its cycle."""
+    """One request in the application: its body by `receive`, its response by `send`."""
 
     __slots__ = (
         "_connection",
-        "_cycle",
         "_door",
         "_has_ended",
+        "_has_started",
+        "_is_chunked",
         "_is_over",
         "_is_read",
-        "_is_untold",
+        "_is_received",
+        "_news",
+        "_parts",
         "_request",
+        "_unread_bytes",
+        "_unsent_bytes",
     )
 
     def __init__(self, connection: "HttpConnection", request: Request, door: "HttpDoor") -> None:
         self._connection = connection
         self._request = request
         self._door = door
-        self._is_over = self._is_read = self._is_untold = False
+        self._is_over = False  # the response is complete, or the client has disconnected
+        # The body:
+        self._parts: list[bytes] = []
+        self._unread_bytes = 0
+        self._is_received = self._is_read = False  # completely, by this object and by the application
         self._has_ended = connection.has_ended
-        self._cycle: Any = None
+        self._news = asyncio.Event()  # `receive` has something to return
+        # The response:
+        self._has_started = self._is_chunked = False
+        self._unsent_bytes: int | None = None  # None: of unknown length
 
     def begin(self) -> None:
         """Call the application."""
@@ -129,40 +132,21 @@ class AsgiRequest:
         app = application.app
         if app is None:
             request.fail_internally()
-            self.resume_reading()
+            self._connection.resume(BODY)
             return
-        defaults = [(b"date", self._door.date_line()[len(b"date: ") : -2])]
-        if request.reader is not None:
-            defaults += [(name.encode(), value.encode()) for name, value in cors_headers(request.reader)]
-        scope = _scope(self._connection, request)
-        self._cycle = application.make_cycle(
-            scope=scope,
-            transport=self,
-            flow=self,
-            logger=_silence,
-            access_logger=_silence,
-            access_log=False,
-            default_headers=defaults,
-            message_event=asyncio.Event(),
-            expect_100_continue=request.wants_continue,
-            keep_alive=request.keep_alive and request.version == "1.1",
-            on_response=self._on_answered,
-        )
         for part in request.parts:
             self.take(part)
         request.parts = []
         if request.is_received:
             self.take(b"")
-        if len(self._cycle.body) <= HIGH_WATER_BYTES:
-            self.resume_reading()
-        task = self._door.loop.create_task(self._run(app, scope))
+        if self._unread_bytes <= HIGH_WATER_BYTES:
+            self._connection.resume(BODY)
+        task = self._door.loop.create_task(self._run(app, _scope(self._connection, request)))
         application.tasks.add(task)
         task.add_done_callback(application.tasks.discard)
 
     async def _run(self, app: ASGIApp, scope: Scope) -> None:
         request = self._request
-        if request.method == "HEAD":
-            scope = {**scope, "method": "GET"}
         try:
             await app(scope, self._receive, self._send)
         except Exception:
@@ -171,135 +155,173 @@ class AsgiRequest:
         else:
             if not self._is_over and not self._has_ended:
                 log.error("request not answered", method=request.method, path=shortened(request.path))
-        self._end()
-        self._cycle = None  # it refers back to this object
-
-    def _end(self) -> None:
-        """Complete or abort the response after the application has returned."""
         if self._is_over:
             return
-        if self._has_ended and not self._cycle.response_started:
-            self._connection.abort()  # the application was notified of the disconnect
-        elif not self._cycle.response_started:
-            self._request.fail_internally()
-        elif not self._cycle.response_complete:
+        if self._has_started or self._has_ended:  # half a response, or the application noticed a disconnect
             self._connection.abort()
-
-    async def _receive(self) -> Message:
-        """ASGI receive: the body, then the disconnect."""
-        cycle = self._cycle
-        if cycle is None or (self._has_ended and self._is_read):
-            return {"type": "http.disconnect"}
-        message: Message = await cycle.receive()
-        if self._has_ended and self._is_read:
-            return {"type": "http.disconnect"}
-        self._is_read = not message.get("more_body", False)
-        return message
-
-    async def _send(self, message: Message) -> None:
-        """ASGI send: passes messages to the cycle."""
-        cycle, request = self._cycle, self._request
-        if self._is_over or cycle is None:
-            return
-        if message["type"] == "http.response.start":
-            if message["status"] in (NOT_FOUND, NOT_ALLOWED) and self._tells_methods(message):
-                return
-            self._on_start(message)
-        elif request.method == "HEAD":
-            message = {"type": "http.response.body", "body": b"", "more_body": False}
-        elif self._is_untold:  # the cycle counts down to zero
-            cycle.expected_content_length = len(message.get("body", b""))
-        await cycle.send(message)
-
-    def _on_start(self, message: Message) -> None:
-        cycle, request = self._cycle, self._request
-        request.has_response = True
-        if cycle.waiting_for_100_continue:
-            request.keep_alive = False  # the next bytes may be its body or another request
-        self._connection.pipeline.connection_line(request)
-        cycle.keep_alive = cycle.keep_alive and request.keep_alive
-        self._door.count_response(message["status"])
-        self._connection.set_read_timeout(message.get(PATIENCE_KEY))
-        names = {name.lower() for name, _ in message.get("headers", ())}
-        if request.version == "1.0" and not names & {b"content-length", b"transfer-encoding"}:
-            # Without chunks the end of the connection is the end of the response.
-            self._is_untold, cycle.chunked_encoding = True, False
-
-    def _tells_methods(self, message: Message) -> bool:
-        """Respond with the methods of a path, where the application does not know all of them, or OPTIONS."""
-        request, headers = self._request, message.get("headers", ())
-        own = [value.decode("latin-1").split(", ") for name, value in headers if name == b"allow"]
-        told = [request.allowed, *(allow(each) for each in own)]
-        allowed = ", ".join(sorted({method for each in told if each for method in each.split(", ")}))
-        if request.method == "OPTIONS" and allowed:
-            self._is_over = True
-            request.respond_methods(allowed)
-        elif request.allowed:  # the path has hot routes, but not with this method
-            self._is_over = True
-            request.refuse_method(allowed)
-        elif allowed:
-            others = [header for header in headers if header[0] != b"allow"]
-            message["headers"] = [*others, (b"allow", allowed.encode("latin-1"))]
-        return self._is_over
-
-    def on_end_of_input(self) -> None:
-        """The client sends no more: the application gets a disconnect, and may still respond."""
-        self._has_ended = True
-        if self._cycle is not None:
-            self._cycle.message_event.set()
-
-    def leave(self) -> None:
-        """The client has disconnected."""
-        self._is_over = True
-        if self._cycle is not None:
-            self._cycle.disconnected = True
-            self._cycle.body.clear()
-            self._cycle.message_event.set()
-        self.resume_reading()
-
-    def _on_answered(self) -> None:
-        self._is_over = True
-        self.resume_reading()  # the rest of its body is discarded
-        self._connection.pipeline.finish(self._request)
+        else:
+            self.leave()
+            request.fail_internally()
 
     # The body
 
     def take(self, data: bytes) -> None:
         """Pass on a part of the body; the empty part is its end."""
-        cycle = self._cycle
-        if cycle is None or cycle.response_complete:
+        if self._is_over:
             return
-        cycle.body += data
-        cycle.more_body = bool(data)
-        cycle.message_event.set()
-        if len(cycle.body) > HIGH_WATER_BYTES and data:
-            self.pause_reading()
+        self._news.set()
+        if not data:
+            self._is_received = True
+            return
+        gather(self._parts, data)
+        self._unread_bytes += len(data)
+        if self._unread_bytes > HIGH_WATER_BYTES:
+            self._connection.pause(BODY)
 
-    # Transport of the cycle
+    def on_end_of_input(self) -> None:
+        """The client sends no more: the application gets a disconnect, and may still respond."""
+        self._has_ended = True
+        self._news.set()
 
-    def write(self, data: bytes) -> None:
-        self._connection.pipeline.put(self._request, data)
+    def leave(self) -> None:
+        """End the request: the client has disconnected, or its response is complete."""
+        self._is_over = True
+        self._news.set()
+        self._parts.clear()
+        self._connection.resume(BODY)  # the rest of the body is discarded
 
-    def is_closing(self) -> bool:
-        return self._is_over or self._connection.transport.is_closing()
+    async def _receive(self) -> Message:
+        """ASGI receive: the body, then the disconnect."""
+        request = self._request
+        if request.wants_continue and not self._is_over:
+            request.wants_continue = False
+            self._connection.pipeline.put(request, CONTINUE)
+        while True:
+            if self._is_over or (self._is_read and self._has_ended):
+                return {"type": "http.disconnect"}
+            if self._parts or (self._is_received and not self._is_read):
+                return self._take_body()
+            self._news.clear()
+            self._connection.resume(BODY)
+            await self._news.wait()
 
-    def close(self) -> None:
-        self._request.keep_alive = False
+    def _take_body(self) -> Message:
+        parts = self._parts
+        body = parts[0] if len(parts) == 1 else b"".join(parts)
+        self._parts, self._unread_bytes = [], 0
+        self._is_read = self._is_received
+        return {"type": "http.request", "body": body, "more_body": not self._is_read}
 
-    # Flow control of the cycle
+    # The response
 
-    @property
-    def write_paused(self) -> bool:
-        return self._connection.is_full
+    async def _send(self, message: Message) -> None:
+        """ASGI send: the head, then the parts of the body. Ignored after the end.
 
-    async def drain(self) -> None:
-        await self._connection.drain()
+        Raises:
+            RuntimeError: the message is out of order, or cannot be written.
+        """
+        if self._is_over:
+            return
+        expected = "http.response.body" if self._has_started else "http.response.start"
+        if message["type"] != expected:
+            raise RuntimeError(f"expected the ASGI message {expected!r}, not {message['type']!r}")
+        if not self._has_started:
+            self._start(message)
+            return
+        if self._connection.is_full:
+            await self._connection.drain()
+            if self._is_over:
+                return
+        if self._request.method == "HEAD":  # the application was asked with GET
+            self._finish()
+        else:
+            self._write(message.get("body", b""), is_last=not message.get("more_body", False))
 
-    def pause_reading(self) -> None:
-        self._connection.pause(BODY)
+    def _start(self, message: Message) -> None:
+        request, status = self._request, message["status"]
+        if status in (NOT_FOUND, NOT_ALLOWED) and self._responds_methods(message):
+            return
+        start = status_line(status)
+        lines = self._read_headers(status, message.get("headers", ()))
+        if request.wants_continue:
+            request.keep_alive = False  # the next bytes may be its body or another request
+        has_body = request.method != "HEAD" and status not in BODILESS
+        if has_body and self._unsent_bytes is None and request.version == "1.1":
+            self._is_chunked = True
+            lines.append(b"transfer-encoding: chunked\r\n")
+        elif not has_body:
+            self._unsent_bytes = 0
+        # To HTTP/1.0 the end of the connection is the end of the response.
+        request.keep_alive = request.keep_alive and request.version == "1.1"
+        connection = self._connection
+        closing = connection.pipeline.connection_line(request)
+        cors = encode_headers(cors_headers(request.reader)) if request.reader is not None else b""
+        self._has_started = request.has_response = True
+        self._door.count_response(status)
+        connection.set_read_timeout(message.get(PATIENCE_KEY))
+        head = b"".join((start, self._door.date_line(), cors, *lines, closing, b"\r\n"))
+        connection.pipeline.put(request, head)
 
-    def resume_reading(self) -> None:
-        self._connection.resume(BODY)
+    def _read_headers(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
+        """Encode the application's headers; those about framing and the connection take effect instead."""
+        lines, size = [], None
+        for given, value in headers:
+            name = given.lower()
+            if _NOT_A_NAME.search(name) or _NOT_A_VALUE.search(value) or not name:
+                raise RuntimeError(f"{name!r}: {value!r} cannot be written as a header")
+            if name == b"transfer-encoding":
+                continue
+            if name == b"connection":
+                if b"close" in [token.strip() for token in value.lower().split(b",")]:
+                    self._request.keep_alive = False
+                continue
+            if name == b"content-length":
+                if size is not None or not value.isdigit():
+                    raise RuntimeError(f"{value!r} cannot be the only length of the content")
+                size = int(value)
+                if status == NO_CONTENT:
+                    continue
+            lines.append(b"%b: %b\r\n" % (name, value))
+        self._unsent_bytes = size
+        return lines
+
+    def _write(self, body: bytes, *, is_last: bool) -> None:
+        size = len(body)
+        if self._unsent_bytes is not None:
+            self._unsent_bytes -= size
+            if self._unsent_bytes < 0:
+                raise RuntimeError("the response is longer than its Content-Length")
+            if is_last and self._unsent_bytes:
+                raise RuntimeError("the response is shorter than its Content-Length")
+        put, request = self._connection.pipeline.put, self._request
+        if self._is_chunked:
+            framed = b"%x\r\n%b\r\n" % (size, body) if size else b""
+            put(request, framed + LAST_CHUNK if is_last else framed)
+        elif size:
+            put(request, bytes(body))
+        if is_last:
+            self._finish()
+
+    def _finish(self) -> None:
+        self.leave()
+        self._connection.pipeline.finish(self._request)
+
+    def _responds_methods(self, message: Message) -> bool:
+        """Respond with the methods of a path, where the application does not know all of them, or OPTIONS."""
+        request, headers = self._request, message.get("headers", ())
+        own = [value.decode("latin-1").split(", ") for name, value in headers if name == b"allow"]
+        known = [request.allowed, *(allow(each) for each in own)]
+        allowed = ", ".join(sorted({method for each in known if each for method in each.split(", ")}))
+        if request.method == "OPTIONS" and allowed:
+            self.leave()
+            request.respond_methods(allowed)
+        elif request.allowed:  # the path has hot routes, but not with this method
+            self.leave()
+            request.refuse_method(allowed)
+        elif allowed:
+            others = [header for header in headers if header[0] != b"allow"]
+            message["headers"] = [*others, (b"allow", allowed.encode("latin-1"))]
+        return self._is_over
 
 
 def _scope(connection: "HttpConnection", request: Request) -> Scope:
@@ -312,7 +334,7 @@ def _scope(connection: "HttpConnection", request: Request) -> Scope:
         "client": (request.peer.host, request.peer.port),
         "scheme": connection.scheme,
         "root_path": "",
-        "method": request.method,
+        "method": "GET" if request.method == "HEAD" else request.method,
         "path": request.path,
         "raw_path": request.raw_path,
         "query_string": request.query,

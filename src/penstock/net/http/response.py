@@ -10,6 +10,8 @@ MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 BODILESS = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
 """Statuses without a body and without Content-Length."""
+FIRST_FINAL, LAST_STATUS = 200, 599
+_KNOWN = frozenset(HTTPStatus)
 
 Headers = Sequence[tuple[str, str]]
 
@@ -102,6 +104,19 @@ def checked(value: str) -> str:
     if any((character < " " and character != "\t") or character == "\x7f" for character in value):
         raise ValueError(f"{value!r} cannot be the value of a header")
     return value
+
+
+@lru_cache(maxsize=256)
+def status_line(status: int) -> bytes:
+    """First line of a response.
+
+    Raises:
+        RuntimeError: the status is not one of a complete response.
+    """
+    if not FIRST_FINAL <= status <= LAST_STATUS:
+        raise RuntimeError(f"{status!r} cannot be the status of a response")
+    phrase = HTTPStatus(status).phrase if status in _KNOWN else ""
+    return f"HTTP/1.1 {status} {phrase}\r\n".encode()
 
 
 @lru_cache(maxsize=256)
