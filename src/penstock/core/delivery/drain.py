@@ -10,7 +10,6 @@ from itertools import groupby
 from penstock.core.delivery.commit_gate import CommitGate
 from penstock.core.delivery.inflight import Inflight
 from penstock.core.delivery.offline_fetch import OfflineFetch
-from penstock.core.delivery.offline_queue import LogBackedQueue
 from penstock.core.delivery.outbox import Entry
 from penstock.core.delivery.queueing import Queues
 from penstock.core.delivery.retained_backlog import take_from
@@ -154,7 +153,7 @@ class Drainer:
         if session.outbox:
             return session.outbox.take(CHUNK_BYTES), steps
         offline_queue = session.offline_queue
-        if isinstance(offline_queue, LogBackedQueue) and offline_queue.stored and not offline_queue.messages:
+        if offline_queue is not None and offline_queue.has_to_fetch:
             self._offline_fetch.fetch(session, offline_queue, self.drain)
             return [], steps
         if offline_queue:

@@ -132,16 +132,12 @@ class Queues:
                 self._ledger.add(run, session.client_id, Reason.NOT_CONNECTED)
             return
         is_numbered = bool(run.shape.qos and encoding.qos)
-        if session.offline_queue and (is_numbered or not isinstance(session.offline_queue, LogBackedQueue)):
-            self.enqueue_offline(
-                session, run, encoding, policy
-            )  # nothing overtakes what is owed, if it can wait there
+        if session.offline_queue and (is_numbered or session.offline_queue.takes_qos0):
+            self.enqueue_offline(session, run, encoding, policy)  # nothing overtakes what waits there
             return
         outbox = self._outbox_of(session)
         if is_durable and policy is not Policy.BLOCK and not outbox.has_room(run):
-            self.enqueue_offline(
-                session, run, encoding, policy
-            )  # it will be fetched when the outbox is empty
+            self.enqueue_offline(session, run, encoding, policy)  # fetched when the outbox is empty
             if policy is Policy.DISCONNECT:
                 self.too_slow[session] = None
             return
@@ -187,16 +183,10 @@ class Queues:
         if run.expires_at:
             self._expiring[session] = None
         self._drop(dropped, run, session, Reason.OWED_FULL, policy, "sessions.owed")
-        if isinstance(offline_queue, LogBackedQueue) and offline_queue.evicted:
-            self._note_evicted(session, offline_queue, Reason.OWED_FULL, policy)
-
-    def _note_evicted(
-        self, session: Session, offline_queue: LogBackedQueue, reason: Reason, policy: Policy | None = None
-    ) -> None:
-        evicted, offline_queue.evicted = offline_queue.evicted, []
-        if policy is not None:
+        evicted = offline_queue.take_evicted()
+        if evicted:
             self.slow_consumers.note_dropped(session, len(evicted), policy)
-        self._offline_fetch.note_lost(session.client_id, evicted, reason, policy)
+            self._offline_fetch.note_lost(session.client_id, evicted, Reason.OWED_FULL, policy)
 
     def _offline_queue_of(self, session: Session) -> OfflineQueue:
         if session.offline_queue is None:
@@ -272,19 +262,11 @@ class Queues:
             return
         self._expiring[session] = None
         if session.connection is None:
-            self._requeue_offline_first(session, entries)
+            self._offline_queue_of(session).put_back(entries)
             return
         outbox = self._outbox_of(session)
         for run, encoding in reversed(entries):
             outbox.add_first(run, encoding)
-
-    def _requeue_offline_first(self, session: Session, entries: Sequence[Entry]) -> None:
-        offline_queue = self._offline_queue_of(session)
-        if isinstance(offline_queue, LogBackedQueue):
-            offline_queue.put_back(entries)
-        else:
-            for run, encoding in reversed(entries):
-                offline_queue.add_first(run, encoding)
 
     def return_to_groups(self, entries: Sequence[Entry]) -> list[Entry]:
         """Return entries of shared groups to their groups, first and in order; return the rest."""
@@ -311,13 +293,12 @@ class Queues:
         """
         self.backpressure.release(session)
         self.backpressure.forget(session)
-        stored = session.offline_queue if isinstance(session.offline_queue, LogBackedQueue) else None
         waiting: list[Entry] = []
         if session.inflight is not None:
             unsent = session.inflight.take_from(session.first_uncommitted_id)
             waiting += [*session.inflight.take_shared(), *((each.run, each.encoding) for each in unsent)]
         waiting += [*_take_all(session.outbox), *_take_all(session.offline_queue)]
-        session.outbox, session.offline_queue = None, stored
+        session.outbox, session.offline_queue = None, session.offline_queue or None  # offsets stay
         own: list[Entry] = []
         for run, encoding in self.return_to_groups(waiting):
             if _is_durable(session, run, encoding):
@@ -333,7 +314,7 @@ class Queues:
         """Record everything that was still queued for a session that ended."""
         for run, _ in _take_all(session.offline_queue):
             self._ledger.add(run, session.client_id, Reason.SESSION_ENDED)
-        if isinstance(session.offline_queue, LogBackedQueue):
+        if session.offline_queue:
             offsets = session.offline_queue.discard(session.offline_queue.stored)
             self._offline_fetch.note_lost(session.client_id, offsets, Reason.SESSION_ENDED)
         for pending in session.inflight.entries.values() if session.inflight else ():
@@ -365,8 +346,9 @@ class Queues:
                 self._expiring[who] = None
             if isinstance(who, Session):
                 looked_at.append(who)
-                if isinstance(who.offline_queue, LogBackedQueue) and who.offline_queue.evicted:
-                    self._note_evicted(who, who.offline_queue, Reason.EXPIRED)
+                evicted = who.offline_queue.take_evicted() if who.offline_queue is not None else ()
+                if evicted:
+                    self._offline_fetch.note_lost(who.client_id, evicted, Reason.EXPIRED)
                     self._recorder.touch(who)
         return looked_at
 

@@ -11,7 +11,6 @@ from collections import OrderedDict
 
 from msgspec import Struct
 
-from penstock.core.delivery.offline_queue import LogBackedQueue
 from penstock.core.delivery.outbox import Outbox
 from penstock.core.delivery.policy import Limits
 from penstock.core.runtime.clock import Clock
@@ -190,19 +189,13 @@ class SlowConsumers:
             row.is_connected,
             row.recovered,
             sum(len(queue) for queue in queues),
-            sum(_bytes_of(queue) for queue in queues),
+            sum(queue.total_bytes for queue in queues),
             0.0 if watch is None else _age_s(session, now_us, now - watch.since),
             row.dropped,
             row.policy,
             row.first_at,
             row.last_at,
         )
-
-
-def _bytes_of(queue: Outbox) -> int:
-    """Return the messages of a queue, with those that are only in the log."""
-    stored = queue.stored * queue.mean_bytes if isinstance(queue, LogBackedQueue) else 0
-    return queue.bytes + stored
 
 
 def _age_s(session: Session, now_us: int, longest_s: float) -> float:

@@ -5,7 +5,6 @@ from the present state, and the text says so: past subscriptions are not recorde
 """
 
 from asyncio import sleep
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
@@ -15,7 +14,6 @@ from penstock.common.topics import matches, split_share
 from penstock.core.access.access import ADMIN_FILTER
 from penstock.core.access.identity import Identity
 from penstock.core.broker import Broker
-from penstock.core.delivery.offline_queue import LogBackedQueue
 from penstock.core.diagnostics.ledger import Row
 from penstock.core.diagnostics.why_types import REASONS, Code, Explanation, Published, Waiting
 from penstock.core.sessions.session import Session
@@ -229,8 +227,8 @@ class Case:
             yield Waiting(session.client_id, "in-flight", 0, is_connected)
         for place, queue in (("outbox", session.outbox), ("owed", session.offline_queue)):
             ahead = self._position(run for run, _ in queue.entries()) if queue else None
-            if ahead is None and isinstance(queue, LogBackedQueue):
-                ahead = self._stored_position(queue)
+            if ahead is None and queue and self._offset is not None:
+                ahead = queue.place_of(self._offset)
             if ahead is not None:
                 yield Waiting(session.client_id, place, ahead, is_connected)
         for group in groups:
@@ -259,15 +257,6 @@ class Case:
                 return ahead + self._sequence - run.sequence
             ahead += run.count
         return None
-
-    def _stored_position(self, offline_queue: LogBackedQueue) -> int | None:
-        """The same among those that are in the log alone."""
-        if self._offset is None:
-            return None
-        offsets = offline_queue.peek(offline_queue.stored)
-        index = bisect_left(offsets, self._offset)
-        is_there = index < len(offsets) and offsets[index] == self._offset
-        return offline_queue.messages + index if is_there else None
 
     def _is_in_backlog(self, session: Session) -> bool:
         """Retained values are still being sent to a session, and this is one of those that are meant."""

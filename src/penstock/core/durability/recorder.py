@@ -9,7 +9,6 @@ from itertools import islice
 
 from msgspec import Struct
 
-from penstock.core.delivery.offline_queue import LogBackedQueue
 from penstock.core.durability.records import (
     BEHIND,
     GROUPS,
@@ -365,11 +364,7 @@ def first_queued_offset(session: Session) -> int | None:
     for run, encoding in session.outbox.entries() if session.outbox else ():
         if run.shape.qos and encoding.qos and not encoding.is_retained:
             return run.offset
-    offline_queue = session.offline_queue
-    if not isinstance(offline_queue, LogBackedQueue):
-        return None
-    fetched = (run.offset for run, encoding in offline_queue.entries() if not encoding.is_retained)
-    return next(fetched, offline_queue.first_offset if offline_queue.stored else None)
+    return session.offline_queue.first_offset if session.offline_queue else None
 
 
 def _record_of(session: Session, backlog: dict[str, int]) -> SessionRecord:

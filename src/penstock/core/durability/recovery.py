@@ -16,7 +16,6 @@ from msgspec.structs import replace
 from penstock.common.topics import matches
 from penstock.core.delivery.encodings import PendingEncoding
 from penstock.core.delivery.inflight import Pending
-from penstock.core.delivery.offline_queue import LogBackedQueue
 from penstock.core.delivery.outbox import Entry
 from penstock.core.delivery.retained_backlog import Backlog
 from penstock.core.durability.inflight_journal import Window
@@ -243,7 +242,7 @@ class Recovery:
             else None
         )
         is_all = reader.after < runs[0].offset and runs[-1].offset + runs[-1].count - 1 <= reader.until
-        if not (is_all and isinstance(offline_queue, LogBackedQueue) and offline_queue.offer_all(runs)):
+        if not (is_all and offline_queue is not None and offline_queue.offer_all(runs)):
             for run in runs:
                 self._owe(run, reader)
 

@@ -8,7 +8,6 @@ they replaced. Messages that were sent, or are queued at QoS 0, stay.
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from penstock.core.delivery.offline_queue import LogBackedQueue
 from penstock.core.delivery.outbox import Entry, Outbox
 from penstock.core.diagnostics.ledger import Ledger
 from penstock.core.durability.inflight_journal import FORGOTTEN, step
@@ -145,7 +144,7 @@ class Rollback:
         removed = queue.remove_entries(self._is_lost)
         for run, _ in removed:
             self._ledger.add(run, name, Reason.NEVER_STORED)
-        offsets = queue.discard_after(self._log.last_offset) if isinstance(queue, LogBackedQueue) else ()
+        offsets = queue.discard_after(self._log.last_offset)
         for offset in offsets:
             self._note_gone(name, offset)
         return len(removed) + len(offsets)
