@@ -11,18 +11,18 @@ from penstock.core.delivery.commit_gate import CommitGate
 from penstock.core.delivery.inflight import Inflight
 from penstock.core.delivery.offline_fetch import OfflineFetch
 from penstock.core.delivery.outbox import Entry
+from penstock.core.delivery.ports import ChangeRecorder
 from penstock.core.delivery.queueing import Queues
-from penstock.core.delivery.retained_backlog import take_from
 from penstock.core.diagnostics.counters import Counters, way_out
 from penstock.core.diagnostics.ledger import Ledger
 from penstock.core.diagnostics.slow_consumers import note_loss
 from penstock.core.diagnostics.topic_stats import TopicStats
-from penstock.core.durability.recorder import Recorder
 from penstock.core.ports.connection import Encoding
 from penstock.core.ports.log import Log
 from penstock.core.runtime.clock import Clock, Scheduler
 from penstock.core.sessions.session import Session
-from penstock.core.subscriptions.shared import SharedGroup
+from penstock.core.subscriptions.shared import SharedGroup, group_of
+from penstock.core.topics.retained_backlog import take_from
 from penstock.model import Policy, Reason, Run, Shape
 
 CHUNK_BYTES = 64 * 1024
@@ -43,7 +43,7 @@ class Drainer:
         ledger: Ledger,
         counters: Counters,
         topic_stats: TopicStats,
-        recorder: Recorder,
+        recorder: ChangeRecorder,
         queues: Queues,
         offline_fetch: OfflineFetch,
         on_caught_up: Callable[[Session], None],
@@ -201,12 +201,13 @@ class Drainer:
         self, session: Session, runs: list[Run], encoding: Encoding, now: float, parts: list[bytes]
     ) -> list[Run]:
         """Send as many messages of one shape as the window takes; return the rest."""
-        inflight = self.window(session)
+        inflight, group = self.window(session), group_of(encoding)
+        share = None if group is None else group.filter
         while runs and (room := inflight.room):
             sendable, runs = split(runs, room)
             level = min(sendable[0].shape.qos, encoding.qos)
             frames = encoding.frames(sendable, now)
-            first = inflight.add_all(frames, encoding, level, parts)
+            first = inflight.add_all(frames, encoding, level, parts, share)
             if self._is_durable:
                 self.commit_gate.note(session, first, level)
             self._counters.delivered_at[way_out(sendable[0].shape, session.door)] += len(frames)
@@ -228,7 +229,7 @@ class Drainer:
         self._recorder.touch(session)
         self._on_caught_up(session)
 
-    def detach(self, session: Session) -> list[SharedGroup]:
+    def detach(self, session: Session) -> list[SharedGroup[Session]]:
         """Detach a session that lost its connection.
 
         Returns the groups whose other members may get something.

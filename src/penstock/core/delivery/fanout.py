@@ -9,11 +9,11 @@ from operator import attrgetter
 
 from penstock.core.delivery.drain import CHUNK_BYTES, Drainer
 from penstock.core.delivery.offline_fetch import OfflineFetch
+from penstock.core.delivery.ports import ChangeRecorder
 from penstock.core.delivery.queueing import Queues
 from penstock.core.diagnostics.counters import OWN, Counters, way_out
 from penstock.core.diagnostics.ledger import Ledger
 from penstock.core.diagnostics.topic_stats import TopicStats
-from penstock.core.durability.recorder import Recorder
 from penstock.core.ports.connection import Encoding, Frame
 from penstock.core.ports.log import Log
 from penstock.core.runtime.clock import Clock, Scheduler
@@ -37,7 +37,7 @@ class Fanout:
         ledger: Ledger,
         counters: Counters,
         topic_stats: TopicStats,
-        recorder: Recorder,
+        recorder: ChangeRecorder,
         queues: Queues,
         offline_fetch: OfflineFetch,
     ) -> None:
@@ -94,7 +94,7 @@ class Fanout:
         if failure is not None:
             raise failure
 
-    def _note_failure(self, members: Members, runs: list[Run]) -> None:
+    def _note_failure(self, members: Members[Session], runs: list[Run]) -> None:
         for session in members:
             for run in runs:
                 self._ledger.add(run, session.client_id, Reason.FAILED)
@@ -116,7 +116,7 @@ class Fanout:
             self._queues.close_slow()
 
     def _deliver_shared_bytes(
-        self, encoding: Encoding, members: Members, runs: list[Run], now: float, dirty: list[Session]
+        self, encoding: Encoding, members: Members[Session], runs: list[Run], now: float, dirty: list[Session]
     ) -> int:
         """Send the same bytes to all members. Returns how many sessions got them."""
         data: bytes | None = None
@@ -140,9 +140,18 @@ class Fanout:
         return flowing
 
     def _deliver_numbered(
-        self, encoding: Encoding, members: Members, runs: list[Run], now: float, dirty: list[Session]
+        self,
+        encoding: Encoding,
+        members: Members[Session],
+        runs: list[Run],
+        now: float,
+        dirty: list[Session],
+        share: str | None = None,
     ) -> int:
-        """Send with a packet id for each member. Returns how many sessions got all of it."""
+        """Send with a packet id for each member. Returns how many sessions got all of it.
+
+        `share` is the filter of a shared group, if the members belong to one.
+        """
         reach = messages = 0
         frames: list[Frame] | None = None
         is_stored = self._is_durable
@@ -158,7 +167,7 @@ class Fanout:
                 parts = session.parts
                 if not parts:
                     dirty.append(session)
-                first = inflight.add_all(frames, encoding, level, parts)
+                first = inflight.add_all(frames, encoding, level, parts, share)
                 messages += len(frames)
                 reach += 1
                 if is_stored:
@@ -174,7 +183,7 @@ class Fanout:
         return reach
 
     def _deliver_to_others(
-        self, encoding: Encoding, members: Members, runs: list[Run], now: float, dirty: list[Session]
+        self, encoding: Encoding, members: Members[Session], runs: list[Run], now: float, dirty: list[Session]
     ) -> int:
         """No Local: members get everything but their own messages.
 
@@ -195,7 +204,9 @@ class Fanout:
                 self._has_given = True
         return reach
 
-    def _deliver_to_one(self, group: SharedGroup, run: Run, now: float, dirty: list[Session]) -> None:
+    def _deliver_to_one(
+        self, group: SharedGroup[Session], run: Run, now: float, dirty: list[Session]
+    ) -> None:
         """Shared group: give each message to one member, behind what the group has queued."""
         for index in range(run.count):
             session = None if group.offline_queue else group.choose()
@@ -205,13 +216,16 @@ class Fanout:
             self._give(group, session, run.part(index, 1), now, dirty)
 
     def _give(
-        self, group: SharedGroup, session: Session, message: Run, now: float, dirty: list[Session]
+        self, group: SharedGroup[Session], session: Session, message: Run, now: float, dirty: list[Session]
     ) -> None:
         subscription = group.members[session]
         encoding = subscription.encoding
-        is_numbered = message.shape.qos and encoding.qos
-        deliver = self._deliver_numbered if is_numbered else self._deliver_shared_bytes
-        if deliver(encoding, {session: subscription}, [message], now, dirty):
+        members, runs = {session: subscription}, [message]
+        if message.shape.qos and encoding.qos:
+            reach = self._deliver_numbered(encoding, members, runs, now, dirty, group.filter)
+        else:
+            reach = self._deliver_shared_bytes(encoding, members, runs, now, dirty)
+        if reach:
             self._topic_stats.add_one(message)
             self._has_given = True
 
@@ -233,12 +247,12 @@ class Fanout:
         for group in list(session.groups or ()):
             self.serve_group(group)
 
-    def serve_group(self, group: SharedGroup) -> None:
+    def serve_group(self, group: SharedGroup[Session]) -> None:
         """Give queued messages of a shared group to members that keep up."""
         while group.offline_queue and self._serve_chunk(group):
             pass
 
-    def _serve_chunk(self, group: SharedGroup) -> bool:
+    def _serve_chunk(self, group: SharedGroup[Session]) -> bool:
         """Give about one chunk, so that full sockets are noticed. Returns False if no member keeps up."""
         now = self._clock.monotonic()
         dirty: list[Session] = []
@@ -260,7 +274,7 @@ class Fanout:
         self._write(dirty)
         return not is_stuck
 
-    def _hand_out(self, group: SharedGroup, run: Run, now: float, dirty: list[Session]) -> int:
+    def _hand_out(self, group: SharedGroup[Session], run: Run, now: float, dirty: list[Session]) -> int:
         """Give the messages of a run to members that keep up; return how many were given."""
         for index in range(run.count):
             session = group.choose()

@@ -17,7 +17,7 @@ from penstock.core.broker import Broker
 from penstock.core.diagnostics.ledger import Row
 from penstock.core.diagnostics.why_types import REASONS, Code, Explanation, Published, Waiting
 from penstock.core.sessions.session import Session
-from penstock.core.streams.stream import GROUP
+from penstock.core.streams.stream import GROUP, stream_of
 from penstock.core.subscriptions.shared import SharedGroup
 from penstock.errors import NotAuthorized
 from penstock.model import Run
@@ -130,7 +130,9 @@ class Case:
             text += f" The limit is set by `{row.setting}`."
         return self._verdict(client_id, Code.NOT_DELIVERED, text, rows=rows)
 
-    def _derive(self, session: Session, groups: list[SharedGroup], published: Published) -> Explanation:
+    def _derive(
+        self, session: Session, groups: list[SharedGroup[Session]], published: Published
+    ) -> Explanation:
         client_id, topic = session.client_id, self._topic
         if not self._broker.access.may_read(session.identity, topic):
             return self._verdict(client_id, Code.NOT_AUTHORIZED, f"{client_id} may not read {topic}.")
@@ -164,7 +166,10 @@ class Case:
         audience = self._broker.audience_of(self._topic)
         sessions = [session for _, members in audience.classes() for session in members]
         sessions += [session for group in audience.shared for session in group.members]
-        everyone: list[Session | SharedGroup] = [*audience.shared, *dict.fromkeys(sessions)]  # each once
+        everyone: list[Session | SharedGroup[Session]] = [
+            *audience.shared,
+            *dict.fromkeys(sessions),
+        ]  # each once
         waiting = list(self._in_stream())
         looked_at = 0
         for who in everyone:
@@ -219,7 +224,7 @@ class Case:
         at = self._sequence if row.topic == self._topic else None if row.topic else self._offset
         return at is not None and row.first <= at <= row.last
 
-    def _places(self, session: Session, groups: Iterable[SharedGroup]) -> Iterator[Waiting]:
+    def _places(self, session: Session, groups: Iterable[SharedGroup[Session]]) -> Iterator[Waiting]:
         """Wherever the message waits for a session, or for a shared group that it is in."""
         is_connected = session.connection is not None
         inflight = session.inflight.entries.values() if session.inflight else ()
@@ -236,15 +241,14 @@ class Case:
         if self._is_in_backlog(session):
             yield Waiting(session.client_id, "retained", 0, is_connected)
 
-    def _in_group(self, group: SharedGroup) -> Iterator[Waiting]:
+    def _in_group(self, group: SharedGroup[Session]) -> Iterator[Waiting]:
         ahead = self._position(run for run, _ in group.offline_queue.entries())
         if ahead is not None:
             yield Waiting(group.filter, "group", ahead, bool(group.present))
 
     def _in_stream(self) -> Iterator[Waiting]:
         """Return whether the message is queued in a stream."""
-        topic = self._broker.topics.get(self._topic)
-        stream = None if topic is None else topic.stream
+        stream = stream_of(self._broker.topics.get(self._topic))
         ahead = None if stream is None else self._position(stream.messages)
         if stream is not None and ahead is not None:
             yield Waiting(GROUP, "stream", ahead, stream.receivers is not None)
@@ -273,7 +277,7 @@ class Case:
     def _is_meant(self, filter: str) -> bool:
         return matches(split_share(filter)[1], self._topic)
 
-    def _groups_of(self, session: Session) -> list[SharedGroup]:
+    def _groups_of(self, session: Session) -> list[SharedGroup[Session]]:
         return [group for group in session.groups or () if matches(group.inner, self._topic)]
 
     def _verdict(
@@ -298,7 +302,7 @@ class Case:
         )
 
 
-def _size_of(who: Session | SharedGroup) -> int:
+def _size_of(who: Session | SharedGroup[Session]) -> int:
     """Return how much there is to examine."""
     queues = (
         (who.offline_queue,)
