@@ -44,7 +44,7 @@ class Revocation:
                 for tell in self.on_withdrawn:
                     tell(session, filters)
         for group in {group: None for session in sessions for group in session.groups or ()}:
-            self._node.fanout.serve_group(group)
+            self._node.drainer.serve_group(group)
 
     def _withdraw(self, session: Session) -> list[str]:
         """Withdraw what a session may no longer read; other members of a shared group get it instead.

@@ -35,7 +35,7 @@ class Acks:
         if not session.is_flowing:
             self._node.drainer.wake(session)
         elif session.groups:
-            self._node.fanout.serve_groups(session)
+            self._node.drainer.serve_groups(session)
         return True
 
     def confirm_receipt(self, session: Session, number: int) -> bool:

@@ -68,7 +68,7 @@ class Subscriber:
         if isinstance(group, SharedGroup):
             self._node.recorder.begin_with(group)
             if session.connection is not None:
-                self._node.fanout.serve_group(group)
+                self._node.drainer.serve_group(group)
 
     def check(self, session: Session, filters: Sequence[str]) -> None:
         """Refuse filters that a session may not have.
