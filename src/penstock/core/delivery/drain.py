@@ -195,7 +195,10 @@ class Drainer:
                 session.credit -= _count(runs)
                 rest += [(run, encoding) for run in over]
             if runs:
-                self._encode(session, runs, encoding, now, parts)
+                parts.append(encoding.encode(runs, now))
+                self._topic_stats.add(runs)
+                lost = self._note_oversize(session, runs, encoding, now)
+                self._counters.delivered_at[way_out(shape, session.door)] += _count(runs) - lost
         self._queues.put_first(session, rest)
         data = b"".join(parts)
         if data:
@@ -210,15 +213,6 @@ class Drainer:
             note_loss(session, Reason.EXPIRED, run.count)
         return [run for run in runs if not run.is_expired(now)] if expired else runs
 
-    def _encode(
-        self, session: Session, runs: list[Run], encoding: Encoding, now: float, parts: list[bytes]
-    ) -> None:
-        """Send messages of one shape at QoS 0."""
-        parts.append(encoding.encode(runs, now))
-        self._topic_stats.add(runs)
-        lost = self._note_oversize(session, runs, encoding, now)
-        self._counters.delivered_at[way_out(runs[0].shape, session.door)] += _count(runs) - lost
-
     def _number(
         self, session: Session, runs: list[Run], encoding: Encoding, now: float, parts: list[bytes]
     ) -> list[Run]:
@@ -226,7 +220,7 @@ class Drainer:
         inflight, group = self.window(session), group_of(encoding)
         share = None if group is None else group.filter
         while runs and (room := inflight.room):
-            sendable, runs = split(runs, room)
+            sendable, runs = split(runs, room) if len(runs) > 1 or runs[0].count > room else (runs, [])
             level = min(sendable[0].shape.qos, encoding.qos)
             frames = encoding.frames(sendable, now)
             first = inflight.add_all(frames, encoding, level, parts, share)
@@ -234,7 +228,8 @@ class Drainer:
                 self.commit_gate.note(session, first, level)
             self._counters.delivered_at[way_out(sendable[0].shape, session.door)] += len(frames)
             self._topic_stats.add(sendable)
-            self._note_oversize(session, sendable, encoding, now)  # these take no room in the window
+            if encoding.limit_bytes:
+                self._note_oversize(session, sendable, encoding, now)  # these take no room in the window
         return runs
 
     def _note_oversize(self, session: Session, runs: list[Run], encoding: Encoding, now: float) -> int:
@@ -308,7 +303,10 @@ class Drainer:
             if not parts:
                 dirty.append(session)
             if not (message.shape.qos and encoding.qos):
-                self._encode(session, runs, encoding, now, parts)
+                parts.append(encoding.encode(runs, now))
+                self._topic_stats.add_one(message)
+                lost = self._note_oversize(session, runs, encoding, now) if encoding.limit_bytes else 0
+                self._counters.delivered_at[way_out(message.shape, session.door)] += message.count - lost
                 return True
             if not self._number(session, runs, encoding, now, parts):
                 return True
