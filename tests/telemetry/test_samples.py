@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.diagnostics.histogram import Histogram, bucket_of
+from penstock.common.histogram import Histogram, bucket_of
 from penstock.telemetry import samples
 from penstock.telemetry.samples import STEP_S, WINDOW_S, LoopLag, RecentTimes, read_process
 from tests.support.clock import ManualClock

@@ -347,7 +347,7 @@ class Broker:
         """Return whether a text is a valid filter."""
         return self._subscriber.is_filter(text)
 
-    def audience_of(self, topic: str) -> Audience:
+    def audience_of(self, topic: str) -> Audience[Session]:
         """Return the subscribers of a topic by encoding, known topic or not."""
         return self._node.router.find_audience(topic)
 

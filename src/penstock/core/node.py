@@ -5,6 +5,7 @@ lifecycle, catch-up, recovery) share it.
 """
 
 from penstock.core.access.access import Access
+from penstock.core.delivery.drain import Drainer
 from penstock.core.delivery.fanout import Fanout
 from penstock.core.delivery.offline_fetch import OfflineFetch
 from penstock.core.delivery.policy import Limits
@@ -80,7 +81,7 @@ class Node:
             self.request_senders,
             self.slow_consumers,
         )
-        self.fanout = Fanout(
+        self.drainer = Drainer(
             log,
             clock,
             scheduler,
@@ -91,7 +92,15 @@ class Node:
             self.queues,
             self.offline_fetch,
         )
-        self.drainer = self.fanout.drainer
+        self.fanout = Fanout(
+            clock,
+            self.ledger,
+            self.counters,
+            self.topic_stats,
+            self.queues,
+            self.drainer,
+            is_durable=log.is_durable,
+        )
         self.retained_rollback = RetainedRollback(log, clock, self.topics, self.retained, self.recorder)
         self.rollback = Rollback(
             log,

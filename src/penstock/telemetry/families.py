@@ -7,7 +7,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 from prometheus_client.utils import INF
 
-from penstock.core.diagnostics.histogram import Histogram
+from penstock.common.histogram import Histogram
 from penstock.core.diagnostics.ledger import LOSSES
 from penstock.core.topics.topic import Loss
 from penstock.telemetry.labels import Sums

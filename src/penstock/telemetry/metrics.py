@@ -17,6 +17,7 @@ from penstock.core.broker import Broker
 from penstock.core.diagnostics.ledger import LOSSES
 from penstock.core.ports.archive import Archive
 from penstock.core.runtime.clock import Clock, SystemClock
+from penstock.core.sessions.session import Session
 from penstock.core.subscriptions.audience import Audience
 from penstock.core.topics.topic import Loss, Topic
 from penstock.model import Reason
@@ -198,7 +199,7 @@ class Audiences:
     def __init__(self, broker: Broker, depths: dict[str, Depth]) -> None:
         self._broker = broker
         self._depths = depths  # by filter
-        self._sizes: dict[Audience, int] = {}
+        self._sizes: dict[Audience[Session], int] = {}
 
     @classmethod
     async def of(cls, broker: Broker) -> "Audiences":

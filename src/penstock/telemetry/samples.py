@@ -9,7 +9,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from penstock.core.diagnostics.histogram import Histogram, bucket_of, find_share
+from penstock.common.histogram import Histogram, bucket_of, find_share
 from penstock.core.runtime.clock import Clock
 
 LAG_INTERVAL_S = 0.5

@@ -5,10 +5,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.delivery.inflight import LAST_NUMBER, RELEASED, Inflight, Pending
+from penstock.core.delivery.inflight import LAST_NUMBER, Inflight, Pending
 from penstock.core.delivery.policy import Limits
 from penstock.core.ports.connection import Encoding
-from penstock.core.subscriptions.shared import SharedForm, SharedGroup
+from penstock.core.sessions.session import Session
+from penstock.core.subscriptions.shared import SharedEncoding, SharedGroup, group_of, is_shared
 from tests.support.encodings import PlainEncoding
 from tests.support.samples import make_run
 
@@ -38,7 +39,7 @@ def test_the_window_behaves_like_a_dictionary_of_numbers(steps: list[tuple[str, 
             assert 1 <= number <= LAST_NUMBER
             model[number] = "sent"
         elif step == "release":
-            assert inflight.release(which) == (which in model)
+            assert inflight.confirm(which) == (which in model)
             if which in model:
                 model[which] = "released"
         else:
@@ -47,7 +48,7 @@ def test_the_window_behaves_like_a_dictionary_of_numbers(steps: list[tuple[str, 
         assert len(inflight) == len(model)
         assert inflight.room == max(5 - len(model), 0)
         assert list(inflight.entries) == list(model)
-        released = [number for number, entry in inflight.entries.items() if entry is RELEASED]
+        released = [number for number, entry in inflight.entries.items() if entry is None]
         assert released == [number for number, state in model.items() if state == "released"]
 
 
@@ -84,30 +85,30 @@ def test_a_client_that_comes_back_with_a_smaller_window_has_no_room_rather_than_
 def test_a_number_is_held_until_a_released_delivery_is_complete() -> None:
     inflight = Inflight(1)
     number = add(inflight, pending(level=2))
-    assert inflight.release(number)
+    assert inflight.confirm(number)
     assert inflight.room == 0
-    assert inflight.entries == {number: RELEASED}
+    assert inflight.entries == {number: None}
     assert inflight.complete(number)
     assert not inflight.complete(number)
     assert inflight.room == 1
 
 
 def test_only_what_came_at_qos_1_through_a_shared_group_is_taken_for_others_in_order() -> None:
-    group = SharedGroup("$share/g/a", "a", Limits(1, 1))
-    shared = SharedForm(FORM, group)
+    group = SharedGroup[Session]("$share/g/a", "a", Limits(1, 1))
+    shared = SharedEncoding(FORM, group)
     inflight = Inflight(10)
     add(inflight, pending(1, encoding=shared))
     add(inflight, pending(2))  # its own
     add(inflight, pending(3, level=2, encoding=shared))  # stays with this session
     released = add(inflight, pending(4, level=2, encoding=shared))
-    inflight.release(released)
+    inflight.confirm(released)
     add(inflight, pending(5, encoding=shared))
-    assert [(run.sequence, encoding.group) for run, encoding in inflight.take_shared()] == [
+    assert [(run.sequence, group_of(encoding)) for run, encoding in inflight.take_qos1(is_shared)] == [
         (1, group),
         (5, group),
     ]
     assert list(inflight.entries) == [2, 3, 4]
-    assert inflight.take_shared() == []
+    assert inflight.take_qos1(is_shared) == []
 
 
 def test_what_has_not_left_is_taken_back_with_everything_behind_it() -> None:
@@ -115,7 +116,7 @@ def test_what_has_not_left_is_taken_back_with_everything_behind_it() -> None:
     inflight = Inflight(10, journal)
     for sequence in range(1, 6):
         add(inflight, pending(sequence, level=2))
-    inflight.release(5)
+    inflight.confirm(5)
     steps = len(journal)
     assert [each.run.sequence for each in inflight.take_from(3)] == [3, 4]
     assert list(inflight.entries) == [1, 2, 5]

@@ -26,9 +26,24 @@ def enqueue_offline(
         decision, lost = offline_queue.add(make_run("a", b"x", qos=1, offset=offset), FORM, policy)
         decisions.append(decision)
         dropped += [run.offset for run in lost]
-    if isinstance(offline_queue, LogBackedQueue):
-        return list(offline_queue.peek(100)), dropped + list(offline_queue.evicted), decisions
-    return [run.offset for run, _ in offline_queue.take(100)], dropped, decisions
+    kept = [*offline_queue.peek(100), *(run.offset for run, _ in offline_queue.take(100))]
+    return kept, [*dropped, *offline_queue.take_evicted()], decisions
+
+
+@pytest.mark.parametrize(
+    ("kind", "stored", "first", "place"), [(OfflineQueue, 0, None, None), (LogBackedQueue, 2, 4, 1)]
+)
+def test_every_queue_says_what_of_it_is_in_the_log_only(
+    kind: type[OfflineQueue], stored: int, first: int | None, place: int | None
+) -> None:
+    offline_queue = kind(WIDE)
+    for offset in (4, 6):
+        offline_queue.add(make_run("a", b"x", qos=1, offset=offset), FORM, Policy.DROP_NEWEST)
+    assert (len(offline_queue), offline_queue.total_bytes) == (2, 2)
+    assert (offline_queue.stored, offline_queue.first_offset) == (stored, first)
+    assert (offline_queue.place_of(6), offline_queue.place_of(5)) == (place, None)
+    assert offline_queue.has_to_fetch is bool(stored)
+    assert list(offline_queue.discard_after(4)) == ([6] if stored else [])
 
 
 @pytest.mark.parametrize("kind", [OfflineQueue, LogBackedQueue])
@@ -190,21 +205,25 @@ def test_offsets_expire_wherever_they_stand_and_make_room() -> None:
     offline_queue = stored(1, 2, limits=Limits(5, 50))
     offline_queue.add(mortal(3, 10.0, count=2), FORM, Policy.DROP_NEWEST)
     offline_queue.add(mortal(5, 20.0), FORM, Policy.DROP_NEWEST)
-    assert (offline_queue.next_expiry, offline_queue.remove_expired(9.0), list(offline_queue.evicted)) == (
+    assert (
+        offline_queue.next_expiry,
+        offline_queue.remove_expired(9.0),
+        list(offline_queue.take_evicted()),
+    ) == (
         10.0,
         [],
         [],
     )
     assert offline_queue.remove_expired(10.0) == []
-    assert (offline_queue.evicted, list(offline_queue.peek(10)), offline_queue.next_expiry) == (
+    assert (offline_queue.take_evicted(), list(offline_queue.peek(10)), offline_queue.next_expiry) == (
         [3, 4],
         [1, 2, 5],
         20.0,
     )
     assert offline_queue.mean_bytes == 10
     offline_queue.remove_expired(20.0)
-    assert (offline_queue.evicted, list(offline_queue.peek(10)), offline_queue.may_expire) == (
-        [3, 4, 5],
+    assert (offline_queue.take_evicted(), list(offline_queue.peek(10)), offline_queue.may_expire) == (
+        [5],
         [1, 2],
         False,
     )
@@ -219,7 +238,7 @@ def test_expiries_stay_with_their_offsets_whatever_is_taken_from_before_or_behin
     offline_queue.add(mortal(2_003, 40.0), FORM, Policy.DROP_NEWEST)
     offline_queue.put_back([(mortal(1_998, 30.0), FORM), (mortal(1_999, 5.0), FORM)])
     offline_queue.remove_expired(12.0)
-    assert (offline_queue.evicted, list(offline_queue.peek(10)), offline_queue.next_expiry) == (
+    assert (offline_queue.take_evicted(), list(offline_queue.peek(10)), offline_queue.next_expiry) == (
         [1_999, 2_001],
         [1_998, 2_000, 2_003],
         30.0,
@@ -233,7 +252,7 @@ def test_what_was_fetched_and_what_is_still_stored_expire_together() -> None:
     offline_queue.add_last(mortal(1, 20.0), FORM)
     offline_queue.add(mortal(2, 10.0), FORM, Policy.DROP_NEWEST)
     assert [run.offset for run in offline_queue.remove_expired(15.0)] == []
-    assert (offline_queue.evicted, offline_queue.next_expiry) == ([2], 20.0)
+    assert (offline_queue.take_evicted(), offline_queue.next_expiry) == ([2], 20.0)
     assert [run.offset for run in offline_queue.remove_expired(25.0)] == [1]
 
 

@@ -496,7 +496,7 @@ def test_windows_come_to_the_same_whether_they_were_written_or_not(
         inflight, offline_queue = sessions["r"].inflight, sessions["r"].offline_queue
         window = [(n, each and each.run.offset) for n, each in inflight.entries.items()] if inflight else []
         received = sorted(sessions["p"].received or ())
-        return window, list(offline_queue.peek(10_000)) if offline_queue else [], received  # type: ignore[attr-defined]
+        return window, list(offline_queue.peek(10_000)) if offline_queue else [], received
 
     never = [tell(turns) for turns in range(0, 60, 3)]
     monkeypatch.setattr(recorder, "MOVES_KEPT", 2)

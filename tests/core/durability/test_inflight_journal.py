@@ -3,23 +3,24 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.delivery.inflight import Inflight, Pending
-from penstock.core.delivery.policy import Limits
-from penstock.core.durability.inflight_journal import (
+from penstock.core.delivery.inflight import (
     COMPLETED,
+    CONFIRMED,
     FORGOTTEN,
-    LEFT,
     RECEIVED,
-    RELEASED,
+    SENT,
+    Inflight,
+    Pending,
     Step,
-    Window,
     step,
 )
+from penstock.core.delivery.policy import Limits
+from penstock.core.durability.inflight_journal import Window
 from penstock.core.durability.recorder import window_of
 from penstock.core.durability.records import Sent, WindowRecord
 from penstock.core.ports.connection import Encoding
 from penstock.core.sessions.session import Session
-from penstock.core.subscriptions.shared import SharedForm, SharedGroup
+from penstock.core.subscriptions.shared import SharedEncoding, SharedGroup, is_shared
 from tests.support.encodings import PlainEncoding
 from tests.support.samples import make_run, make_session
 
@@ -27,7 +28,7 @@ SHARE = "$share/g/a"
 FORMS: dict[str, Encoding] = {
     "plain": PlainEncoding(qos=2),
     "retained": PlainEncoding(qos=2, is_retained=True),
-    "shared": SharedForm(PlainEncoding(qos=2), SharedGroup(SHARE, "a", Limits(1, 1))),
+    "shared": SharedEncoding(PlainEncoding(qos=2), SharedGroup(SHARE, "a", Limits(1, 1))),
 }
 
 
@@ -42,7 +43,7 @@ def make_stored() -> tuple[Session, Inflight]:
 def leave(inflight: Inflight, offset: int, level: int = 1, kind: str = "plain") -> int:
     """Put one delivery on its way; answer its number."""
     run = make_run("a", b"x", qos=level, offset=offset)
-    return inflight.add_all([(b"", b"", run)], FORMS[kind], level, [])
+    return inflight.add_all([(b"", b"", run)], FORMS[kind], level, [], SHARE if kind == "shared" else None)
 
 
 def remade(steps: list[Step]) -> Window:
@@ -68,7 +69,7 @@ def test_every_kind_of_delivery_comes_back_as_it_left() -> None:
 def test_what_arrived_holds_its_number_until_it_is_complete() -> None:
     session, inflight = make_stored()
     first, second = leave(inflight, 7, 2), leave(inflight, 8, 2)
-    inflight.release(first)
+    inflight.confirm(first)
     assert remade(session.journal or []).sent == {first: None, second: Sent(8, 2)}
     inflight.complete(first)
     assert remade(session.journal or []).sent == {second: Sent(8, 2)}
@@ -80,7 +81,7 @@ def test_what_came_in_is_remembered_until_it_will_not_come_again() -> None:
 
 
 def test_a_number_that_is_given_again_goes_to_the_end() -> None:
-    one, two = step(1, LEFT), step(2, LEFT)
+    one, two = step(1, SENT), step(2, SENT)
     assert list(remade([one, 11, two, 12, step(1, COMPLETED), one, 13]).sent.items()) == [
         (2, Sent(12, 1)),
         (1, Sent(13, 1)),
@@ -91,7 +92,7 @@ def test_a_window_that_was_written_is_where_the_next_steps_begin() -> None:
     record = WindowRecord(9, {1: Sent(1, 1), 2: None}, (4,))
     window = Window(record)
     assert (window.steps_until, Window().steps_until) == (9, -1)
-    window.make([step(1, RELEASED)])
+    window.make([step(1, CONFIRMED)])
     assert (window.sent, window.received) == ({1: None, 2: None}, {4})
     assert record.sent == {1: Sent(1, 1), 2: None}
 
@@ -109,11 +110,11 @@ def act(inflight: Inflight, action: tuple[str | int, ...], offset: int) -> None:
     if kind == "leave":
         leave(inflight, offset, number, str(action[2]))
     elif kind == "release":
-        inflight.release(number)
+        inflight.confirm(number)
     elif kind == "complete":
         inflight.complete(number)
     elif kind == "take shared":
-        inflight.take_shared()
+        inflight.take_qos1(is_shared)
     elif kind == "take back":
         inflight.take_from(number)
     elif isinstance(pending := inflight.entries.get(number), Pending):

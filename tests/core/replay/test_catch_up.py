@@ -16,8 +16,8 @@ from penstock.core.ports.connection import Frame
 from penstock.core.ports.log import Log, Span, Wanted
 from penstock.core.replay import reader
 from penstock.core.replay.catch_up import Last
-from penstock.core.replay.catch_up_slots import READERS
 from penstock.core.runtime import background
+from penstock.core.sessions.catch_up_slots import READERS
 from penstock.core.sessions.session import Ending
 from penstock.core.settings import CoreSettings, LogSettings, RingSettings, SessionSettings
 from penstock.core.subscriptions.subscription import Options

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from penstock.core.runtime.tick import Stretch, Tick
+from penstock.core.sessions.session import Session
 from penstock.core.settings import CoreSettings, TopicRule
 from penstock.core.subscriptions.audience import Audience, Group
 from penstock.core.subscriptions.subscription import Options, Subscription
@@ -37,7 +38,7 @@ class Turns:
         self.flushes.append(stretches)
         self.on_deliver()
 
-    def topic(self, name: str, audience: Audience | None = None) -> Topic:
+    def topic(self, name: str, audience: Audience[Session] | None = None) -> Topic:
         topic = self.topics.make(name)
         topic.audience = Audience((), ()) if audience is None else audience
         return topic
@@ -78,7 +79,7 @@ def test_everything_of_a_turn_leaves_together_and_once(turns: Turns) -> None:
 
 
 def test_consecutive_runs_of_one_audience_and_shape_make_a_stretch(turns: Turns) -> None:
-    same = Audience((), ())
+    same = Audience[Session]((), ())
     one, other = turns.topic("a", same), turns.topic("b", same)
     stranger = turns.topic("c")
     turns.publish(one, b"1")
@@ -276,9 +277,9 @@ def test_chunks_that_come_close_together_share_a_flush(turns: Turns) -> None:
 # A durable log
 
 
-def wanting(qos: int, *, has_cursor: bool = False) -> Audience:
+def wanting(qos: int, *, has_cursor: bool = False) -> Audience[Session]:
     """An audience of one who wants messages at this QoS."""
-    group, encoding = Group("x"), PlainEncoding(qos=qos, has_cursor=has_cursor)
+    group, encoding = Group[Session]("x"), PlainEncoding(qos=qos, has_cursor=has_cursor)
     group.join(make_session("r"), Subscription("x", Options(qos), encoding, Policy.DROP_NEWEST))
     return Audience((group,), ())
 

@@ -14,7 +14,7 @@ from tests.support.samples import make_session
 
 
 def subscribe(
-    session: Session, group: Group, encoding: Encoding, policy: Policy = Policy.DROP_NEWEST
+    session: Session, group: Group[Session], encoding: Encoding, policy: Policy = Policy.DROP_NEWEST
 ) -> Subscription:
     """What the broker does: leave with the old subscription, join with the new one."""
     old = session.subscriptions.get(group.filter)
@@ -26,11 +26,11 @@ def subscribe(
     return subscription
 
 
-def unsubscribe(session: Session, group: Group) -> None:
+def unsubscribe(session: Session, group: Group[Session]) -> None:
     group.leave(session, session.subscriptions.pop(group.filter))
 
 
-def wishes(audience: Audience) -> dict[str, Encoding]:
+def wishes(audience: Audience[Session]) -> dict[str, Encoding]:
     """The form in which each session gets a message; everyone has exactly one."""
     found: dict[str, Encoding] = {}
     for encoding, members in audience.classes():
@@ -46,7 +46,7 @@ def people() -> list[Session]:
 
 
 def test_members_with_equal_forms_are_one_class(people: list[Session]) -> None:
-    group = Group("x")
+    group = Group[Session]("x")
     for session in people[:2]:
         subscribe(session, group, PlainEncoding(qos=1))
     subscribe(people[2], group, PlainEncoding())
@@ -58,7 +58,7 @@ def test_members_with_equal_forms_are_one_class(people: list[Session]) -> None:
 
 
 def test_a_class_goes_with_its_last_member(people: list[Session]) -> None:
-    group = Group("x")
+    group = Group[Session]("x")
     subscribe(people[0], group, PlainEncoding(qos=1))
     subscribe(people[1], group, PlainEncoding())
     unsubscribe(people[0], group)
@@ -68,7 +68,7 @@ def test_a_class_goes_with_its_last_member(people: list[Session]) -> None:
 
 
 def test_who_is_in_several_groups_gets_one_copy_in_a_merged_form(people: list[Session]) -> None:
-    plain, wild, other = Group("x"), Group("+"), Group("#")
+    plain, wild, other = Group[Session]("x"), Group[Session]("+"), Group[Session]("#")
     audience = Audience((plain, wild, other), ())
     subscribe(people[0], plain, PlainEncoding(qos=0, identifiers=(1,)))
     subscribe(people[0], wild, PlainEncoding(qos=2, identifiers=(2,)))
@@ -84,7 +84,7 @@ def test_who_is_in_several_groups_gets_one_copy_in_a_merged_form(people: list[Se
 
 
 def test_the_policy_of_the_highest_service_decides_for_a_merged_copy(people: list[Session]) -> None:
-    plain, wild = Group("x"), Group("+")
+    plain, wild = Group[Session]("x"), Group[Session]("+")
     subscribe(people[0], plain, PlainEncoding(qos=0), Policy.BLOCK)
     subscribe(people[0], wild, PlainEncoding(qos=1), Policy.DROP_OLDEST)
     ((_, members),) = Audience((plain, wild), ()).classes()
@@ -92,7 +92,7 @@ def test_the_policy_of_the_highest_service_decides_for_a_merged_copy(people: lis
 
 
 def test_who_is_in_two_small_groups_beside_a_large_one_gets_one_copy(people: list[Session]) -> None:
-    large, *small = Group("#"), Group("x"), Group("+")
+    large, *small = Group[Session]("#"), Group[Session]("x"), Group[Session]("+")
     for session in people[1:]:
         subscribe(session, large, PlainEncoding())
     for group in small:
@@ -102,7 +102,7 @@ def test_who_is_in_two_small_groups_beside_a_large_one_gets_one_copy(people: lis
 
 @pytest.mark.parametrize("others", [0, 3])
 def test_every_change_of_a_member_shows_at_once(people: list[Session], others: int) -> None:
-    plain, wild = Group("x"), Group("+")
+    plain, wild = Group[Session]("x"), Group[Session]("+")
     audience = Audience((plain, wild), ())
     for session in people[1 : 1 + others]:  # whichever group is the larger one
         subscribe(session, wild, PlainEncoding())
@@ -124,7 +124,7 @@ def test_every_change_of_a_member_shows_at_once(people: list[Session], others: i
 
 
 def test_one_policy_replaced_by_another_shows_at_once(people: list[Session]) -> None:
-    plain, wild = Group("x"), Group("+")
+    plain, wild = Group[Session]("x"), Group[Session]("+")
     audience = Audience((plain, wild), ())
     for policy in (Policy.BLOCK, Policy.DISCONNECT):
         subscribe(people[0], plain, PlainEncoding(), policy)
@@ -133,7 +133,7 @@ def test_one_policy_replaced_by_another_shows_at_once(people: list[Session]) -> 
 
 
 def test_the_table_is_made_again_only_after_a_change(people: list[Session]) -> None:
-    plain, wild = Group("x"), Group("+")
+    plain, wild = Group[Session]("x"), Group[Session]("+")
     audience = Audience((plain, wild), ())
     subscribe(people[0], plain, PlainEncoding())
     table = audience.classes()
@@ -143,7 +143,7 @@ def test_the_table_is_made_again_only_after_a_change(people: list[Session]) -> N
 
 
 def test_a_shared_group_counts_once_however_many_are_in_it(people: list[Session]) -> None:
-    shared = SharedGroup("$share/g/x", "x", Limits(1, 1))
+    shared = SharedGroup[Session]("$share/g/x", "x", Limits(1, 1))
     audience = Audience((), (shared,))
     assert len(audience) == 0
     for session in people:
@@ -153,7 +153,7 @@ def test_a_shared_group_counts_once_however_many_are_in_it(people: list[Session]
 
 
 def test_cursors_of_a_shared_group_count_as_long_as_somebody_learns_them(people: list[Session]) -> None:
-    shared = SharedGroup("$share/g/x", "x", Limits(1, 1))
+    shared = SharedGroup[Session]("$share/g/x", "x", Limits(1, 1))
     audience = Audience((), (shared,))
     plain, placed = (
         Subscription("$share/g/x", Options(), PlainEncoding(has_cursor=has_cursor), Policy.BLOCK)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from penstock.common.topics import matches, split_share
 from penstock.core.delivery.policy import Limits
+from penstock.core.sessions.session import Session
 from penstock.core.settings import CoreSettings
 from penstock.core.subscriptions.audience import NOBODY, Audience, Group
 from penstock.core.subscriptions.router import AnyGroup, Level, Router
@@ -96,7 +97,7 @@ class Switchboard:
             self.subscribe("p", f"churn/+/{number}")
             self.unsubscribe("p", f"churn/+/{number}")
 
-    def audience(self, name: str) -> Audience:
+    def audience(self, name: str) -> Audience[Session]:
         """What a publish to a topic does."""
         topic: Topic = self.topics.make(name)
         if topic.version != self.router.version:
@@ -124,7 +125,7 @@ class Switchboard:
 Wish = tuple[int, list[int]]  # highest QoS, all identifiers
 
 
-def merged_forms(audience: Audience) -> dict[str, Wish]:
+def merged_forms(audience: Audience[Session]) -> dict[str, Wish]:
     found: dict[str, Wish] = {}
     for encoding, members in audience.classes():
         assert isinstance(encoding, PlainEncoding)

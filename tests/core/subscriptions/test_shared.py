@@ -9,7 +9,7 @@ from penstock.core.access.identity import Identity
 from penstock.core.delivery.inflight import Inflight
 from penstock.core.delivery.policy import Limits
 from penstock.core.sessions.session import Session
-from penstock.core.subscriptions.shared import SharedForm, SharedGroup, reencode_any
+from penstock.core.subscriptions.shared import SharedEncoding, SharedGroup, reencode_any
 from penstock.core.subscriptions.subscription import Options, Subscription
 from penstock.model import Door, Policy
 from tests.support.connection import MemoryConnection
@@ -19,17 +19,17 @@ from tests.support.samples import make_run, make_session
 FILTER = "$share/g/x"
 
 
-def make_group() -> SharedGroup:
+def make_group() -> SharedGroup[Session]:
     return SharedGroup(FILTER, "x", Limits(10, 1_000))
 
 
-def join(group: SharedGroup, session: Session, qos: int = 0) -> None:
+def join(group: SharedGroup[Session], session: Session, qos: int = 0) -> None:
     subscription = Subscription(FILTER, Options(), PlainEncoding(qos=qos), Policy.DROP_NEWEST)
     session.subscriptions[FILTER] = subscription
     group.join(session, subscription)
 
 
-def leave(group: SharedGroup, session: Session) -> None:
+def leave(group: SharedGroup[Session], session: Session) -> None:
     group.leave(session, session.subscriptions.pop(FILTER))
 
 
@@ -48,7 +48,7 @@ def away(name: str) -> Session:
 MAKE = {"flowing": flowing, "lagging": lagging, "away": away}
 
 
-def choose(group: SharedGroup, times: int) -> "Counter[str]":
+def choose(group: SharedGroup[Session], times: int) -> "Counter[str]":
     chosen = [group.choose() for _ in range(times)]
     return Counter(session.client_id for session in chosen if session is not None)
 
@@ -238,7 +238,7 @@ def test_a_members_form_writes_what_its_own_would_and_knows_the_group() -> None:
     encoding = group.members[session].encoding
     own = PlainEncoding(qos=1)
     runs = [make_run("x", b"1", b"2", qos=1, sequence=4)]
-    assert isinstance(encoding, SharedForm)
+    assert isinstance(encoding, SharedEncoding)
     assert encoding.group is group
     assert (encoding.qos, encoding.no_local, encoding.limit_bytes) == (1, False, 0)
     assert encoding.encode(runs, 0.0) == own.encode(runs, 0.0)
@@ -251,10 +251,10 @@ def test_a_members_form_writes_what_its_own_would_and_knows_the_group() -> None:
 def test_a_form_that_is_remade_keeps_its_group() -> None:
     group = make_group()
     remade = reencode_any(
-        SharedForm(PlainEncoding(qos=1), group),
+        SharedEncoding(PlainEncoding(qos=1), group),
         lambda encoding: PlainEncoding(qos=encoding.qos, limit_bytes=9),
     )
-    assert isinstance(remade, SharedForm)
+    assert isinstance(remade, SharedEncoding)
     assert (remade.encoding, remade.group) == (PlainEncoding(qos=1, limit_bytes=9), group)
     assert reencode_any(PlainEncoding(), lambda _: PlainEncoding(qos=2)) == PlainEncoding(qos=2)
 

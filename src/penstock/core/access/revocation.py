@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from penstock.common.topics import split_share
-from penstock.core.delivery.outbox import Entry
 from penstock.core.node import Node
 from penstock.core.publishing.publish import Publisher
 from penstock.core.sessions.lifecycle import SessionService
@@ -45,7 +44,7 @@ class Revocation:
                 for tell in self.on_withdrawn:
                     tell(session, filters)
         for group in {group: None for session in sessions for group in session.groups or ()}:
-            self._node.fanout.serve_group(group)
+            self._node.drainer.serve_group(group)
 
     def _withdraw(self, session: Session) -> list[str]:
         """Withdraw what a session may no longer read; other members of a shared group get it instead.
@@ -58,10 +57,8 @@ class Revocation:
             for pending in session.inflight.remove(is_forbidden):
                 self._node.ledger.add(pending.run, session.client_id, Reason.NOT_AUTHORIZED)
             self._node.recorder.touch(session)
-        withdrawn: list[Entry] = []
-        for queue in (session.outbox, session.offline_queue):
-            if queue:
-                withdrawn += queue.remove(is_forbidden)
+        queues = [queue for queue in (session.outbox, session.offline_queue) if queue]
+        withdrawn = [entry for queue in queues for entry in queue.remove(is_forbidden)]
         for run, _ in self._node.queues.return_to_groups(withdrawn):
             self._node.ledger.add(run, session.client_id, Reason.NOT_AUTHORIZED)
         may_subscribe = partial(self._node.access.may_subscribe, session.identity)

@@ -6,7 +6,7 @@ again or the block timeout is over; then the oldest queued messages are dropped 
 
 from collections.abc import Callable
 
-from penstock.core.diagnostics.histogram import Histogram, bucket_of
+from penstock.common.histogram import Histogram, bucket_of
 from penstock.core.runtime.clock import Clock, Handle, Scheduler
 from penstock.core.sessions.session import Session
 

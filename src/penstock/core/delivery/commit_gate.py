@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from penstock.core.delivery.outbox import Entry
+from penstock.core.delivery.ports import ChangeRecorder
 from penstock.core.diagnostics.ledger import Ledger
-from penstock.core.durability.recorder import Recorder
 from penstock.core.ports.connection import ConnectionPort
 from penstock.core.ports.log import Log
 from penstock.core.sessions.session import Ending, Session
@@ -23,7 +23,7 @@ class CommitGate:
     def __init__(
         self,
         log: Log,
-        recorder: Recorder,
+        recorder: ChangeRecorder,
         ledger: Ledger,
         on_sent: Callable[[Session], None],
         on_unsent: Callable[[Session, Sequence[Entry]], None],

@@ -1,29 +1,29 @@
 """Drain: brings sessions with queued messages back to the fast path.
 
 A session leaves the fast path when it is offline, slow or catching up, and `queueing.py` queues its messages.
-The drainer sends the outbox first, then the offline queue, then retained values.
+The drainer sends the outbox first, then the offline queue, then retained values. A session that has caught up
+gets messages of its shared groups.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from penstock.core.delivery.commit_gate import CommitGate
 from penstock.core.delivery.inflight import Inflight
 from penstock.core.delivery.offline_fetch import OfflineFetch
-from penstock.core.delivery.offline_queue import LogBackedQueue
 from penstock.core.delivery.outbox import Entry
+from penstock.core.delivery.ports import ChangeRecorder
 from penstock.core.delivery.queueing import Queues
-from penstock.core.delivery.retained_backlog import take_from
 from penstock.core.diagnostics.counters import Counters, way_out
 from penstock.core.diagnostics.ledger import Ledger
 from penstock.core.diagnostics.slow_consumers import note_loss
 from penstock.core.diagnostics.topic_stats import TopicStats
-from penstock.core.durability.recorder import Recorder
 from penstock.core.ports.connection import Encoding
 from penstock.core.ports.log import Log
 from penstock.core.runtime.clock import Clock, Scheduler
 from penstock.core.sessions.session import Session
-from penstock.core.subscriptions.shared import SharedGroup
+from penstock.core.subscriptions.shared import SharedGroup, group_of
+from penstock.core.topics.retained_backlog import take_from
 from penstock.model import Policy, Reason, Run, Shape
 
 CHUNK_BYTES = 64 * 1024
@@ -44,10 +44,9 @@ class Drainer:
         ledger: Ledger,
         counters: Counters,
         topic_stats: TopicStats,
-        recorder: Recorder,
+        recorder: ChangeRecorder,
         queues: Queues,
         offline_fetch: OfflineFetch,
-        on_caught_up: Callable[[Session], None],
     ) -> None:
         self._clock = clock
         self._scheduler = scheduler
@@ -61,7 +60,6 @@ class Drainer:
         self.commit_gate = CommitGate(log, recorder, ledger, self.drain, self._requeue)
         self._offline_fetch = offline_fetch
         self._ready: dict[Session, None] = {}  # will drain in the next turn
-        self._on_caught_up = on_caught_up
 
     def window(self, session: Session) -> Inflight:
         """A session's window of deliveries that wait for their acknowledgement."""
@@ -87,11 +85,28 @@ class Drainer:
             self._recorder.touch(session)
         self._send_waiting(session)
         if session.groups and (session.is_flowing or session.credit):
-            self._on_caught_up(session)
+            self.serve_groups(session)
         if session.catch_ups is not None and session.keeps_up:
             session.catch_ups.go_on()
 
-    def drain_credited(self) -> None:
+    def write(self, dirty: Iterable[Session]) -> None:
+        """Write what was gathered for sessions in this flush, then what sessions with credit get."""
+        for session in dirty:
+            parts = session.parts
+            if not parts:
+                continue  # all of it was too large, or it is written already
+            data = parts[0] if len(parts) == 1 else b"".join(parts)
+            parts.clear()
+            if session.first_uncommitted_id:
+                self.commit_gate.write(session, data)
+            elif session.connection is not None:
+                session.connection.write(data)
+        if self._queues.credited:
+            self._drain_credited()
+        if self._queues.too_slow:
+            self._queues.close_slow()
+
+    def _drain_credited(self) -> None:
         """Send what sessions with credit have credit for, completely, as on the fast path."""
         credited, self._queues.credited = self._queues.credited, {}
         now = self._clock.monotonic()
@@ -154,7 +169,7 @@ class Drainer:
         if session.outbox:
             return session.outbox.take(CHUNK_BYTES), steps
         offline_queue = session.offline_queue
-        if isinstance(offline_queue, LogBackedQueue) and offline_queue.stored and not offline_queue.messages:
+        if offline_queue is not None and offline_queue.has_to_fetch:
             self._offline_fetch.fetch(session, offline_queue, self.drain)
             return [], steps
         if offline_queue:
@@ -202,17 +217,19 @@ class Drainer:
         self, session: Session, runs: list[Run], encoding: Encoding, now: float, parts: list[bytes]
     ) -> list[Run]:
         """Send as many messages of one shape as the window takes; return the rest."""
-        inflight = self.window(session)
+        inflight, group = self.window(session), group_of(encoding)
+        share = None if group is None else group.filter
         while runs and (room := inflight.room):
-            sendable, runs = split(runs, room)
+            sendable, runs = split(runs, room) if len(runs) > 1 or runs[0].count > room else (runs, [])
             level = min(sendable[0].shape.qos, encoding.qos)
             frames = encoding.frames(sendable, now)
-            first = inflight.add_all(frames, encoding, level, parts)
+            first = inflight.add_all(frames, encoding, level, parts, share)
             if self._is_durable:
                 self.commit_gate.note(session, first, level)
             self._counters.delivered_at[way_out(sendable[0].shape, session.door)] += len(frames)
             self._topic_stats.add(sendable)
-            self._note_oversize(session, sendable, encoding, now)  # these take no room in the window
+            if encoding.limit_bytes:
+                self._note_oversize(session, sendable, encoding, now)  # these take no room in the window
         return runs
 
     def _note_oversize(self, session: Session, runs: list[Run], encoding: Encoding, now: float) -> int:
@@ -227,9 +244,79 @@ class Drainer:
         """Queue deliveries again whose commit failed: for this session, or for their shared group."""
         self._queues.put_first(session, self._queues.return_to_groups(entries))
         self._recorder.touch(session)
-        self._on_caught_up(session)
+        self.serve_groups(session)
 
-    def detach(self, session: Session) -> list[SharedGroup]:
+    # Shared groups
+
+    def serve_groups(self, session: Session) -> None:
+        """Serve the shared groups of a session: it came, went, or caught up."""
+        for group in list(session.groups or ()):
+            self.serve_group(group)
+
+    def serve_group(self, group: SharedGroup[Session]) -> None:
+        """Give queued messages of a shared group to members that keep up."""
+        while group.offline_queue and self._serve_chunk(group):
+            pass
+
+    def _serve_chunk(self, group: SharedGroup[Session]) -> bool:
+        """Give about one chunk, so that full sockets are noticed. Returns False if no member keeps up."""
+        now = self._clock.monotonic()
+        dirty: list[Session] = []
+        size, is_stuck = 0, False
+        while group.offline_queue and size < CHUNK_BYTES and not is_stuck:
+            ((run, encoding),) = group.offline_queue.take(0)
+            size += len(run.slab)
+            if run.is_expired(now):
+                self._ledger.add(run, group.filter, Reason.EXPIRED)
+                given = run.count
+            else:
+                given = self._hand_out(group, run, now, dirty)
+            if given < run.count:
+                group.offline_queue.add_first(run.part(given, run.count - given), encoding)
+                is_stuck = True
+            else:
+                group.forget((run,))
+        self._recorder.touch_group(group)
+        self.write(dirty)
+        return not is_stuck
+
+    def _hand_out(self, group: SharedGroup[Session], run: Run, now: float, dirty: list[Session]) -> int:
+        """Give the messages of a run to members that keep up; return how many were given."""
+        for index in range(run.count):
+            session = group.choose()
+            if session is None:
+                return index
+            self.give(group, session, run.part(index, 1), now, dirty)
+        return run.count
+
+    def give(
+        self, group: SharedGroup[Session], session: Session, message: Run, now: float, dirty: list[Session]
+    ) -> bool:
+        """Give one message of a shared group to a member. Returns False if it has to wait there.
+
+        Its bytes are written with those of the other `dirty` sessions.
+        """
+        subscription = group.members[session]
+        encoding, runs = subscription.encoding, [message]
+        if session.is_flowing:
+            parts = session.parts
+            if not parts:
+                dirty.append(session)
+            if not (message.shape.qos and encoding.qos):
+                parts.append(encoding.encode(runs, now))
+                self._topic_stats.add_one(message)
+                lost = self._note_oversize(session, runs, encoding, now) if encoding.limit_bytes else 0
+                self._counters.delivered_at[way_out(message.shape, session.door)] += message.count - lost
+                return True
+            if not self._number(session, runs, encoding, now, parts):
+                return True
+            self.wake(session)  # its window is full
+        self._queues.enqueue_all(session, runs, encoding, subscription)
+        return False
+
+    # Ends
+
+    def detach(self, session: Session) -> list[SharedGroup[Session]]:
         """Detach a session that lost its connection.
 
         Returns the groups whose other members may get something.

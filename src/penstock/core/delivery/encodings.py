@@ -12,7 +12,7 @@ from msgspec import Struct
 from penstock.core.delivery.inflight import Pending
 from penstock.core.ports.connection import Encoding, Frame
 from penstock.core.sessions.session import Session
-from penstock.core.subscriptions.shared import SharedForm, SharedGroup, reencode_any
+from penstock.core.subscriptions.shared import SharedGroup, group_of, own_encoding, reencode_any
 from penstock.core.subscriptions.subscription import Options
 from penstock.model import Run
 
@@ -62,13 +62,10 @@ def reencode(session: Session, change: Callable[[Encoding], Encoding]) -> None:
         backlog.encoding = change(backlog.encoding)
 
 
-def make_own(session: Session, group: SharedGroup) -> None:
+def make_own(session: Session, group: SharedGroup[Session]) -> None:
     """Turn deliveries of a shared group into a session's own: it left the group."""
     _reencode_queued(
-        session,
-        lambda encoding: (
-            encoding.encoding if isinstance(encoding, SharedForm) and encoding.group is group else encoding
-        ),
+        session, lambda encoding: own_encoding(encoding) if group_of(encoding) is group else encoding
     )
 
 

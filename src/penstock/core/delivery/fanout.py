@@ -1,22 +1,19 @@
 """Fan-out: the fast path from a stretch of runs to its subscribers.
 
 Bytes are encoded once per class of subscribers, and each subscriber gets one write per flush. Sessions that
-are offline, slow or catching up are left to `queueing.py` and `drain.py`.
+are offline, slow or catching up are left to `queueing.py` and `drain.py`, and shared groups to the latter.
 """
 
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
 
-from penstock.core.delivery.drain import CHUNK_BYTES, Drainer
-from penstock.core.delivery.offline_fetch import OfflineFetch
+from penstock.core.delivery.drain import Drainer
 from penstock.core.delivery.queueing import Queues
 from penstock.core.diagnostics.counters import OWN, Counters, way_out
 from penstock.core.diagnostics.ledger import Ledger
 from penstock.core.diagnostics.topic_stats import TopicStats
-from penstock.core.durability.recorder import Recorder
 from penstock.core.ports.connection import Encoding, Frame
-from penstock.core.ports.log import Log
-from penstock.core.runtime.clock import Clock, Scheduler
+from penstock.core.runtime.clock import Clock
 from penstock.core.runtime.tick import Stretch
 from penstock.core.sessions.session import Session
 from penstock.core.subscriptions.audience import Members, Others
@@ -31,36 +28,23 @@ class Fanout:
 
     def __init__(
         self,
-        log: Log,
         clock: Clock,
-        scheduler: Scheduler,
         ledger: Ledger,
         counters: Counters,
         topic_stats: TopicStats,
-        recorder: Recorder,
         queues: Queues,
-        offline_fetch: OfflineFetch,
+        drainer: Drainer,
+        *,
+        is_durable: bool,
     ) -> None:
         self._clock = clock
         self._ledger = ledger
         self._delivered_at = counters.delivered_at
         self._topic_stats = topic_stats
         self._queues = queues
-        self.drainer = Drainer(
-            log,
-            clock,
-            scheduler,
-            ledger,
-            counters,
-            topic_stats,
-            recorder,
-            queues,
-            offline_fetch,
-            self.serve_groups,
-        )
-        self._commit_gate = self.drainer.commit_gate
-        self._recorder = recorder
-        self._is_durable = log.is_durable
+        self._drainer = drainer
+        self._commit_gate = drainer.commit_gate
+        self._is_durable = is_durable
         self._has_given = False  # to some, who got a part of a stretch
 
     def deliver(self, stretches: list[Stretch]) -> None:
@@ -89,34 +73,18 @@ class Fanout:
                     self._deliver_to_one(group, run, now, dirty)
             if reach or self._has_given:
                 stretch.reach = reach
-        self._write(dirty)
+        self._drainer.write(dirty)
         self._topic_stats.note(stretches)
         if failure is not None:
             raise failure
 
-    def _note_failure(self, members: Members, runs: list[Run]) -> None:
+    def _note_failure(self, members: Members[Session], runs: list[Run]) -> None:
         for session in members:
             for run in runs:
                 self._ledger.add(run, session.client_id, Reason.FAILED)
 
-    def _write(self, dirty: list[Session]) -> None:
-        for session in dirty:
-            parts = session.parts
-            if not parts:
-                continue  # all of it was too large, or it is written already
-            data = parts[0] if len(parts) == 1 else b"".join(parts)
-            parts.clear()
-            if session.first_uncommitted_id:
-                self._commit_gate.write(session, data)
-            elif session.connection is not None:
-                session.connection.write(data)
-        if self._queues.credited:
-            self.drainer.drain_credited()
-        if self._queues.too_slow:
-            self._queues.close_slow()
-
     def _deliver_shared_bytes(
-        self, encoding: Encoding, members: Members, runs: list[Run], now: float, dirty: list[Session]
+        self, encoding: Encoding, members: Members[Session], runs: list[Run], now: float, dirty: list[Session]
     ) -> int:
         """Send the same bytes to all members. Returns how many sessions got them."""
         data: bytes | None = None
@@ -140,7 +108,12 @@ class Fanout:
         return flowing
 
     def _deliver_numbered(
-        self, encoding: Encoding, members: Members, runs: list[Run], now: float, dirty: list[Session]
+        self,
+        encoding: Encoding,
+        members: Members[Session],
+        runs: list[Run],
+        now: float,
+        dirty: list[Session],
     ) -> int:
         """Send with a packet id for each member. Returns how many sessions got all of it."""
         reach = messages = 0
@@ -153,7 +126,7 @@ class Fanout:
                 frames = encoding.frames(runs, now)
             inflight = session.inflight
             if inflight is None:
-                inflight = self.drainer.window(session)
+                inflight = self._drainer.window(session)
             if was_flowing and frames is not None and inflight.room >= len(frames):
                 parts = session.parts
                 if not parts:
@@ -166,7 +139,7 @@ class Fanout:
             else:
                 self._queues.enqueue_all(session, runs, encoding, members[session])
                 if was_flowing:  # its window is too small for all of this at once
-                    self.drainer.wake(session)
+                    self._drainer.wake(session)
         if messages:
             self._delivered_at[way_out(runs[0].shape, session.door)] += messages
         if encoding.limit_bytes:
@@ -174,7 +147,7 @@ class Fanout:
         return reach
 
     def _deliver_to_others(
-        self, encoding: Encoding, members: Members, runs: list[Run], now: float, dirty: list[Session]
+        self, encoding: Encoding, members: Members[Session], runs: list[Run], now: float, dirty: list[Session]
     ) -> int:
         """No Local: members get everything but their own messages.
 
@@ -195,25 +168,17 @@ class Fanout:
                 self._has_given = True
         return reach
 
-    def _deliver_to_one(self, group: SharedGroup, run: Run, now: float, dirty: list[Session]) -> None:
+    def _deliver_to_one(
+        self, group: SharedGroup[Session], run: Run, now: float, dirty: list[Session]
+    ) -> None:
         """Shared group: give each message to one member, behind what the group has queued."""
         for index in range(run.count):
             session = None if group.offline_queue else group.choose()
             if session is None:
                 self._queues.enqueue_for_group(group, run.part(index, run.count - index))
                 return
-            self._give(group, session, run.part(index, 1), now, dirty)
-
-    def _give(
-        self, group: SharedGroup, session: Session, message: Run, now: float, dirty: list[Session]
-    ) -> None:
-        subscription = group.members[session]
-        encoding = subscription.encoding
-        is_numbered = message.shape.qos and encoding.qos
-        deliver = self._deliver_numbered if is_numbered else self._deliver_shared_bytes
-        if deliver(encoding, {session: subscription}, [message], now, dirty):
-            self._topic_stats.add_one(message)
-            self._has_given = True
+            if self._drainer.give(group, session, run.part(index, 1), now, dirty):
+                self._has_given = True
 
     def _note_oversize(
         self, encoding: Encoding, members: Iterable[Session], runs: Sequence[Run], now: float
@@ -227,47 +192,6 @@ class Fanout:
             for session in reached:
                 self._ledger.add(run, session.client_id, Reason.PACKET_TOO_LARGE)
             self._topic_stats.add((run,), -len(reached))
-
-    def serve_groups(self, session: Session) -> None:
-        """Serve the shared groups of a session: it came, went, or caught up."""
-        for group in list(session.groups or ()):
-            self.serve_group(group)
-
-    def serve_group(self, group: SharedGroup) -> None:
-        """Give queued messages of a shared group to members that keep up."""
-        while group.offline_queue and self._serve_chunk(group):
-            pass
-
-    def _serve_chunk(self, group: SharedGroup) -> bool:
-        """Give about one chunk, so that full sockets are noticed. Returns False if no member keeps up."""
-        now = self._clock.monotonic()
-        dirty: list[Session] = []
-        size, is_stuck = 0, False
-        while group.offline_queue and size < CHUNK_BYTES and not is_stuck:
-            ((run, encoding),) = group.offline_queue.take(0)
-            size += len(run.slab)
-            if run.is_expired(now):
-                self._ledger.add(run, group.filter, Reason.EXPIRED)
-                given = run.count
-            else:
-                given = self._hand_out(group, run, now, dirty)
-            if given < run.count:
-                group.offline_queue.add_first(run.part(given, run.count - given), encoding)
-                is_stuck = True
-            else:
-                group.forget((run,))
-        self._recorder.touch_group(group)
-        self._write(dirty)
-        return not is_stuck
-
-    def _hand_out(self, group: SharedGroup, run: Run, now: float, dirty: list[Session]) -> int:
-        """Give the messages of a run to members that keep up; return how many were given."""
-        for index in range(run.count):
-            session = group.choose()
-            if session is None:
-                return index
-            self._give(group, session, run.part(index, 1), now, dirty)
-        return run.count
 
 
 def _count(runs: list[Run]) -> int:

@@ -1,21 +1,42 @@
 """In-flight window of a session: QoS 1 and 2 deliveries that are not complete.
 
 The window belongs to the session, not to a connection. A delivery has a number from 1 to 65535 (MQTT's packet
-identifier) that is unique while in use. A QoS 2 delivery that the client received is `RELEASED`: its message
-is done, its number is still in use. If the session is stored, the journal gets every change.
+identifier) that is unique while in use. A QoS 2 delivery that the client received has no message any more,
+and its number is still in use. If the session is stored, the journal gets every change as a step.
 """
 
 from collections.abc import Callable, Iterable
 
 from msgspec import Struct
 
-from penstock.core.durability import inflight_journal as kinds
-from penstock.core.durability.inflight_journal import KIND_BITS, Step, step
+from penstock.core.delivery.outbox import Entry
 from penstock.core.ports.connection import Encoding, Frame
-from penstock.core.subscriptions.shared import SharedForm
 from penstock.model import Run
 
 LAST_NUMBER = 65_535
+
+COMPLETED = 0
+"""Step: a delivery is complete."""
+SENT = 1
+"""Step: delivery sent at QoS 1; add 1 for QoS 2."""
+CONFIRMED = 3
+"""Step: the client received a QoS 2 delivery; its number is still in use."""
+RECEIVED = 4
+"""Step: a QoS 2 message came in."""
+RETAINED_SENT = 5
+"""As `SENT`, for a retained value."""
+FORGOTTEN = 7
+"""Step: an incoming QoS 2 message will not be repeated."""
+SHARED_SENT = 9
+"""As `SENT`, through a shared group."""
+KIND_BITS = 4
+
+Step = int | str
+
+
+def step(number: int, kind: int) -> int:
+    """The word for one step."""
+    return number << KIND_BITS | kind
 
 
 class Pending(Struct, frozen=True, gc=False):
@@ -24,9 +45,6 @@ class Pending(Struct, frozen=True, gc=False):
     run: Run
     encoding: Encoding
     level: int
-
-
-RELEASED = None
 
 
 class Inflight:
@@ -48,14 +66,23 @@ class Inflight:
         """Free places in the window; 0 after a client reconnected with a smaller window."""
         return max(self.limit - len(self.entries), 0)
 
-    def add_all(self, frames: Iterable[Frame], encoding: Encoding, level: int, parts: list[bytes]) -> int:
+    def add_all(
+        self,
+        frames: Iterable[Frame],
+        encoding: Encoding,
+        level: int,
+        parts: list[bytes],
+        share: str | None = None,
+    ) -> int:
         """Number deliveries and append their wire bytes to `parts`.
 
         Returns the first number, 0 if there are no frames.
+
+        Args:
+            share: the filter of the shared group that the deliveries belong to.
         """
         entries, number, first, journal = self.entries, self._last, len(parts), self.journal
-        share = encoding.group.filter if isinstance(encoding, SharedForm) else None
-        base = kinds.SHARED_LEFT if share else kinds.RETAINED_LEFT if encoding.is_retained else kinds.LEFT
+        base = SHARED_SENT if share else RETAINED_SENT if encoding.is_retained else SENT
         kind = base + level - 1
         for before, after, run in frames:
             number = number + 1 if number < LAST_NUMBER else 1
@@ -70,13 +97,13 @@ class Inflight:
         self._last = number
         return int.from_bytes(parts[first + 1], "big") if len(parts) > first else 0
 
-    def release(self, number: int) -> bool:
+    def confirm(self, number: int) -> bool:
         """A QoS 2 delivery was received; forget the message, keep the number. False if unknown."""
         if number not in self.entries:
             return False
-        self.entries[number] = RELEASED
+        self.entries[number] = None
         if self.journal is not None:
-            self.journal.append(step(number, kinds.RELEASED))
+            self.journal.append(step(number, CONFIRMED))
         return True
 
     def complete(self, number: int) -> bool:
@@ -84,7 +111,7 @@ class Inflight:
         if self.entries.pop(number, self) is self:
             return False
         if self.journal is not None:
-            self.journal.append(number << KIND_BITS | kinds.COMPLETED)
+            self.journal.append(number << KIND_BITS | COMPLETED)
         return True
 
     def remove(self, is_unwanted: Callable[[Run], bool]) -> list[Pending]:
@@ -101,7 +128,7 @@ class Inflight:
     def give_up(self, number: int, pending: Pending) -> None:
         """Forget a message that is not sent again."""
         if pending.level == 2:  # its number is the client's until it has said so (MQTT-4.3.3-6)
-            self.release(number)
+            self.confirm(number)
         else:
             self.complete(number)
 
@@ -117,13 +144,13 @@ class Inflight:
                 taken.append(pending)
         return taken
 
-    def take_shared(self) -> list[tuple[Run, SharedForm]]:
-        """Take out the QoS 1 deliveries of shared groups, which others may get instead, in order."""
-        taken = [
-            (number, pending.run, pending.encoding)
+    def take_qos1(self, is_wanted: Callable[[Encoding], bool]) -> list[Entry]:
+        """Take out QoS 1 deliveries by their encoding, in order, because others may get them instead."""
+        taken = {
+            number: (pending.run, pending.encoding)
             for number, pending in self.entries.items()
-            if pending is not None and pending.level == 1 and isinstance(pending.encoding, SharedForm)
-        ]
-        for number, _, _ in taken:
+            if pending is not None and pending.level == 1 and is_wanted(pending.encoding)
+        }
+        for number in taken:
             self.complete(number)
-        return [(run, encoding) for _, run, encoding in taken]
+        return list(taken.values())

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from penstock.core.access.access import Access
-from penstock.core.delivery.offline_queue import LogBackedQueue
+from penstock.core.delivery.offline_queue import OfflineQueue
 from penstock.core.diagnostics.ledger import Ledger
 from penstock.core.ports.connection import ConnectionPort, Encoding
 from penstock.core.ports.log import LogReader, Lost
@@ -32,7 +32,7 @@ class OfflineFetch:
         self._ledger = ledger
         self._router = router
 
-    def fetch(self, session: Session, offline_queue: LogBackedQueue, done: Callable[[Session], None]) -> None:
+    def fetch(self, session: Session, offline_queue: OfflineQueue, done: Callable[[Session], None]) -> None:
         """Load the next messages of an offline queue from the log, then call `done`."""
         assert session.connection is not None
         count = min(MESSAGES_AT_ONCE, CHUNK_BYTES // max(offline_queue.mean_bytes, LEAST_BYTES)) or 1
@@ -46,7 +46,7 @@ class OfflineFetch:
         self,
         session: Session,
         connection: ConnectionPort,
-        offline_queue: LogBackedQueue,
+        offline_queue: OfflineQueue,
         offsets: Sequence[int],
         done: Callable[[Session], None],
         found: dict[int, Run],

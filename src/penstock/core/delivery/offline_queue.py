@@ -7,7 +7,7 @@ as MQTT does by default.
 """
 
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
 
@@ -28,8 +28,53 @@ class OfflineQueue(Outbox):
     __slots__ = ()
 
     def add(self, run: Run, encoding: Encoding, policy: Policy) -> tuple[Decision, list[Run]]:
-        """Enqueue a run. Returns the decision and the dropped runs."""
+        """Enqueue a run. Returns the decision and the dropped runs; dropped offsets are taken separately."""
         return super().add(run, encoding, _for_absent(policy))
+
+    @property
+    def takes_qos0(self) -> bool:
+        """Messages that the log does not keep can wait here too."""
+        return True
+
+    @property
+    def has_to_fetch(self) -> bool:
+        """The next messages are in the log only."""
+        return False
+
+    @property
+    def mean_bytes(self) -> int:
+        """Weight of a message that is in the log only."""
+        return 0
+
+    @property
+    def first_offset(self) -> int | None:
+        """Oldest offset that the log has to keep for this queue; None if there is none."""
+        return None
+
+    def offer_all(self, runs: Sequence[Run]) -> bool:
+        """Take many runs as offsets if all of them fit. Returns False if they have to be added one by one."""
+        return False
+
+    def put_back(self, entries: Sequence[Entry]) -> None:
+        """Put fetched or queued messages back, before everything else."""
+        for run, encoding in reversed(entries):
+            self.add_first(run, encoding)
+
+    def peek(self, count: int) -> Sequence[int]:
+        """The oldest offsets of messages that are in the log only."""
+        return ()
+
+    def discard(self, count: int) -> Sequence[int]:
+        """Remove and return the oldest offsets."""
+        return ()
+
+    def discard_through(self, offset: int) -> Sequence[int]:
+        """Remove and return the offsets up to this one."""
+        return ()
+
+    def take_evicted(self) -> Sequence[int]:
+        """Offsets that the policy dropped or that expired since the last call."""
+        return ()
 
 
 class LogBackedQueue(OfflineQueue):
@@ -38,7 +83,7 @@ class LogBackedQueue(OfflineQueue):
     Only while some of it may expire it is also known of each when.
     """
 
-    __slots__ = ("_base", "_expiries", "_places", "_start", "_stored_bytes", "evicted")
+    __slots__ = ("_base", "_evicted", "_expiries", "_places", "_start", "_stored_bytes")
 
     def __init__(self, limits: Limits) -> None:
         super().__init__(limits)
@@ -48,7 +93,7 @@ class LogBackedQueue(OfflineQueue):
         self._expiries: array[float] | None = None  # of each of them
         self._start = 0  # places before this index are gone
         self._stored_bytes = 0
-        self.evicted: Sequence[int] = ()  # dropped by the policy or expired, and not told of yet
+        self._evicted: Sequence[int] = ()  # dropped by the policy or expired, and not taken yet
 
     def add_first(self, run: Run, encoding: Encoding) -> None:
         self._begin_entries()
@@ -67,13 +112,33 @@ class LogBackedQueue(OfflineQueue):
 
     @property
     def stored(self) -> int:
-        """Number of messages that are in the log only."""
         return len(self._places) - self._start
 
     @property
-    def first_offset(self) -> int:
-        """The oldest of those."""
-        return self._base + self._places[self._start]
+    def takes_qos0(self) -> bool:
+        return False  # an offset stands for a message that the log has
+
+    @property
+    def has_to_fetch(self) -> bool:
+        return not self.messages and self.stored > 0
+
+    @property
+    def mean_bytes(self) -> int:
+        return self._stored_bytes // self.stored if self.stored else 0
+
+    @property
+    def total_bytes(self) -> int:
+        return self.bytes + self.stored * self.mean_bytes
+
+    @property
+    def first_offset(self) -> int | None:
+        fetched = (run.offset for run, encoding in self._entries if not encoding.is_retained)
+        return next(fetched, self._base + self._places[self._start] if self.stored else None)
+
+    def place_of(self, offset: int) -> int | None:
+        index = bisect_left(self._places, offset - self._base, lo=self._start)
+        is_there = index < len(self._places) and self._base + self._places[index] == offset
+        return self.messages + index - self._start if is_there else None
 
     def offer(self, run: Run, encoding: Encoding) -> bool:
         limits, places = self._limits, self._places
@@ -93,7 +158,7 @@ class LogBackedQueue(OfflineQueue):
         return True
 
     def offer_all(self, runs: Sequence[Run]) -> bool:
-        """Take many runs if all of them fit; at start, when there may be very many."""
+        """At start there may be very many."""
         limits = self._limits
         messages = len(self) + sum([run.count for run in runs])
         size = self._stored_bytes + sum([len(run.slab) for run in runs])
@@ -127,7 +192,7 @@ class LogBackedQueue(OfflineQueue):
         self._start = 0
 
     def add(self, run: Run, encoding: Encoding, policy: Policy) -> tuple[Decision, list[Run]]:
-        """Enqueue a run. Returns the decision and the dropped runs; dropped offsets are in `evicted`."""
+        """The same; dropped offsets are taken with `take_evicted`."""
         size = len(run.slab) // run.count
         limits, waiting = self._limits, self.messages + self.stored
         fits = fitting(waiting, self.bytes + self._stored_bytes, limits, run.count, size)
@@ -151,15 +216,18 @@ class LogBackedQueue(OfflineQueue):
 
     def _evict(self) -> None:
         """Drop the oldest until the limits hold; of what is in the log only the mean size is known."""
-        evicted = list(self.evicted)
+        evicted = list(self._evicted)
         while self.stored and (
             len(self) > self._limits.messages or self.bytes + self._stored_bytes > self._limits.bytes
         ):
             evicted += self.discard(1)
-        self.evicted = evicted
+        self._evicted = evicted
+
+    def take_evicted(self) -> Sequence[int]:
+        evicted, self._evicted = self._evicted, ()
+        return evicted
 
     def peek(self, count: int) -> Sequence[int]:
-        """The oldest offsets."""
         return self._offsets(self._start, self._start + count)
 
     def _offsets(self, start: int, stop: int | None = None) -> Sequence[int]:
@@ -167,7 +235,6 @@ class LogBackedQueue(OfflineQueue):
         return [base + place for place in places] if base else places
 
     def discard(self, count: int) -> Sequence[int]:
-        """Remove and return the oldest offsets."""
         taken = self.peek(count)
         self._weigh_less(len(taken))
         self._start += len(taken)
@@ -184,11 +251,9 @@ class LogBackedQueue(OfflineQueue):
             self._stored_bytes -= self._stored_bytes * count // self.stored
 
     def discard_through(self, offset: int) -> Sequence[int]:
-        """Remove and return the offsets up to this one."""
         return self.discard(self._find_after(offset) - self._start)
 
     def discard_after(self, offset: int) -> Sequence[int]:
-        """Remove and return the offsets behind this one."""
         first = self._find_after(offset)
         taken = self._offsets(first)
         self._weigh_less(len(taken))
@@ -202,11 +267,11 @@ class LogBackedQueue(OfflineQueue):
         return bisect_right(self._places, offset - self._base, lo=self._start)
 
     def remove_expired(self, now: float) -> list[Run]:
-        """Take out whatever has expired. What is in the log alone is in `evicted`."""
+        """Take out whatever has expired. Offsets are taken with `take_evicted`."""
         if self._expiries is not None and now >= self.next_expiry:
             known = list(zip(self._offsets(self._start), self._expiries[self._start :], strict=True))
             living = [(offset, expiry) for offset, expiry in known if expiry > now]
-            self.evicted = [*self.evicted, *(offset for offset, expiry in known if expiry <= now)]
+            self._evicted = [*self._evicted, *(offset for offset, expiry in known if expiry <= now)]
             self._weigh_less(len(known) - len(living))
             self._pack([offset for offset, _ in living])
             self._expiries = array("d", [expiry for _, expiry in living])
@@ -223,7 +288,6 @@ class LogBackedQueue(OfflineQueue):
         return removed
 
     def put_back(self, entries: Sequence[Entry]) -> None:
-        """Put fetched or queued messages back, before everything else."""
         kept = [entry for entry in entries if entry[1].is_retained]
         stored = [run for run, encoding in entries if not encoding.is_retained]
         for run, encoding in reversed(kept):  # its offset says where it was published, not what it is
@@ -236,11 +300,6 @@ class LogBackedQueue(OfflineQueue):
             expiries = [run.expires_at or FOREVER for run in stored for _ in range(run.count)]
             self._expiries = array("d", expiries) + self._expiries
         self._stored_bytes += sum(len(run.slab) for run in stored)
-
-    @property
-    def mean_bytes(self) -> int:
-        """Weight of a stored message."""
-        return self._stored_bytes // self.stored if self.stored else 0
 
 
 def _for_absent(policy: Policy) -> Policy:

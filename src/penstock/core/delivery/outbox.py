@@ -1,11 +1,12 @@
 """Outbox: bounded FIFO queue of one connected subscriber, limited by messages and bytes.
 
 It is empty while the subscriber keeps up. Entries are references to runs with their encoding, so queueing
-copies nothing. `policy.py` decides about overflow; the caller records drops in the ledger.
+copies nothing. `policy.py` decides about overflow; the caller records drops in the ledger. Offline queues
+have the same interface, and may keep messages in the log only.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from penstock.core.delivery.policy import Bounds, Decision, decide, fitting
 from penstock.core.ports.connection import Encoding
@@ -55,6 +56,24 @@ class Outbox:
     def may_expire(self) -> bool:
         """Some entry expires, or did a moment ago."""
         return self.next_expiry != FOREVER
+
+    @property
+    def stored(self) -> int:
+        """Number of messages that are in the log only: none, unless the queue is backed by the log."""
+        return 0
+
+    @property
+    def total_bytes(self) -> int:
+        """Weight of all messages, those in the log included."""
+        return self.bytes
+
+    def place_of(self, offset: int) -> int | None:
+        """Number of messages before one that is in the log only; None if it is not queued so."""
+        return None
+
+    def discard_after(self, offset: int) -> Sequence[int]:
+        """Remove and return the offsets behind this one, of messages that are in the log only."""
+        return ()
 
     def has_room(self, run: Run) -> bool:
         """All of a run fits."""

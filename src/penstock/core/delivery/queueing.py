@@ -11,16 +11,16 @@ from penstock.core.delivery.offline_fetch import OfflineFetch
 from penstock.core.delivery.offline_queue import LogBackedQueue, OfflineQueue
 from penstock.core.delivery.outbox import Entry, Outbox
 from penstock.core.delivery.policy import Bounds, Limits, OwnLimits
+from penstock.core.delivery.ports import ChangeRecorder
 from penstock.core.diagnostics.ledger import Ledger
 from penstock.core.diagnostics.slow_consumers import SlowConsumers, note_loss
-from penstock.core.durability.recorder import Recorder
 from penstock.core.ports.connection import Encoding
 from penstock.core.publishing.outcome import Outcomes
 from penstock.core.publishing.request_senders import RequestSenders
 from penstock.core.runtime.clock import Clock, Scheduler
 from penstock.core.sessions.session import Ending, Session
 from penstock.core.settings import CoreSettings
-from penstock.core.subscriptions.shared import SharedForm, SharedGroup
+from penstock.core.subscriptions.shared import SharedGroup, group_of, is_shared
 from penstock.core.subscriptions.subscription import Subscription
 from penstock.core.topics.registry import Registry
 from penstock.model import Policy, Reason, Run
@@ -40,7 +40,7 @@ class Queues:
         ledger: Ledger,
         topics: Registry,
         sessions: dict[str, Session],
-        recorder: Recorder,
+        recorder: ChangeRecorder,
         offline_fetch: OfflineFetch,
         request_senders: RequestSenders,
         slow: SlowConsumers,
@@ -55,7 +55,7 @@ class Queues:
         self.outbox_limits = Limits(settings.outbox.messages, settings.outbox.bytes)
         self._offline_limits = Limits(settings.sessions.owed_messages, settings.sessions.owed_bytes)
         self._block_wildcards = settings.outbox.block_wildcards
-        self._expiring: dict[Session | SharedGroup, None] = {}  # something waits for them that may expire
+        self._expiring: dict[Session | SharedGroup[Session], None] = {}  # a queued message may expire
         self.too_slow: dict[Session, None] = {}  # to be closed at the end of this flush
         self.credited: dict[Session, list[Entry]] = {}  # what those who count get at the end of this flush
         self.outcomes = Outcomes()  # of this turn
@@ -132,16 +132,12 @@ class Queues:
                 self._ledger.add(run, session.client_id, Reason.NOT_CONNECTED)
             return
         is_numbered = bool(run.shape.qos and encoding.qos)
-        if session.offline_queue and (is_numbered or not isinstance(session.offline_queue, LogBackedQueue)):
-            self.enqueue_offline(
-                session, run, encoding, policy
-            )  # nothing overtakes what is owed, if it can wait there
+        if session.offline_queue and (is_numbered or session.offline_queue.takes_qos0):
+            self.enqueue_offline(session, run, encoding, policy)  # nothing overtakes what waits there
             return
         outbox = self._outbox_of(session)
         if is_durable and policy is not Policy.BLOCK and not outbox.has_room(run):
-            self.enqueue_offline(
-                session, run, encoding, policy
-            )  # it will be fetched when the outbox is empty
+            self.enqueue_offline(session, run, encoding, policy)  # fetched when the outbox is empty
             if policy is Policy.DISCONNECT:
                 self.too_slow[session] = None
             return
@@ -187,16 +183,10 @@ class Queues:
         if run.expires_at:
             self._expiring[session] = None
         self._drop(dropped, run, session, Reason.OWED_FULL, policy, "sessions.owed")
-        if isinstance(offline_queue, LogBackedQueue) and offline_queue.evicted:
-            self._note_evicted(session, offline_queue, Reason.OWED_FULL, policy)
-
-    def _note_evicted(
-        self, session: Session, offline_queue: LogBackedQueue, reason: Reason, policy: Policy | None = None
-    ) -> None:
-        evicted, offline_queue.evicted = offline_queue.evicted, []
-        if policy is not None:
+        evicted = offline_queue.take_evicted()
+        if evicted:
             self.slow_consumers.note_dropped(session, len(evicted), policy)
-        self._offline_fetch.note_lost(session.client_id, evicted, reason, policy)
+            self._offline_fetch.note_lost(session.client_id, evicted, Reason.OWED_FULL, policy)
 
     def _offline_queue_of(self, session: Session) -> OfflineQueue:
         if session.offline_queue is None:
@@ -204,7 +194,7 @@ class Queues:
             session.offline_queue = kind(self._offline_limits)
         return session.offline_queue
 
-    def enqueue_for_group(self, group: SharedGroup, run: Run) -> None:
+    def enqueue_for_group(self, group: SharedGroup[Session], run: Run) -> None:
         """Enqueue a run for a shared group without a connected or caught-up member."""
         if not group.present and not (run.shape.qos and group.wants_owed):
             self._ledger.add(run, group.filter, Reason.NOT_CONNECTED)
@@ -272,52 +262,45 @@ class Queues:
             return
         self._expiring[session] = None
         if session.connection is None:
-            self._requeue_offline_first(session, entries)
+            self._offline_queue_of(session).put_back(entries)
             return
         outbox = self._outbox_of(session)
         for run, encoding in reversed(entries):
             outbox.add_first(run, encoding)
 
-    def _requeue_offline_first(self, session: Session, entries: Sequence[Entry]) -> None:
-        offline_queue = self._offline_queue_of(session)
-        if isinstance(offline_queue, LogBackedQueue):
-            offline_queue.put_back(entries)
-        else:
-            for run, encoding in reversed(entries):
-                offline_queue.add_first(run, encoding)
-
     def return_to_groups(self, entries: Sequence[Entry]) -> list[Entry]:
         """Return entries of shared groups to their groups, first and in order; return the rest."""
         rest: list[Entry] = []
         for run, encoding in reversed(entries):
-            if not isinstance(encoding, SharedForm):
+            group = group_of(encoding)
+            if group is None:
                 rest.append((run, encoding))
-            elif encoding.group:
-                encoding.group.offline_queue.add_first(run, encoding)
-                encoding.group.again[run.offset] = None
-                self._recorder.touch_group(encoding.group)
+            elif group:
+                group.offline_queue.add_first(run, encoding)
+                group.again[run.offset] = None
+                self._recorder.touch_group(group)
                 if run.expires_at:
-                    self._expiring[encoding.group] = None
+                    self._expiring[group] = None
             else:  # the last member has left meanwhile
-                self._ledger.add(run, encoding.group.filter, Reason.SESSION_ENDED)
+                self._ledger.add(run, group.filter, Reason.SESSION_ENDED)
         return rest[::-1]
 
     # Going
 
-    def requeue_offline(self, session: Session) -> list[SharedGroup]:
+    def requeue_offline(self, session: Session) -> list[SharedGroup[Session]]:
         """Move queues of a disconnected session to its offline queue, or record their loss.
 
         Returns the shared groups whose other members may get something.
         """
         self.backpressure.release(session)
         self.backpressure.forget(session)
-        stored = session.offline_queue if isinstance(session.offline_queue, LogBackedQueue) else None
         waiting: list[Entry] = []
         if session.inflight is not None:
             unsent = session.inflight.take_from(session.first_uncommitted_id)
-            waiting += [*session.inflight.take_shared(), *((each.run, each.encoding) for each in unsent)]
+            waiting += session.inflight.take_qos1(is_shared)
+            waiting += [(each.run, each.encoding) for each in unsent]
         waiting += [*_take_all(session.outbox), *_take_all(session.offline_queue)]
-        session.outbox, session.offline_queue = None, stored
+        session.outbox, session.offline_queue = None, session.offline_queue or None  # offsets stay
         own: list[Entry] = []
         for run, encoding in self.return_to_groups(waiting):
             if _is_durable(session, run, encoding):
@@ -326,14 +309,14 @@ class Queues:
                 self._ledger.add(run, session.client_id, Reason.DISCONNECTED)
         self.put_first(session, own)
         self._recorder.touch(session)
-        offered = [encoding.group for _, encoding in waiting if isinstance(encoding, SharedForm)]
+        offered = [group for _, encoding in waiting if (group := group_of(encoding)) is not None]
         return list(dict.fromkeys([*offered, *(session.groups or ())]))
 
     def end(self, session: Session) -> None:
         """Record everything that was still queued for a session that ended."""
         for run, _ in _take_all(session.offline_queue):
             self._ledger.add(run, session.client_id, Reason.SESSION_ENDED)
-        if isinstance(session.offline_queue, LogBackedQueue):
+        if session.offline_queue:
             offsets = session.offline_queue.discard(session.offline_queue.stored)
             self._offline_fetch.note_lost(session.client_id, offsets, Reason.SESSION_ENDED)
         for pending in session.inflight.entries.values() if session.inflight else ():
@@ -365,8 +348,9 @@ class Queues:
                 self._expiring[who] = None
             if isinstance(who, Session):
                 looked_at.append(who)
-                if isinstance(who.offline_queue, LogBackedQueue) and who.offline_queue.evicted:
-                    self._note_evicted(who, who.offline_queue, Reason.EXPIRED)
+                evicted = who.offline_queue.take_evicted() if who.offline_queue is not None else ()
+                if evicted:
+                    self._offline_fetch.note_lost(who.client_id, evicted, Reason.EXPIRED)
                     self._recorder.touch(who)
         return looked_at
 
@@ -378,10 +362,10 @@ def _is_durable(session: Session, run: Run, encoding: Encoding) -> bool:
 
 def _outlives(session: Session, run: Run, encoding: Encoding) -> bool:
     """Return whether a queued message outlives the connection."""
-    return isinstance(encoding, SharedForm) or _is_durable(session, run, encoding)
+    return is_shared(encoding) or _is_durable(session, run, encoding)
 
 
-def _queues_of(who: Session | SharedGroup) -> tuple[str, list[Outbox]]:
+def _queues_of(who: Session | SharedGroup[Session]) -> tuple[str, list[Outbox]]:
     """Return the ledger's name and the queues of a session or group."""
     if isinstance(who, SharedGroup):
         return who.filter, [who.offline_queue] if who.offline_queue else []

@@ -8,12 +8,10 @@ Losses are counted where they happen. `LossReports.take` returns and resets them
 """
 
 from collections import OrderedDict
+from typing import Protocol
 
 from msgspec import Struct
 
-from penstock.core.delivery.offline_queue import LogBackedQueue
-from penstock.core.delivery.outbox import Outbox
-from penstock.core.delivery.policy import Limits
 from penstock.core.runtime.clock import Clock
 from penstock.core.sessions.session import Losses, Session
 from penstock.core.settings import SlowSettings
@@ -190,19 +188,13 @@ class SlowConsumers:
             row.is_connected,
             row.recovered,
             sum(len(queue) for queue in queues),
-            sum(_bytes_of(queue) for queue in queues),
+            sum(queue.total_bytes for queue in queues),
             0.0 if watch is None else _age_s(session, now_us, now - watch.since),
             row.dropped,
             row.policy,
             row.first_at,
             row.last_at,
         )
-
-
-def _bytes_of(queue: Outbox) -> int:
-    """Return the messages of a queue, with those that are only in the log."""
-    stored = queue.stored * queue.mean_bytes if isinstance(queue, LogBackedQueue) else 0
-    return queue.bytes + stored
 
 
 def _age_s(session: Session, now_us: int, longest_s: float) -> float:
@@ -237,12 +229,19 @@ def note_loss(session: Session, reason: Reason, count: int) -> None:
         session.losses.dropped += count
 
 
+class MessageLimit(Protocol):
+    """Limit of queued messages at this moment."""
+
+    @property
+    def messages(self) -> int: ...
+
+
 class LossReports:
     """Makes loss reports for doors."""
 
-    def __init__(self, clock: Clock, limits: Limits) -> None:
+    def __init__(self, clock: Clock, limit: MessageLimit) -> None:
         self._clock = clock
-        self._limits = limits
+        self._limit = limit
 
     def take(self, session: Session) -> LossReport | None:
         """Return losses since the last call, and the queue; None without a loss."""
@@ -253,8 +252,8 @@ class LossReports:
             losses.dropped,
             losses.expired,
             len(session.outbox or ()),
-            limit_of(session, self._limits.messages),
-            _outbox_age_s(session.outbox, self._clock.wall_us()),
+            limit_of(session, self._limit.messages),
+            _outbox_age_s(session, self._clock.wall_us()),
         )
 
 
@@ -263,6 +262,6 @@ def limit_of(session: Session, most: int) -> int:
     return most if session.outbox_messages is None else min(session.outbox_messages, most)
 
 
-def _outbox_age_s(outbox: Outbox | None, now_us: int) -> float:
-    oldest = next(outbox.runs(), None) if outbox else None
+def _outbox_age_s(session: Session, now_us: int) -> float:
+    oldest = next(session.outbox.runs(), None) if session.outbox else None
     return 0.0 if oldest is None else max(now_us - oldest.published_at, 0) / 1_000_000

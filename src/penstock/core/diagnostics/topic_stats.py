@@ -7,8 +7,8 @@ in a turn with many stretches a rotating part of them.
 
 from collections.abc import Sequence
 
+from penstock.common.histogram import Histogram, Recent, bucket_of
 from penstock.common.topics import is_reserved
-from penstock.core.diagnostics.histogram import Histogram, Recent, bucket_of
 from penstock.core.runtime.clock import Clock
 from penstock.core.runtime.tick import Stretch
 from penstock.core.topics.registry import Registry

@@ -5,7 +5,6 @@ from the present state, and the text says so: past subscriptions are not recorde
 """
 
 from asyncio import sleep
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
@@ -15,11 +14,10 @@ from penstock.common.topics import matches, split_share
 from penstock.core.access.access import ADMIN_FILTER
 from penstock.core.access.identity import Identity
 from penstock.core.broker import Broker
-from penstock.core.delivery.offline_queue import LogBackedQueue
 from penstock.core.diagnostics.ledger import Row
 from penstock.core.diagnostics.why_types import REASONS, Code, Explanation, Published, Waiting
 from penstock.core.sessions.session import Session
-from penstock.core.streams.stream import GROUP
+from penstock.core.streams.stream import GROUP, stream_of
 from penstock.core.subscriptions.shared import SharedGroup
 from penstock.errors import NotAuthorized
 from penstock.model import Run
@@ -132,7 +130,9 @@ class Case:
             text += f" The limit is set by `{row.setting}`."
         return self._verdict(client_id, Code.NOT_DELIVERED, text, rows=rows)
 
-    def _derive(self, session: Session, groups: list[SharedGroup], published: Published) -> Explanation:
+    def _derive(
+        self, session: Session, groups: list[SharedGroup[Session]], published: Published
+    ) -> Explanation:
         client_id, topic = session.client_id, self._topic
         if not self._broker.access.may_read(session.identity, topic):
             return self._verdict(client_id, Code.NOT_AUTHORIZED, f"{client_id} may not read {topic}.")
@@ -166,7 +166,10 @@ class Case:
         audience = self._broker.audience_of(self._topic)
         sessions = [session for _, members in audience.classes() for session in members]
         sessions += [session for group in audience.shared for session in group.members]
-        everyone: list[Session | SharedGroup] = [*audience.shared, *dict.fromkeys(sessions)]  # each once
+        everyone: list[Session | SharedGroup[Session]] = [
+            *audience.shared,
+            *dict.fromkeys(sessions),
+        ]  # each once
         waiting = list(self._in_stream())
         looked_at = 0
         for who in everyone:
@@ -221,7 +224,7 @@ class Case:
         at = self._sequence if row.topic == self._topic else None if row.topic else self._offset
         return at is not None and row.first <= at <= row.last
 
-    def _places(self, session: Session, groups: Iterable[SharedGroup]) -> Iterator[Waiting]:
+    def _places(self, session: Session, groups: Iterable[SharedGroup[Session]]) -> Iterator[Waiting]:
         """Wherever the message waits for a session, or for a shared group that it is in."""
         is_connected = session.connection is not None
         inflight = session.inflight.entries.values() if session.inflight else ()
@@ -229,8 +232,8 @@ class Case:
             yield Waiting(session.client_id, "in-flight", 0, is_connected)
         for place, queue in (("outbox", session.outbox), ("owed", session.offline_queue)):
             ahead = self._position(run for run, _ in queue.entries()) if queue else None
-            if ahead is None and isinstance(queue, LogBackedQueue):
-                ahead = self._stored_position(queue)
+            if ahead is None and queue and self._offset is not None:
+                ahead = queue.place_of(self._offset)
             if ahead is not None:
                 yield Waiting(session.client_id, place, ahead, is_connected)
         for group in groups:
@@ -238,15 +241,14 @@ class Case:
         if self._is_in_backlog(session):
             yield Waiting(session.client_id, "retained", 0, is_connected)
 
-    def _in_group(self, group: SharedGroup) -> Iterator[Waiting]:
+    def _in_group(self, group: SharedGroup[Session]) -> Iterator[Waiting]:
         ahead = self._position(run for run, _ in group.offline_queue.entries())
         if ahead is not None:
             yield Waiting(group.filter, "group", ahead, bool(group.present))
 
     def _in_stream(self) -> Iterator[Waiting]:
         """Return whether the message is queued in a stream."""
-        topic = self._broker.topics.get(self._topic)
-        stream = None if topic is None else topic.stream
+        stream = stream_of(self._broker.topics.get(self._topic))
         ahead = None if stream is None else self._position(stream.messages)
         if stream is not None and ahead is not None:
             yield Waiting(GROUP, "stream", ahead, stream.receivers is not None)
@@ -259,15 +261,6 @@ class Case:
                 return ahead + self._sequence - run.sequence
             ahead += run.count
         return None
-
-    def _stored_position(self, offline_queue: LogBackedQueue) -> int | None:
-        """The same among those that are in the log alone."""
-        if self._offset is None:
-            return None
-        offsets = offline_queue.peek(offline_queue.stored)
-        index = bisect_left(offsets, self._offset)
-        is_there = index < len(offsets) and offsets[index] == self._offset
-        return offline_queue.messages + index if is_there else None
 
     def _is_in_backlog(self, session: Session) -> bool:
         """Retained values are still being sent to a session, and this is one of those that are meant."""
@@ -284,7 +277,7 @@ class Case:
     def _is_meant(self, filter: str) -> bool:
         return matches(split_share(filter)[1], self._topic)
 
-    def _groups_of(self, session: Session) -> list[SharedGroup]:
+    def _groups_of(self, session: Session) -> list[SharedGroup[Session]]:
         return [group for group in session.groups or () if matches(group.inner, self._topic)]
 
     def _verdict(
@@ -309,7 +302,7 @@ class Case:
         )
 
 
-def _size_of(who: Session | SharedGroup) -> int:
+def _size_of(who: Session | SharedGroup[Session]) -> int:
     """Return how much there is to examine."""
     queues = (
         (who.offline_queue,)

@@ -1,4 +1,4 @@
-"""In-flight journal: changes of in-flight windows, stored as plain numbers with each turn.
+"""In-flight journal: rebuilds in-flight windows from the steps that each turn stored.
 
 A step is a word `number << 4 | kind`. A sent delivery is followed by its offset, and by the filter of its
 shared group if it has one. Storing a whole window with every commit would cost more than the messages, so a
@@ -7,33 +7,21 @@ turn stores its steps only. A window is written after many steps, and recovery r
 
 from collections.abc import Iterator, Sequence
 
+from penstock.core.delivery.inflight import (
+    COMPLETED,
+    CONFIRMED,
+    FORGOTTEN,
+    KIND_BITS,
+    RECEIVED,
+    RETAINED_SENT,
+    SENT,
+    SHARED_SENT,
+    Step,
+)
 from penstock.core.durability.records import Sent, WindowRecord
 
-COMPLETED = 0
-"""A delivery is over."""
-LEFT = 1
-"""A delivery left at QoS 1; one more, at QoS 2."""
-RELEASED = 3
-"""A delivery at QoS 2 has arrived; its number is still held."""
-RECEIVED = 4
-"""A message at QoS 2 came in."""
-RETAINED_LEFT = 5
-"""As `LEFT`, for the value of a topic."""
-FORGOTTEN = 7
-"""A message at QoS 2 that came in will not come again."""
-SHARED_LEFT = 9
-"""As `LEFT`, through a shared group."""
-KIND_BITS = 4
-
-PLAIN = (COMPLETED, RELEASED, RECEIVED, FORGOTTEN)
+PLAIN = (COMPLETED, CONFIRMED, RECEIVED, FORGOTTEN)
 """Nothing follows these."""
-
-Step = int | str
-
-
-def step(number: int, kind: int) -> int:
-    """The word for one step."""
-    return number << KIND_BITS | kind
 
 
 class Window:
@@ -45,7 +33,7 @@ class Window:
         self.steps_until = record.steps_until if record else -1  # steps up to here are contained
 
     def make(self, steps: Sequence[Step]) -> None:
-        """Make steps again. To make the last of them twice does no harm."""
+        """Apply steps. Idempotent for the last of them."""
         words = iter(steps)
         for word in words:
             assert isinstance(word, int)
@@ -55,7 +43,7 @@ class Window:
                 self.sent[number] = _read_sent(kind, words)
             elif kind == COMPLETED:
                 self.sent.pop(number, None)
-            elif kind == RELEASED:
+            elif kind == CONFIRMED:
                 self.sent[number] = None
             elif kind == RECEIVED:
                 self.received.add(number)
@@ -66,9 +54,9 @@ class Window:
 def _read_sent(kind: int, words: Iterator[Step]) -> Sent:
     offset = next(words)
     assert isinstance(offset, int)
-    for base in (SHARED_LEFT, RETAINED_LEFT, LEFT):
+    for base in (SHARED_SENT, RETAINED_SENT, SENT):
         if kind >= base:
-            share = next(words) if base == SHARED_LEFT else None
+            share = next(words) if base == SHARED_SENT else None
             assert share is None or isinstance(share, str)
-            return Sent(offset, kind - base + 1, base == RETAINED_LEFT, share)
+            return Sent(offset, kind - base + 1, base == RETAINED_SENT, share)
     raise AssertionError("a delivery leaves at QoS 1 or 2")

@@ -9,7 +9,6 @@ from itertools import islice
 
 from msgspec import Struct
 
-from penstock.core.delivery.offline_queue import LogBackedQueue
 from penstock.core.durability.records import (
     BEHIND,
     GROUPS,
@@ -32,7 +31,7 @@ from penstock.core.ports.log import LogWriter, Settled, Ticket
 from penstock.core.ports.turn import Turn
 from penstock.core.runtime.tick import Tick
 from penstock.core.sessions.session import Session
-from penstock.core.subscriptions.shared import SharedForm, SharedGroup
+from penstock.core.subscriptions.shared import SharedGroup, group_of
 from penstock.core.subscriptions.subscription import PastSubscription, Subscription
 from penstock.core.topics.retained_value import RetainedValue
 
@@ -54,7 +53,8 @@ class Recorder:
         self._sessions = sessions
         self._unsaved: dict[Session, None] = {}
         self._touched: dict[Session, None] = {}
-        self._groups: dict[SharedGroup, None] = {}
+        self._groups: dict[SharedGroup[Session], None] = {}
+        self._group_records: dict[SharedGroup[Session], GroupRecord] = {}  # what the state store says of each
         self._backlogs: dict[Session, dict[str, int]] = {}  # what a session's record may still name
         self._dirty: dict[Session, int] = {}  # whose window is older than its steps; the number of the first
         self._deleted: dict[str, Ticket] = {}  # whose records are there until a commit is made, and which
@@ -72,6 +72,10 @@ class Recorder:
         self._last_move = number
         self._dirty = dict.fromkeys(sessions, 0)
 
+    def continue_group(self, group: SharedGroup[Session], record: GroupRecord) -> None:
+        """Continue after recovery with the record of a shared group."""
+        self._group_records[group] = record
+
     # What changed
 
     def begin(self, session: Session) -> None:
@@ -86,7 +90,7 @@ class Recorder:
         if session.journal is None:
             self._dirty.pop(session, None)
 
-    def begin_with(self, group: SharedGroup) -> None:
+    def begin_with(self, group: SharedGroup[Session]) -> None:
         """Store the members of a shared group that got a persistent member."""
         for session in group.members if group.is_kept else ():
             if session.journal is None:
@@ -122,7 +126,7 @@ class Recorder:
             session.journal.append(word)
             self.touch(session, is_urgent=True)
 
-    def touch_group(self, group: SharedGroup) -> None:
+    def touch_group(self, group: SharedGroup[Session]) -> None:
         """Mark the queue of a shared group as changed."""
         self._groups[group] = None
         self._ask(is_urgent=False)
@@ -162,10 +166,10 @@ class Recorder:
         self._turn.delete(table, key)
         self._ask(is_urgent=False)
 
-    def forget_group(self, group: SharedGroup) -> None:
+    def forget_group(self, group: SharedGroup[Session]) -> None:
         """Delete the record of a shared group that ended."""
         self._groups.pop(group, None)
-        if group.stored is not None:
+        if self._group_records.pop(group, None) is not None:
             self._turn.delete(GROUPS, group.filter)
 
     def save_value(self, topic: str, value: RetainedValue, expires_at: int | None) -> None:
@@ -214,7 +218,7 @@ class Recorder:
     def oldest_queued_offset(self) -> int | None:
         """Return the oldest offset in flight or queued; None if there is none."""
         oldest: list[int] = []
-        groups: set[SharedGroup] = set()
+        groups: set[SharedGroup[Session]] = set()
         for session in self._sessions.values():
             groups.update(session.groups or ())
             first = first_queued_offset(session)
@@ -298,18 +302,20 @@ class Recorder:
             else:
                 self._turn.put(BEHIND, session.client_id, BehindRecord(position))
 
-    def _note_group(self, group: SharedGroup) -> None:
+    def _note_group(self, group: SharedGroup[Session]) -> None:
         first = next(
             (run.offset for run in group.offline_queue.runs() if run.offset not in group.again), None
         )
         again = tuple(group.again)
         record = GroupRecord(None if first is None else first - 1, again) if group.offline_queue else None
-        if record != group.stored:
-            group.stored = record
-            if record is None:
-                self._turn.delete(GROUPS, group.filter)
-            else:
-                self._turn.put(GROUPS, group.filter, record)
+        if record == self._group_records.get(group):
+            return
+        if record is None:
+            del self._group_records[group]
+            self._turn.delete(GROUPS, group.filter)
+        else:
+            self._group_records[group] = record
+            self._turn.put(GROUPS, group.filter, record)
 
     def _write_windows(self) -> None:
         """Write the windows that have waited longest, so that their steps need not be kept."""
@@ -330,13 +336,13 @@ class NullRecorder(Recorder):
 
     def begin(self, session: Session) -> None: ...
 
-    def begin_with(self, group: SharedGroup) -> None: ...
+    def begin_with(self, group: SharedGroup[Session]) -> None: ...
 
     def save(self, session: Session) -> None: ...
 
     def touch(self, session: Session, *, is_urgent: bool = False) -> None: ...
 
-    def touch_group(self, group: SharedGroup) -> None: ...
+    def touch_group(self, group: SharedGroup[Session]) -> None: ...
 
     def forget(self, session: Session) -> None: ...
 
@@ -344,7 +350,7 @@ class NullRecorder(Recorder):
 
     def delete(self, table: str, key: str) -> None: ...
 
-    def forget_group(self, group: SharedGroup) -> None: ...
+    def forget_group(self, group: SharedGroup[Session]) -> None: ...
 
     def save_value(self, topic: str, value: RetainedValue, expires_at: int | None) -> None: ...
 
@@ -365,11 +371,7 @@ def first_queued_offset(session: Session) -> int | None:
     for run, encoding in session.outbox.entries() if session.outbox else ():
         if run.shape.qos and encoding.qos and not encoding.is_retained:
             return run.offset
-    offline_queue = session.offline_queue
-    if not isinstance(offline_queue, LogBackedQueue):
-        return None
-    fetched = (run.offset for run, encoding in offline_queue.entries() if not encoding.is_retained)
-    return next(fetched, offline_queue.first_offset if offline_queue.stored else None)
+    return session.offline_queue.first_offset if session.offline_queue else None
 
 
 def _record_of(session: Session, backlog: dict[str, int]) -> SessionRecord:
@@ -395,7 +397,7 @@ def window_of(session: Session, journal: int) -> WindowRecord:
         if pending is None:
             sent[number] = None
         else:
-            encoding = pending.encoding
-            share = encoding.group.filter if isinstance(encoding, SharedForm) else None
-            sent[number] = Sent(pending.run.offset, pending.level, encoding.is_retained, share)
+            group = group_of(pending.encoding)
+            share = None if group is None else group.filter
+            sent[number] = Sent(pending.run.offset, pending.level, pending.encoding.is_retained, share)
     return WindowRecord(journal, sent, tuple(session.received or ()))

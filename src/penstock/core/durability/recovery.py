@@ -16,9 +16,7 @@ from msgspec.structs import replace
 from penstock.common.topics import matches
 from penstock.core.delivery.encodings import PendingEncoding
 from penstock.core.delivery.inflight import Pending
-from penstock.core.delivery.offline_queue import LogBackedQueue
 from penstock.core.delivery.outbox import Entry
-from penstock.core.delivery.retained_backlog import Backlog
 from penstock.core.durability.inflight_journal import Window
 from penstock.core.durability.records import (
     BEHIND,
@@ -42,8 +40,9 @@ from penstock.core.ports.connection import Encoding
 from penstock.core.ports.log import Lost
 from penstock.core.sessions.lifecycle import SessionService
 from penstock.core.sessions.session import Session
-from penstock.core.subscriptions.shared import SharedGroup
+from penstock.core.subscriptions.shared import SharedGroup, group_of, is_shared
 from penstock.core.subscriptions.subscription import Options, Subscription
+from penstock.core.topics.retained_backlog import Backlog
 from penstock.core.topics.retained_value import Extras, RetainedValue
 from penstock.model import NEVER, Run, bare_shape
 
@@ -55,7 +54,7 @@ _since_of = attrgetter("since")
 class Reader(Struct, frozen=True):
     """Subscriber of a topic between two offsets, with encoding and subscription."""
 
-    who: Session | SharedGroup
+    who: Session | SharedGroup[Session]
     after: int
     encoding: Encoding
     wanted: Subscription
@@ -243,7 +242,7 @@ class Recovery:
             else None
         )
         is_all = reader.after < runs[0].offset and runs[-1].offset + runs[-1].count - 1 <= reader.until
-        if not (is_all and isinstance(offline_queue, LogBackedQueue) and offline_queue.offer_all(runs)):
+        if not (is_all and offline_queue is not None and offline_queue.offer_all(runs)):
             for run in runs:
                 self._owe(run, reader)
 
@@ -274,23 +273,26 @@ class Recovery:
                 self._node.recorder.delete(BEHIND, client_id)
         return positions
 
-    def _find_groups(self) -> dict[SharedGroup, GroupRecord]:
-        groups: dict[SharedGroup, GroupRecord] = {}
+    def _find_groups(self) -> dict[SharedGroup[Session], GroupRecord]:
+        groups: dict[SharedGroup[Session], GroupRecord] = {}
         for filter, record in self._node.state.scan(GROUPS):
             assert isinstance(record, GroupRecord)
             group = self._node.router.find_group(filter)
             if isinstance(group, SharedGroup) and group.wants_owed:
-                groups[group] = group.stored = record
+                groups[group] = record
+                self._node.recorder.continue_group(group, record)
             else:
                 self._node.recorder.delete(GROUPS, filter)
         return groups
 
-    def _offer_again(self, groups: dict[SharedGroup, GroupRecord]) -> None:
+    def _offer_again(self, groups: dict[SharedGroup[Session], GroupRecord]) -> None:
         """Return unacknowledged messages of group members to their groups."""
-        entries: dict[SharedGroup, dict[int, Entry]] = {}
+        entries: dict[SharedGroup[Session], dict[int, Entry]] = {}
         for session in self._node.sessions.values():
-            for run, encoding in session.inflight.take_shared() if session.inflight else ():
-                entries.setdefault(encoding.group, {})[run.offset] = (run, encoding)
+            for run, encoding in session.inflight.take_qos1(is_shared) if session.inflight else ():
+                owner = group_of(encoding)
+                assert owner is not None
+                entries.setdefault(owner, {})[run.offset] = (run, encoding)
                 self._node.recorder.touch(session)
         for group, record in groups.items():
             found = self._node.log.load(record.again)
@@ -303,7 +305,7 @@ class Recovery:
             self._node.queues.return_to_groups([offered[offset] for offset in sorted(offered)])
 
     def _find_readers(
-        self, topic: str, positions: dict[Session, int], waiting: dict[SharedGroup, int]
+        self, topic: str, positions: dict[Session, int], waiting: dict[SharedGroup[Session], int]
     ) -> Iterator[Reader]:
         """Return the sessions that are behind on a topic, each with its offset.
 

@@ -8,10 +8,9 @@ they replaced. Messages that were sent, or are queued at QoS 0, stay.
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from penstock.core.delivery.offline_queue import LogBackedQueue
+from penstock.core.delivery.inflight import FORGOTTEN, step
 from penstock.core.delivery.outbox import Entry, Outbox
 from penstock.core.diagnostics.ledger import Ledger
-from penstock.core.durability.inflight_journal import FORGOTTEN, step
 from penstock.core.durability.recorder import Recorder
 from penstock.core.ports.log import Log, Ticket
 from penstock.core.runtime.clock import Clock
@@ -133,7 +132,7 @@ class Rollback:
             self._recorder.touch(session)
             self._wake(session)
 
-    def _withdraw_from(self, group: SharedGroup) -> None:
+    def _withdraw_from(self, group: SharedGroup[Session]) -> None:
         if self._remove(group.offline_queue, group.filter):
             group.again = {
                 run.offset: None for run in group.offline_queue.runs() if run.offset in group.again
@@ -145,7 +144,7 @@ class Rollback:
         removed = queue.remove_entries(self._is_lost)
         for run, _ in removed:
             self._ledger.add(run, name, Reason.NEVER_STORED)
-        offsets = queue.discard_after(self._log.last_offset) if isinstance(queue, LogBackedQueue) else ()
+        offsets = queue.discard_after(self._log.last_offset)
         for offset in offsets:
             self._note_gone(name, offset)
         return len(removed) + len(offsets)

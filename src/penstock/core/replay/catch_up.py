@@ -19,7 +19,6 @@ from penstock.core.delivery.drain import CHUNK_BYTES, split
 from penstock.core.delivery.outbox import Entry
 from penstock.core.node import Node
 from penstock.core.ports.connection import Encoding
-from penstock.core.replay.catch_up_slots import CatchUpSlots
 from penstock.core.replay.reader import Replay, sift
 from penstock.core.replay.start import (
     After,
@@ -32,6 +31,7 @@ from penstock.core.replay.start import (
     search,
 )
 from penstock.core.replay.statement import Account, Chunk
+from penstock.core.sessions.catch_up_slots import CatchUpSlots
 from penstock.core.sessions.session import Session
 from penstock.core.subscriptions.subscribe import Subscriber
 from penstock.core.subscriptions.subscription import Options

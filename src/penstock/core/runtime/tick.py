@@ -9,6 +9,7 @@ skip the gathered messages.
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from typing import Any
 
 from msgspec import Struct
 
@@ -26,7 +27,7 @@ class Stretch(Struct):
 
     topic: Topic
     """That of the first run; others may follow."""
-    audience: Audience
+    audience: Audience[Any]
     shape: Shape
     runs: list[Run]
     read_at: float

@@ -1,6 +1,6 @@
 """Acknowledgements of both directions: deliveries to a session, and its own publishes at QoS 2."""
 
-from penstock.core.durability.inflight_journal import FORGOTTEN, RECEIVED, step
+from penstock.core.delivery.inflight import FORGOTTEN, RECEIVED, step
 from penstock.core.node import Node
 from penstock.core.ports.log import Ticket
 from penstock.core.sessions.session import Session
@@ -35,12 +35,12 @@ class Acks:
         if not session.is_flowing:
             self._node.drainer.wake(session)
         elif session.groups:
-            self._node.fanout.serve_groups(session)
+            self._node.drainer.serve_groups(session)
         return True
 
     def confirm_receipt(self, session: Session, number: int) -> bool:
         """Release the message of a QoS 2 delivery and keep its number. Returns False if it is unknown."""
-        is_known = session.inflight is not None and session.inflight.release(number)
+        is_known = session.inflight is not None and session.inflight.confirm(number)
         if is_known:
             self._node.recorder.touch(session, is_urgent=True)
         return is_known

@@ -134,7 +134,7 @@ class SessionService:
             self._node.drainer.wake(session)
         else:
             session.is_flowing = not session.is_paused and session.credit is None
-            self._node.fanout.serve_groups(session)
+            self._node.drainer.serve_groups(session)
             if session.catch_ups is not None:
                 session.catch_ups.go_on()
 
@@ -264,7 +264,7 @@ class SessionService:
         self._node.counters.disconnections += 1
         session.topics.clear()
         for group in self._node.drainer.detach(session):
-            self._node.fanout.serve_group(group)  # what it had not acknowledged goes to the others
+            self._node.drainer.serve_group(group)  # what it had not acknowledged goes to the others
 
     def end(self, session: Session) -> None:
         """Forget a session and everything it still wanted."""

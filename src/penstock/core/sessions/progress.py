@@ -1,7 +1,7 @@
 """Session progress as one log offset, kept for resumption."""
 
 from penstock.core.sessions.session import Session
-from penstock.core.subscriptions.shared import SharedForm
+from penstock.core.subscriptions.shared import is_shared
 
 
 def progress_of(session: Session, head: int, unflushed: int | None) -> int:
@@ -17,9 +17,7 @@ def progress_of(session: Session, head: int, unflushed: int | None) -> int:
     for queue in (session.outbox, session.offline_queue):
         entries = queue.entries() if queue else ()
         waiting = (
-            run.offset
-            for run, encoding in entries
-            if not (encoding.is_retained or isinstance(encoding, SharedForm))
+            run.offset for run, encoding in entries if not (encoding.is_retained or is_shared(encoding))
         )
         first = next(waiting, None)
         if first is not None:

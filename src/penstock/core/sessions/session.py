@@ -6,26 +6,22 @@ overtaken. A session with credit never flows: each of its messages is counted.
 """
 
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from penstock.core.access.identity import Identity
-from penstock.core.delivery.inflight import Inflight
+from penstock.core.delivery.inflight import Inflight, Step
 from penstock.core.delivery.offline_queue import OfflineQueue
 from penstock.core.delivery.outbox import Outbox
-from penstock.core.delivery.retained_backlog import Backlog
-from penstock.core.durability.inflight_journal import Step
 from penstock.core.ports.connection import ConnectionPort
 from penstock.core.ports.log import Ticket
+from penstock.core.sessions.catch_up_slots import CatchUpSlots
 from penstock.core.sessions.will import Will
 from penstock.core.subscriptions.shared import SharedGroup
 from penstock.core.subscriptions.subscription import PastSubscription, Subscription
+from penstock.core.topics.retained_backlog import Backlog
 from penstock.core.topics.topic import Topic
 from penstock.model import Door
-
-if TYPE_CHECKING:
-    from penstock.core.replay.catch_up_slots import CatchUpSlots
 
 
 class Losses(Struct):
@@ -108,7 +104,7 @@ class Session:
         self.expiry = 0.0  # seconds it outlives its connection
         self.expires_at = FOREVER  # when, while it is away
         self.subscriptions: dict[str, Subscription] = {}
-        self.groups: dict[SharedGroup, None] | None = None  # the shared ones among them, which keep this
+        self.groups: dict[SharedGroup[Session], None] | None = None  # shared ones among them
         self.inflight: Inflight | None = None
         self.offline_queue: OfflineQueue | None = None
         self.backlog: dict[str, Backlog] | None = None  # by filter: retained values still to be sent
@@ -139,9 +135,7 @@ class Session:
         self.is_paused = False
         self.is_flowing = False
         self.is_fetching = False  # what it is owed is being read
-        self.first_uncommitted_id = (
-            0  # the first delivery that waits for its commit, and holds back what is behind it
-        )
+        self.first_uncommitted_id = 0  # first delivery that waits for its commit, with all behind it
         self.catch_ups: CatchUpSlots | None = None  # filters whose past is being sent before they are live
         self.blocked_by: set[Session] | None = None  # slow subscribers that make it wait under `block`
         # Of the tick:

@@ -1,6 +1,6 @@
 """Totals of all streams since start, as plain integers."""
 
-from penstock.core.diagnostics.histogram import Histogram, bucket_of
+from penstock.common.histogram import Histogram, bucket_of
 
 
 class StreamCounters:

@@ -139,6 +139,13 @@ class Stream:
         return list(messages) if isinstance(messages, deque) else [messages]
 
 
+def stream_of(topic: Topic | None) -> Stream | None:
+    """Return the stream of a topic, if it has one."""
+    stream = None if topic is None else topic.stream
+    assert stream is None or isinstance(stream, Stream)
+    return stream
+
+
 def weight_of(run: Run) -> int:
     """Weight of a message in a stream's memory."""
     return len(run.slab) + RUN_BYTES

@@ -26,7 +26,7 @@ from penstock.core.streams.buffers import StreamBuffers
 from penstock.core.streams.counters import StreamCounters
 from penstock.core.streams.matching import Matching
 from penstock.core.streams.send_request import Sending
-from penstock.core.streams.stream import Stream, weight_of
+from penstock.core.streams.stream import Stream, stream_of, weight_of
 from penstock.core.streams.waiters import (
     Done,
     IsHere,
@@ -119,7 +119,7 @@ class Streams:
                 return self._store(run, caller, done, sending.known_as)
             size = self._check_size(sending)
             topic = self._accepting.check(run, caller)
-            self._check_weight(topic.stream, weight_of(run), may_wait=sending.wait_s > 0)
+            self._check_weight(stream_of(topic), weight_of(run), may_wait=sending.wait_s > 0)
             stream = self._open(topic)
             stream.size = size
             if sending.wait_s <= 0:
@@ -165,7 +165,7 @@ class Streams:
 
     def _open(self, topic: Topic) -> Stream:
         """Return the stream of a topic, made if it is new."""
-        stream = topic.stream or self._make(topic)
+        stream = stream_of(topic) or self._make(topic)
         stream.is_open = True
         stream.used_at = self._clock.monotonic()
         return stream
@@ -268,7 +268,7 @@ class Streams:
 
     def _find(self, name: str) -> Stream | None:
         topic = self._topics.find(name)
-        stream = None if topic is None else topic.stream
+        stream = stream_of(topic)
         return stream if stream is not None and stream.is_open else None
 
     def _make(self, topic: Topic) -> Stream:
@@ -291,7 +291,7 @@ class Streams:
         if self._is_crowded:
             raise self._too_many()
         known = self._topics.expect(topic)
-        watcher = self._watching.add(known.stream or self._make(known), woken)
+        watcher = self._watching.add(stream_of(known) or self._make(known), woken)
         if self.is_draining:
             watcher.cancel()
             woken()
@@ -377,7 +377,7 @@ class Streams:
 
     def _on_deleted(self, topic: Topic) -> None:
         """A topic was deleted, and its stream with it."""
-        stream = topic.stream
+        stream = stream_of(topic)
         if stream is not None:
             self._free(stream)
             self._node.scheduler.call_soon(partial(self._dismiss, stream))

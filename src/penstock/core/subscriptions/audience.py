@@ -6,46 +6,43 @@ copy, in an encoding merged from all of them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Any, Generic
 
 from penstock.core.ports.connection import Encoding
+from penstock.core.subscriptions.shared import MemberT, SharedGroup
+from penstock.core.subscriptions.subscription import Subscription
 
-if TYPE_CHECKING:
-    from penstock.core.sessions.session import Session
-    from penstock.core.subscriptions.shared import SharedGroup
-    from penstock.core.subscriptions.subscription import Subscription
-
-Members: TypeAlias = "Mapping[Session, Subscription]"
+Members = Mapping[MemberT, Subscription]
 
 
-class Others(Mapping["Session", "Subscription"]):
+class Others(Mapping[MemberT, Subscription]):
     """The members of a class without some: a view, so that a large group is never copied."""
 
     __slots__ = ("_members", "_without")
 
-    def __init__(self, members: Members, without: "Mapping[Session, object]") -> None:
+    def __init__(self, members: Members[MemberT], without: Mapping[MemberT, object]) -> None:
         self._members = members
         self._without = without
 
-    def __iter__(self) -> "Iterator[Session]":
+    def __iter__(self) -> Iterator[MemberT]:
         without = self._without
         return (session for session in self._members if session not in without)
 
-    def __getitem__(self, session: "Session") -> "Subscription":
+    def __getitem__(self, session: MemberT) -> Subscription:
         return self._members[session]
 
     def __len__(self) -> int:
         return len(self._members) - sum(session in self._members for session in self._without)
 
 
-class Group:
+class Group(Generic[MemberT]):
     """The subscribers of one filter, in classes."""
 
     __slots__ = ("classes", "filter", "version")
 
     def __init__(self, filter: str) -> None:
         self.filter = filter
-        self.classes: dict[Encoding, dict[Session, Subscription]] = {}
+        self.classes: dict[Encoding, dict[MemberT, Subscription]] = {}
         self.version = 0
 
     def __bool__(self) -> bool:
@@ -54,7 +51,7 @@ class Group:
     def __len__(self) -> int:
         return sum(map(len, self.classes.values()))
 
-    def join(self, session: "Session", subscription: "Subscription") -> None:
+    def join(self, session: MemberT, subscription: Subscription) -> None:
         """Add a member to the class of its encoding."""
         members = self.classes.get(subscription.encoding)
         if members is None:
@@ -62,7 +59,7 @@ class Group:
         members[session] = subscription
         self.version += 1
 
-    def leave(self, session: "Session", subscription: "Subscription") -> None:
+    def leave(self, session: MemberT, subscription: Subscription) -> None:
         """Remove a member; no other member is looked at."""
         members = self.classes[subscription.encoding]
         del members[session]
@@ -71,15 +68,15 @@ class Group:
         self.version += 1
 
 
-class Audience:
+class Audience(Generic[MemberT]):
     """The groups that a topic reaches. Interned: equal tuples of groups are one audience."""
 
     __slots__ = ("__weakref__", "_table", "_version", "groups", "shared")
 
-    def __init__(self, groups: tuple[Group, ...], shared: "tuple[SharedGroup, ...]") -> None:
+    def __init__(self, groups: tuple[Group[MemberT], ...], shared: tuple[SharedGroup[MemberT], ...]) -> None:
         self.groups = groups
         self.shared = shared
-        self._table: list[tuple[Encoding, Members]] = []
+        self._table: list[tuple[Encoding, Members[MemberT]]] = []
         self._version = -1
 
     def __bool__(self) -> bool:
@@ -90,7 +87,7 @@ class Audience:
         direct = sum(len(members) for _, members in self.classes())
         return direct + sum(1 for group in self.shared if group)
 
-    def classes(self) -> Iterable[tuple[Encoding, Members]]:
+    def classes(self) -> Iterable[tuple[Encoding, Members[MemberT]]]:
         """Iterate over encodings with their members; no session twice."""
         groups = self.groups
         if len(groups) == 1:
@@ -114,11 +111,11 @@ class Audience:
         direct = any(encoding.has_cursor for encoding, _ in self.classes())
         return direct or any(group.has_cursors for group in self.shared)
 
-    def _build(self) -> list[tuple[Encoding, Members]]:
+    def _build(self) -> list[tuple[Encoding, Members[MemberT]]]:
         overlapping = self._find_overlapping()
         if not overlapping:
             return [pair for group in self.groups for pair in group.classes.items()]
-        merged: dict[Encoding, dict[Session, Subscription]] = {}
+        merged: dict[Encoding, dict[MemberT, Subscription]] = {}
         for session in overlapping:
             wanted = (session.subscriptions.get(group.filter) for group in self.groups)
             mine = [subscription for subscription in wanted if subscription is not None]
@@ -134,10 +131,10 @@ class Audience:
         ]
         return [(encoding, members) for encoding, members in (*rest, *merged.items()) if len(members)]
 
-    def _find_overlapping(self) -> "dict[Session, None]":
+    def _find_overlapping(self) -> dict[MemberT, None]:
         """Sessions in more than one group. Only the smaller groups are walked."""
         largest = max(self.groups, key=len, default=None)
-        found: dict[Session, None] = {}
+        found: dict[MemberT, None] = {}
         for group in self.groups:
             if group is largest:
                 continue
@@ -149,4 +146,4 @@ class Audience:
         return found
 
 
-NOBODY = Audience((), ())
+NOBODY: Audience[Any] = Audience((), ())

@@ -11,12 +11,13 @@ from weakref import WeakValueDictionary
 
 from penstock.common.topics import is_wildcard, matches, split_share
 from penstock.core.delivery.policy import Limits
+from penstock.core.sessions.session import Session
 from penstock.core.subscriptions.audience import NOBODY, Audience, Group
 from penstock.core.subscriptions.shared import SharedGroup
 from penstock.core.topics.registry import Registry
 from penstock.core.topics.topic import STALE, Topic
 
-AnyGroup = Group | SharedGroup
+AnyGroup = Group[Session] | SharedGroup[Session]
 _CHANGES_REMEMBERED = 4
 """To look at more changes than this takes longer than to match again."""
 
@@ -43,10 +44,10 @@ class Router:
         self.version = 0
         self._topics = topics
         self.offline_limits = offline_limits
-        self._exact: dict[str, Group] = {}
+        self._exact: dict[str, Group[Session]] = {}
         self._root = Level()
         self._changes: deque[tuple[int, str]] = deque(maxlen=_CHANGES_REMEMBERED)
-        self._audiences: WeakValueDictionary[tuple[AnyGroup, ...], Audience] = WeakValueDictionary()
+        self._audiences: WeakValueDictionary[tuple[AnyGroup, ...], Audience[Session]] = WeakValueDictionary()
         self.filters = 0
 
     def names(self) -> list[str]:
@@ -65,7 +66,8 @@ class Router:
     def _add_group(self, filter: str) -> AnyGroup:
         share, inner = split_share(filter)
         if share is None and not is_wildcard(filter):
-            exact = self._exact[filter] = Group(filter)
+            exact: Group[Session] = Group(filter)
+            self._exact[filter] = exact
             return exact
         node, groups = self._root, self._root.groups
         for level in inner.split("/"):
@@ -116,7 +118,7 @@ class Router:
             path.pop()
             del path[-1].children[levels.pop()]
 
-    def find_audience(self, name: str) -> Audience:
+    def find_audience(self, name: str) -> Audience[Session]:
         """Return the audience of a topic, known or not."""
         topic = self._topics.get(name)
         if topic is None:
@@ -167,7 +169,7 @@ class Router:
                 return False
         return True
 
-    def _intern(self, groups: list[AnyGroup]) -> Audience:
+    def _intern(self, groups: list[AnyGroup]) -> Audience[Session]:
         if not groups:
             return NOBODY
         key = tuple(groups)

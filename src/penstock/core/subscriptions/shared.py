@@ -7,23 +7,47 @@ members, first and in order. A choice never looks at offline members.
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from penstock.core.delivery.inflight import Inflight
 from penstock.core.delivery.offline_queue import OfflineQueue
 from penstock.core.delivery.policy import Limits
 from penstock.core.ports.connection import Encoding, Frame
+from penstock.core.subscriptions.subscription import Subscription
 from penstock.model import Run
 
-if TYPE_CHECKING:
-    from penstock.core.durability.records import GroupRecord
-    from penstock.core.sessions.session import Session
-    from penstock.core.subscriptions.subscription import Subscription
+
+class Member(Protocol):
+    """Member of a group: a session, of which groups know no more than this."""
+
+    groups: dict[Any, None] | None
+    """Its shared groups, which add and remove themselves."""
+    is_flowing: bool
+    credit: int | None
+
+    @property
+    def subscriptions(self) -> dict[str, Subscription]: ...
+
+    @property
+    def connection(self) -> object | None: ...
+
+    @property
+    def inflight(self) -> Inflight | None: ...
+
+    @property
+    def keeps_up(self) -> bool: ...
+
+    @property
+    def is_persistent(self) -> bool: ...
 
 
-class SharedGroup:
+MemberT = TypeVar("MemberT", bound=Member)
+
+
+class SharedGroup(Generic[MemberT]):
     """The members of one `$share/name/filter`."""
 
     __slots__ = (
@@ -36,29 +60,25 @@ class SharedGroup:
         "members",
         "offline_queue",
         "present",
-        "stored",
     )
 
     def __init__(self, filter: str, inner: str, limits: Limits) -> None:
         self.filter = filter
         self.inner = inner  # without the group's name: what topics are matched with
-        self.members: dict[Session, Subscription] = {}
-        self.present: OrderedDict[Session, None] = OrderedDict()  # connected; whose turn is next comes first
-        self._wanting: OrderedDict[Session, None] = OrderedDict()  # those at QoS 1 or 2
-        self._placed: set[Session] = set()  # those who learn the cursor of each message
+        self.members: dict[MemberT, Subscription] = {}
+        self.present: OrderedDict[MemberT, None] = OrderedDict()  # connected; whose turn is next comes first
+        self._wanting: OrderedDict[MemberT, None] = OrderedDict()  # those at QoS 1 or 2
+        self._placed: set[MemberT] = set()  # those who learn the cursor of each message
         self.offline_queue = OfflineQueue(limits)
-        self.again: dict[
-            int, None
-        ] = {}  # offsets of what is offered again, before the rest of `offline_queue`
+        self.again: dict[int, None] = {}  # offsets that are offered again, before the rest of the queue
         self.is_kept = False  # a member has come back for messages, or will
-        self.stored: GroupRecord | None = None  # what the state store says of it
 
     def __bool__(self) -> bool:
         return bool(self.members)
 
-    def join(self, session: "Session", subscription: "Subscription") -> None:
+    def join(self, session: MemberT, subscription: Subscription) -> None:
         """Add a member, or replace its subscription."""
-        self.members[session] = replace(subscription, encoding=SharedForm(subscription.encoding, self))
+        self.members[session] = replace(subscription, encoding=SharedEncoding(subscription.encoding, self))
         if subscription.encoding.qos:
             self._wanting[session] = None
             self.is_kept = self.is_kept or session.is_persistent
@@ -74,7 +94,7 @@ class SharedGroup:
         if session.connection is not None:
             self.arrive(session)
 
-    def leave(self, session: "Session", subscription: "Subscription") -> None:
+    def leave(self, session: MemberT, subscription: Subscription) -> None:
         """Remove a member."""
         del self.members[session]
         self._wanting.pop(session, None)
@@ -83,15 +103,15 @@ class SharedGroup:
             session.groups.pop(self, None)
         self.depart(session)
 
-    def arrive(self, session: "Session") -> None:
+    def arrive(self, session: MemberT) -> None:
         """A member is connected; if it was not before, its turn comes after everyone else's."""
         self.present[session] = None
 
-    def depart(self, session: "Session") -> None:
+    def depart(self, session: MemberT) -> None:
         """A member is connected no more."""
         self.present.pop(session, None)
 
-    def choose(self) -> "Session | None":
+    def choose(self) -> MemberT | None:
         """Choose the next member that can take a message; None if there is none."""
         present = self.present
         for _ in range(len(present)):
@@ -120,16 +140,16 @@ class SharedGroup:
         return bool(self._placed)
 
     @property
-    def speaker(self) -> "Subscription":
+    def speaker(self) -> Subscription:
         """The subscription that decides how messages are kept for the group."""
         return self.members[next(iter(self._wanting or self.present))]
 
 
-class SharedForm(Struct, frozen=True, eq=False):
+class SharedEncoding(Struct, frozen=True, eq=False):
     """Encoding of a member that also names the group of a message."""
 
     encoding: Encoding
-    group: SharedGroup
+    group: SharedGroup[Any]
 
     no_local = False
     is_retained = False
@@ -162,10 +182,25 @@ class SharedForm(Struct, frozen=True, eq=False):
         return self.encoding.as_retained()
 
 
+def group_of(encoding: Encoding) -> SharedGroup[Any] | None:
+    """Return the shared group whose messages an encoding is for; None if it is a session's own."""
+    return encoding.group if isinstance(encoding, SharedEncoding) else None
+
+
+def is_shared(encoding: Encoding) -> bool:
+    """Return whether an encoding is for messages of a shared group."""
+    return isinstance(encoding, SharedEncoding)
+
+
+def own_encoding(encoding: Encoding) -> Encoding:
+    """Return the encoding of the same bytes without a group."""
+    return encoding.encoding if isinstance(encoding, SharedEncoding) else encoding
+
+
 def reencode_any(encoding: Encoding, reencode: Callable[[Encoding], Encoding]) -> Encoding:
     """Replace an encoding, keeping its group."""
     return (
-        SharedForm(reencode(encoding.encoding), encoding.group)
-        if isinstance(encoding, SharedForm)
+        SharedEncoding(reencode(encoding.encoding), encoding.group)
+        if isinstance(encoding, SharedEncoding)
         else reencode(encoding)
     )

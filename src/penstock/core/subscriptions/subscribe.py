@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from penstock.common.topics import FilterSet, check_filter, split_share
 from penstock.core.delivery.encodings import make_own
 from penstock.core.delivery.outbox import Entry
-from penstock.core.delivery.retained_backlog import Backlog
 from penstock.core.node import Node
 from penstock.core.ports.connection import Encoding
 from penstock.core.sessions.session import Session
-from penstock.core.subscriptions.shared import SharedForm, SharedGroup
+from penstock.core.subscriptions.shared import SharedGroup, is_shared
 from penstock.core.subscriptions.subscription import Options, Subscription
+from penstock.core.topics.retained_backlog import Backlog
 from penstock.errors import InvalidFilter, NotAuthorized, QuotaExceeded, StorageUnavailable
 from penstock.model import Policy, Reason
 
@@ -68,7 +68,7 @@ class Subscriber:
         if isinstance(group, SharedGroup):
             self._node.recorder.begin_with(group)
             if session.connection is not None:
-                self._node.fanout.serve_group(group)
+                self._node.drainer.serve_group(group)
 
     def check(self, session: Session, filters: Sequence[str]) -> None:
         """Refuse filters that a session may not have.
@@ -118,7 +118,7 @@ class Subscriber:
             run, encoding = entry
             if run.topic not in unwanted:
                 unwanted[run.topic] = not self._wants(session, run.topic) and filters.match(run.topic)
-            return unwanted[run.topic] and not isinstance(encoding, SharedForm)
+            return unwanted[run.topic] and not is_shared(encoding)
 
         for run, _ in session.outbox.remove_entries(is_unwanted):
             self._node.ledger.add(run, session.client_id, Reason.SESSION_ENDED)
@@ -153,7 +153,7 @@ class Subscriber:
                 self._note_unserved(group)
                 self._node.recorder.forget_group(group)
 
-    def _note_unserved(self, group: SharedGroup) -> None:
+    def _note_unserved(self, group: SharedGroup[Session]) -> None:
         for run, _ in group.offline_queue.take(group.offline_queue.bytes + 1):
             self._node.ledger.add(run, group.filter, Reason.SESSION_ENDED)
 

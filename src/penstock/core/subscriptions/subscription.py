@@ -1,14 +1,9 @@
 """Subscription of one session to one filter, present and past, with its options."""
 
-from typing import TYPE_CHECKING
-
 from msgspec import Struct
 
 from penstock.core.ports.connection import Encoding
 from penstock.model import Policy
-
-if TYPE_CHECKING:
-    pass
 
 
 class Options(Struct, frozen=True):

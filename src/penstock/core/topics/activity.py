@@ -7,10 +7,8 @@ era, and the order within an era is undefined.
 
 from bisect import bisect_left, bisect_right
 from itertools import islice
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from penstock.core.topics.topic import Topic
+from penstock.core.topics.topic import Topic
 
 ERA_MESSAGES = 256
 FEW = 1_000
@@ -33,17 +31,17 @@ class Activity:
         """Begin a new era: everything before this offset belongs to an earlier one."""
         self.era = offset
 
-    def note(self, topic: "Topic") -> None:
+    def note(self, topic: Topic) -> None:
         """A topic is used in the present era."""
         self._topics.pop(topic, None)
         self._topics[topic] = None
         topic.era = self.era
 
-    def forget(self, topic: "Topic") -> None:
+    def forget(self, topic: Topic) -> None:
         """A topic is there no more."""
         self._topics.pop(topic, None)
 
-    def since(self, offset: int) -> "list[Topic]":
+    def since(self, offset: int) -> list[Topic]:
         """All topics that may have got a message after an offset, the last used first; some have not."""
         newest = reversed(self._topics)
         topics: list[Topic] = []
@@ -53,12 +51,12 @@ class Activity:
                 return found
         return topics
 
-    def few_since(self, offset: int) -> "list[Topic] | None":
+    def few_since(self, offset: int) -> list[Topic] | None:
         """The same if these are few; otherwise None, and no time is lost."""
         found = self._cut(list(islice(reversed(self._topics), FEW + 1)), offset)
         return found if len(found) <= FEW else None
 
-    def _cut(self, topics: "list[Topic]", offset: int) -> "list[Topic]":
+    def _cut(self, topics: list[Topic], offset: int) -> list[Topic]:
         """Those of some topics, newest first, whose era had not ended before an offset."""
         start = bisect_left(topics, -offset, key=_age_of)  # those before it are of later eras
         if start == len(topics):
@@ -69,5 +67,5 @@ class Activity:
         return topics[: bisect_right(topics, -era, lo=start, key=_age_of)]
 
 
-def _age_of(topic: "Topic") -> int:
+def _age_of(topic: Topic) -> int:
     return -topic.era

@@ -6,7 +6,6 @@ given twice.
 
 from collections.abc import Callable, Container, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from penstock.common.topics import covers, matches
 from penstock.core.settings import CoreSettings
@@ -16,9 +15,6 @@ from penstock.core.topics.rules import RuleTable
 from penstock.core.topics.topic import DELETED, Gone, Topic
 from penstock.errors import QuotaExceeded
 from penstock.model import Run, is_public
-
-if TYPE_CHECKING:
-    pass
 
 TOPICS_A_STEP = 200
 """Topics that get their rules anew in one step of a reload."""

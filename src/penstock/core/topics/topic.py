@@ -1,26 +1,21 @@
 """Topic: sequence, rules, ring, retained value and audience of one name."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from msgspec import Struct
 
-from penstock.core.diagnostics.histogram import Recent
+from penstock.common.histogram import Recent
 from penstock.core.subscriptions.audience import NOBODY, Audience
 from penstock.core.topics.retained_value import RetainedValue
 from penstock.core.topics.ring import Ring
 from penstock.core.topics.rules import TopicRules
 from penstock.model import Policy, Reason, Run
 
-if TYPE_CHECKING:
-    from penstock.core.streams.stream import Stream
-
-
 STALE = -1
-
-
+"""Version of an audience that has to be found again."""
 DELETED = -2
-"""Stand for the version of an audience: that of the topic is to be found, or the topic is there no more."""
-
+"""Version of the audience of a deleted topic."""
 
 Loss = tuple[Reason, Policy | None]
 """Why something was lost, and by which policy."""
@@ -32,6 +27,15 @@ class Gone(Struct, frozen=True, gc=False):
     sequence: int
     offset: int = 0
     """Of its last message, if that had been in memory."""
+
+
+class TopicStream(Protocol):
+    """Stream of a topic, for which receivers compete. The topic only reports its runs to it."""
+
+    @property
+    def on_published(self) -> Callable[[Any, Run], None]:
+        """Called with the stream for each run of the topic."""
+        ...
 
 
 class Topic:
@@ -60,11 +64,11 @@ class Topic:
         self.sequence = 0
         self.ring: Ring | None = None
         self.retained: RetainedValue | None = None
-        self.audience: Audience = NOBODY
+        self.audience: Audience[Any] = NOBODY  # of sessions; nothing here looks at them
         self.version = STALE  # of the router, when `audience` was found
-        self.era = 0  # of its last message, for `recency.py`
+        self.era = 0  # of its last message, for `activity.py`
         self.gone_offset = 0  # of a value that stood for the ring until it expired
-        self.stream: Stream | None = None  # what receivers compete for
+        self.stream: TopicStream | None = None  # what receivers compete for
         # Since the server started, for `topic_stats.py`:
         self.start = 0  # the sequence at that time
         self.delivered = 0  # messages, once for each session that got them

@@ -8,7 +8,7 @@ accept.
 from collections import deque
 from collections.abc import Callable
 
-from penstock.core.delivery.inflight import RELEASED, Inflight, Pending
+from penstock.core.delivery.inflight import Inflight, Pending
 from penstock.model import Reason
 from penstock.wire.mqtt.encode import encode_packet
 from penstock.wire.mqtt.packets import PubRel, Version
@@ -45,7 +45,7 @@ class Redelivery:
                 self._inflight.give_up(number, pending)  # the rules have changed meanwhile
                 self.given_up.append((pending, Reason.NOT_AUTHORIZED))
                 pending = self._inflight.entries.get(number, self)
-            if pending is RELEASED:
+            if pending is None:
                 parts.append(encode_packet(PubRel(number), self._version))
             elif isinstance(pending, Pending):
                 parts += self._encode(number, pending, now)

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from penstock.core.delivery.outbox import Entry
-from penstock.core.delivery.retained_backlog import Backlog, take_from
 from penstock.core.settings import CoreSettings
 from penstock.core.topics.registry import Registry
 from penstock.core.topics.retained import VAIN_NODES
+from penstock.core.topics.retained_backlog import Backlog, take_from
 from penstock.core.topics.retained_value import RetainedValue
 from penstock.core.topics.topic import Topic
 from penstock.model import NEVER, Door

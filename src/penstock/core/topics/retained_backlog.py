@@ -6,12 +6,14 @@ other clients. Values published after the subscription arrive live and are skipp
 
 from collections.abc import Iterator
 
-from penstock.core.delivery.outbox import Entry
 from penstock.core.ports.connection import Encoding
 from penstock.core.topics.retained import VAIN_NODES
 from penstock.core.topics.retained_value import RetainedValue
 from penstock.core.topics.topic import Topic
-from penstock.model import Door
+from penstock.model import Door, Run
+
+Sendable = tuple[Run, Encoding]
+"""A value as a message, with the encoding that it is sent in."""
 
 
 class Backlog:
@@ -42,12 +44,12 @@ class Backlog:
         self.encoding = encoding
         self.is_finished = False
 
-    def take(self, limit_bytes: int, steps: int, now: float) -> tuple[list[Entry], int]:
+    def take(self, limit_bytes: int, steps: int, now: float) -> tuple[list[Sendable], int]:
         """The next values, up to about `limit_bytes`, and how many of the steps are left.
 
         A step is a value found or a node looked at in vain. The last look may take more than is left.
         """
-        taken: list[Entry] = []
+        taken: list[Sendable] = []
         size = 0
         while steps > 0 and size < limit_bytes:
             try:
@@ -82,12 +84,12 @@ class Backlog:
 
 def take_from(
     backlogs: dict[str, Backlog], limit_bytes: int, steps: int, now: float
-) -> tuple[list[Entry], int]:
+) -> tuple[list[Sendable], int]:
     """The next values of one backlog after the other, and how many of the steps are left.
 
     Finished ones are removed. No values while there are steps left means that all are finished.
     """
-    entries: list[Entry] = []
+    entries: list[Sendable] = []
     finished: list[str] = []
     for filter, backlog in backlogs.items():
         taken, steps = backlog.take(limit_bytes, steps, now)

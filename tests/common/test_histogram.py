@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.diagnostics.histogram import BOUNDS, BUCKETS, WINDOW, Histogram, Recent, bucket_of
+from penstock.common.histogram import BOUNDS, BUCKETS, WINDOW, Histogram, Recent, bucket_of
 
 
 def recent_of(*times: float) -> Recent:
