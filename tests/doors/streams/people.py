@@ -6,6 +6,7 @@ from uuid import uuid4
 import httpx
 
 from penstock.app import Server
+from penstock.core.streams.stream import Stream
 from tests.support.waiting import until
 
 SEND, RECEIVE = "/api/v1/streams/send", "/api/v1/streams/receive"
@@ -67,6 +68,9 @@ async def reader_waits(server: Server, stream: str, count: int = 1) -> None:
 
     def waiting() -> int:
         topic = server.broker.topics.find(stream)
-        return 0 if topic is None or topic.stream is None else len(topic.stream.watchers or ())
+        if topic is None or topic.stream is None:
+            return 0
+        assert isinstance(topic.stream, Stream)
+        return len(topic.stream.watchers or ())
 
     await until(lambda: waiting() == count, "the number of waiting requests is wrong")
