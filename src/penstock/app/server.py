@@ -25,7 +25,7 @@ from penstock.doors.web.app import STAGE_PATH, add_routes, load_app
 from penstock.doors.web.context import Web
 from penstock.doors.web.socket.door import PATH as SOCKET_PATH
 from penstock.doors.web.socket.door import SocketDoor
-from penstock.errors import InvalidConfig
+from penstock.errors import InvalidConfig, StorageUnavailable
 from penstock.net.address_limits import AddressLimits
 from penstock.net.connections import ConnectionLimit
 from penstock.net.door import Door
@@ -217,16 +217,25 @@ class Server:
                     await opened.close()
                 self._storage.upkeep.close()
                 raise
+        self._loading = self._loop.create_task(self._load_catalog())
         self._lag.start(self._loop)
         self._housekeeping.start(self.settings)
         for door in filter(lambda door: door.addresses(), self.doors):
             log.info("listening", door=door.name, addresses=" ".join(door.addresses()))
+
+    async def _load_catalog(self) -> None:
+        """Read the names of stored topics, so that their first publish need not."""
+        try:
+            await self.broker.catalog.load()
+        except StorageUnavailable as error:  # a listing tries again
+            log.warning("topics of the log cannot be read now", reason=str(error))
 
     async def stop(self) -> None:
         """Drain: accept nothing new, deliver what was accepted, close connections, wait for the last byte."""
         timeout_s = self.settings.shutdown_timeout_s
         deadline = time.monotonic() + timeout_s - min(SEALING_S, timeout_s / 10)
         goodbye_at = deadline - min(GOODBYE_S, timeout_s / 4)
+        self._loading.cancel()
         self._lag.stop()
         self._housekeeping.stop()
         self.broker.streams.drain()  # pending requests get a response while the doors are open

@@ -51,9 +51,9 @@ from penstock.core.subscriptions.audience import Audience
 from penstock.core.subscriptions.subscribe import Subscriber
 from penstock.core.subscriptions.subscription import Options
 from penstock.core.topics.admin import OnDeleted, TopicAdmin
+from penstock.core.topics.catalog import TopicCatalog
 from penstock.core.topics.registry import Registry
 from penstock.core.topics.retained import Retained
-from penstock.core.topics.stored_names import StoredNames
 from penstock.errors import PenstockError
 from penstock.model import Door, Policy, Reason, Run
 
@@ -96,7 +96,6 @@ class Broker:
         self.staging = Staging(node, self._publisher)
         self.streams = Streams(node, self._publisher, self._idempotent)
         self.paused = PausedSubscriptions(node)
-        self.stored_names = StoredNames(log, node.topics, settings.topic.max_topics)
         self._recover()
 
     # Views
@@ -130,6 +129,11 @@ class Broker:
     def topics(self) -> Registry:
         """Known topics by name."""
         return self._node.topics
+
+    @property
+    def catalog(self) -> TopicCatalog:
+        """Topics that are not in memory: names and last sequences."""
+        return self._node.catalog
 
     @property
     def sessions(self) -> Mapping[str, Session]:
@@ -439,6 +443,11 @@ class Broker:
         """Return whether a topic exists: created or used, and not deleted since."""
         return self._topic_admin.has(name)
 
+    def is_dormant(self, name: str) -> bool:
+        """Return whether only the log knows a topic: neither used nor deleted since start."""
+        topics = self.topics
+        return name in self.catalog.stored and name not in topics and name not in topics.gone
+
     def declare_topic(self, name: str, *, by: Identity | None = None) -> bool:
         """Create a topic that stays until it is deleted. Returns False if it was created before."""
         return self._topic_admin.declare(name, by=by)
@@ -470,7 +479,6 @@ class Broker:
         """Apply new settings. Known topics and full queues follow in background steps."""
         self.settings = settings
         self._node.configure(settings)
-        self.stored_names.limit = settings.topic.max_topics
         self.streams.configure(settings.streams)
 
     # Lifetime

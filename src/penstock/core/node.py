@@ -27,6 +27,7 @@ from penstock.core.runtime.tick import Tick
 from penstock.core.sessions.session import Session
 from penstock.core.settings import CoreSettings
 from penstock.core.subscriptions.router import Router
+from penstock.core.topics.catalog import TopicCatalog
 from penstock.core.topics.registry import Registry, RulesRefresh
 from penstock.core.topics.retained import Retained
 from penstock.core.topics.rules import rules_differ
@@ -51,14 +52,16 @@ class Node:
         self.clock = clock
         self.scheduler = scheduler
         self.counters = Counters()
-        self.topics = Registry(settings, log.last_sequence)
+        self.catalog = TopicCatalog(log, settings.topic.max_topics)
+        self.topics = Registry(settings, self.catalog.last_sequence)
+        self.topics.notify_forgotten(self.catalog.note_forgotten)
         self.topic_stats = TopicStats(self.topics, clock)
         self.ledger = Ledger(clock, settings.ledger.rows, self.topic_stats.note_lost)
         self.slow_consumers = SlowConsumers(settings.slow, clock)
         self.sessions: dict[str, Session] = {}
         self.request_senders = RequestSenders(scheduler)
         self.retained = Retained(settings.retained.max_messages)
-        self.history = History(self.topics, log, clock)
+        self.history = History(self.topics, self.catalog, log, clock)
         limits = Limits(settings.sessions.owed_messages, settings.sessions.owed_bytes)
         self.router = Router(self.topics, limits)
         self.tick = Tick(clock, scheduler)
@@ -126,6 +129,7 @@ class Node:
         self.router.offline_limits.change(sessions.owed_messages, sessions.owed_bytes)
         self.dedup.configure(settings.message_ids)
         self.queues.configure(settings)
+        self.catalog.limit = settings.topic.max_topics
         self.topics.configure(settings)
         works: list[Step] = [self.ledger.shed, self.dedup.shed]
         if rules_differ(before, settings):

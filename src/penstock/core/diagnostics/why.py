@@ -45,7 +45,7 @@ def check_asker(broker: Broker, who: Identity, topic: str, client_id: str | None
 async def explain(broker: Broker, topic: str, sequence: int, client_id: str | None = None) -> Explanation:
     """Why a client did not get a message; without a client, what became of the message."""
     known = broker.topics.get(topic)
-    newest = broker.log.last_sequence(topic) if known is None else known.sequence
+    newest = broker.catalog.last_sequence(topic) if known is None else known.sequence
     if not 1 <= sequence <= newest and not await Case(broker, topic, sequence, None).rows():
         is_forgotten = known is None and 1 <= sequence <= broker.topics.forgotten_sequence
         code, text = _not_found(topic, sequence, newest, is_forgotten=is_forgotten)

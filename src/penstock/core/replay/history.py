@@ -18,6 +18,7 @@ from penstock.core.replay.reader import Replay
 from penstock.core.replay.sources import weight_of
 from penstock.core.replay.statement import Chunk
 from penstock.core.runtime.clock import Clock
+from penstock.core.topics.catalog import TopicCatalog
 from penstock.core.topics.registry import Registry
 from penstock.errors import InvalidCursor
 from penstock.model import Reason, Run
@@ -32,8 +33,9 @@ READ_BYTES = 4 << 20
 class History:
     """Everything that can still be read of the past."""
 
-    def __init__(self, topics: Registry, log: Log, clock: Clock) -> None:
+    def __init__(self, topics: Registry, catalog: TopicCatalog, log: Log, clock: Clock) -> None:
         self.topics = topics
+        self._catalog = catalog
         self.log = log
         self.clock = clock
         self.start = log.last_offset  # rings know nothing of what is not behind this
@@ -133,7 +135,7 @@ class History:
         topic, gone = self.topics.get(name), self.topics.gone.get(name)
         if topic is not None:
             return topic.sequence
-        return max(self.log.last_sequence(name), 0 if gone is None else gone.sequence)
+        return max(self._catalog.last_sequence(name), 0 if gone is None else gone.sequence)
 
     async def _read_topic(self, name: str, first: int, last: int, limit_bytes: int) -> Chunk:
         first, newest = max(first, 1), self.newest(name)

@@ -49,7 +49,7 @@ class TopicAdmin:
             check_topic(name, self._node.settings.topic)
         except InvalidTopic:
             return False
-        return self._node.log.last_sequence(name) > 0
+        return self._node.catalog.last_sequence(name) > 0
 
     def declare(self, name: str, *, by: Identity | None = None) -> bool:
         """Create a topic that stays until it is deleted. Returns False if it was created before.

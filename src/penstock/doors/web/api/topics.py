@@ -76,11 +76,11 @@ def routes(web: Web) -> APIRouter:
         )
 
     def _dormant_row(name: str) -> TopicShape | None:
-        if not broker.stored_names.is_dormant(name):  # it was forgotten a moment ago
+        if not broker.is_dormant(name):  # it was forgotten a moment ago
             return None
         return TopicShape(
             name=name,
-            sequence=broker.stored_names.names[name],
+            sequence=broker.catalog.stored[name],
             published=0,
             subscribers=broker.subscriber_count(name),
             retained=False,
@@ -91,10 +91,10 @@ def routes(web: Web) -> APIRouter:
     async def names() -> list[str]:
         """All that are used, and those that only the log knows."""
         with suppress(StorageUnavailable):  # then those in memory are better than none
-            await broker.stored_names.load()
-        known, dormant = list(broker.topics), list(broker.stored_names.names)
+            await broker.catalog.load()
+        known, dormant = list(broker.topics), list(broker.catalog.stored)
         for start in range(0, len(dormant), NAMES_A_SLICE):
-            known += filter(broker.stored_names.is_dormant, dormant[start : start + NAMES_A_SLICE])
+            known += filter(broker.is_dormant, dormant[start : start + NAMES_A_SLICE])
             await sleep(0)
         return known
 

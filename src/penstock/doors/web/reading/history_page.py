@@ -48,7 +48,7 @@ class HistoryReader:
         self._clock = clock
         self._topic = topic
         known = broker.topics.get(topic)
-        self.newest = broker.log.last_sequence(topic) if known is None else known.sequence
+        self.newest = broker.catalog.last_sequence(topic) if known is None else known.sequence
 
     async def page(self, start: Start, limit: int) -> Chunk:
         """Up to `limit` messages; without a start, the last ones.
