@@ -19,11 +19,10 @@ from penstock.core.diagnostics.sys_topics import SysTopics
 from penstock.core.replay.message_ids import name_of_node
 from penstock.core.runtime.clock import Clock, SystemClock
 from penstock.doors.mqtt.door import WEBSOCKET_PATH, MqttDoor
-from penstock.doors.sidecar.door import SidecarDoor
-from penstock.doors.sidecar.services import load_services
+from penstock.doors.sidecar.door import SidecarDoor, load_services
 from penstock.doors.streams.routes import add_routes as add_stream_routes
+from penstock.doors.web.app import STAGE_PATH, add_routes, load_app
 from penstock.doors.web.context import Web
-from penstock.doors.web.routes import STAGE_PATH, add_routes, load_app
 from penstock.doors.web.socket.door import PATH as SOCKET_PATH
 from penstock.doors.web.socket.door import SocketDoor
 from penstock.errors import InvalidConfig

@@ -8,8 +8,7 @@ from penstock.core.access.access import OpenAccess
 from penstock.core.broker import Broker
 from penstock.core.runtime.clock import SystemClock
 from penstock.core.settings import CoreSettings
-from penstock.doors.sidecar.door import SidecarDoor
-from penstock.doors.sidecar.services import Services
+from penstock.doors.sidecar.door import Services, SidecarDoor
 from penstock.doors.sidecar.settings import SidecarSettings
 from penstock.storage.memory import MemoryLog, MemoryStateStore
 

@@ -1,8 +1,11 @@
-"""The bytes of answers."""
+"""The bytes of responses, and the choice of their media type."""
 
 import pytest
 
-from penstock.net.http.response import DateHeader, build, http_date
+from penstock.net.http.response import DateHeader, build, http_date, preferred
+
+OFFERS = ("application/json", "application/vnd.apache.arrow.stream")
+JSON, ARROW = OFFERS
 
 
 def test_an_answer_is_one_piece_of_bytes() -> None:
@@ -27,3 +30,29 @@ def test_dates_are_written_as_http_writes_them() -> None:
     dates = DateHeader()
     assert dates.line(0) == b"date: Thu, 01 Jan 1970 00:00:00 GMT\r\n"
     assert dates.line(1) == b"date: Thu, 01 Jan 1970 00:00:01 GMT\r\n"
+
+
+@pytest.mark.parametrize(
+    ("accept", "chosen"),
+    [
+        (None, JSON),
+        ("", JSON),
+        ("*/*", JSON),
+        ("application/*", JSON),
+        (ARROW, ARROW),
+        (ARROW.upper(), ARROW),
+        (f"{ARROW}, application/json", JSON),
+        (f"{ARROW}, application/json;q=0.9", ARROW),
+        (f"{ARROW}, */*;q=0.1", ARROW),
+        (f"{ARROW};q=0, */*", JSON),
+        ("application/json;q=0, */*;q=0.5", ARROW),
+        ("application/json; charset=utf-8; q=0.5", JSON),
+        ("text/html", None),
+        ("text/*, image/png", None),
+        ("*/*;q=0", None),
+        ("application/json;q=nonsense", None),
+        (",;,", None),
+    ],
+)
+def test_the_offer_that_is_liked_best_is_chosen(accept: str | None, chosen: str | None) -> None:
+    assert preferred(accept, OFFERS) == chosen

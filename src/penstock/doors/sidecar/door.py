@@ -2,9 +2,10 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import structlog
+from msgspec import Struct
 
 from penstock.core.broker import Broker
 from penstock.core.runtime.clock import Clock
@@ -13,7 +14,7 @@ from penstock.doors.sidecar.settings import SidecarSettings
 from penstock.doors.sidecar.transport.auth import CallAuth
 from penstock.doors.sidecar.transport.call import Deadline
 from penstock.doors.sidecar.transport.connection import Connection
-from penstock.doors.sidecar.transport.method import Methods
+from penstock.doors.sidecar.transport.method import Method, Methods
 from penstock.doors.sidecar.transport.outbound import Outbound
 from penstock.doors.sidecar.transport.request_headers import Request
 from penstock.errors import InvalidConfig
@@ -25,9 +26,6 @@ from penstock.net.tls import Certificates, names_users
 from penstock.wire.grpc import Status
 from penstock.wire.http2 import Limits
 
-if TYPE_CHECKING:
-    from penstock.doors.sidecar.services import Services
-
 log = structlog.get_logger("penstock.sidecar")
 
 READ_BYTES = 64 * 1024
@@ -37,6 +35,46 @@ FAR_S = 60.0
 """Farther deadlines are checked again after this time, so that calls that end earlier leave no trace."""
 PARTING_S = 1.0
 """At shutdown, time for clients without calls to react to GOAWAY."""
+
+
+class Services(Struct, frozen=True):
+    """Methods of all services, and their callbacks."""
+
+    methods: Methods
+    drain: Callable[[], None]
+    """Called when the server begins to stop."""
+    close: Callable[[], None]
+    """Called when all sessions have ended: calls that still continue have to end too."""
+    configure: Callable[[SidecarSettings], None] = lambda settings: None
+    """Called when there are other settings."""
+
+
+def load_services(settings: SidecarSettings, broker: Broker, clock: Clock) -> Services:
+    """Load and build all services, when the door opens: protobuf takes time to import."""
+    from penstock.doors.sidecar import health, reflection  # noqa: PLC0415
+    from penstock.doors.sidecar.nexusd.service import Service  # noqa: PLC0415
+    from penstock.doors.sidecar.v1.service import PenstockService  # noqa: PLC0415
+
+    service, own = Service(settings, broker, clock), PenstockService(settings, broker, clock)
+    methods: dict[str, Method] = {**service.methods, **own.methods}
+    names = {path[1:].rpartition("/")[0] for path in methods}
+    condition = health.Health({*names, *reflection.NAMES})
+    methods |= condition.methods
+    methods |= reflection.reflection_methods({*names, health.NAME})
+
+    def configure(settings: SidecarSettings) -> None:
+        service.configure(settings)
+        own.settings = settings
+
+    def drain() -> None:
+        condition.drain()
+        own.drain()
+
+    def close() -> None:
+        condition.close()
+        own.close()
+
+    return Services(methods, drain, close, configure)
 
 
 class SidecarDoor:

@@ -1,16 +1,37 @@
-"""FastAPI application of the web door: the routes of every module, error handlers, and OpenAPI.
+"""The web door: hot routes, and the FastAPI application for everything else.
 
-It is imported only after the ports listen, because FastAPI takes longer to load than everything else.
+The application is loaded only after the ports listen, because FastAPI takes longer to import than
+everything else.
 """
 
 from importlib import import_module
+from typing import TYPE_CHECKING
 
-from fastapi import FastAPI
-
+from penstock.doors.web import sse
+from penstock.doors.web.admin import health
+from penstock.doors.web.api import bridge, publish
 from penstock.doors.web.context import Web
-from penstock.doors.web.site.openapi import describe_app, pages
-from penstock.doors.web.support.failures import handle_failures
+from penstock.doors.web.site import script
+from penstock.net.http.routes import Routes
 
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+STAGE_PATH = "/api/v1/stage"
+ADMIN_PATHS = (
+    "/metrics",
+    "/cluster/status",
+    "/api/v1/log",
+    "/api/v1/clients",
+    "/api/v1/slow",
+    "/api/v1/drops",
+    "/api/v1/config",
+    "/api/v1/why",
+    "/docs",
+    "/redoc",
+    "/openapi.json",
+)
+"""Paths of the admin port, if there is one."""
 MODULES = (
     "site.index",
     "api.publish",
@@ -34,8 +55,23 @@ MODULES = (
 """Modules of this package, each with `routes(web) -> APIRouter`, in the order in which paths are tried."""
 
 
-def build_app(web: Web) -> FastAPI:
-    """Build the application: everything except hot routes."""
+def add_routes(table: Routes, web: Web, *, part_bytes: int) -> None:
+    """Fill the listener's table; `part_bytes` is the largest part of a stage."""
+    for module in (health, publish, bridge, sse, script):
+        module.add_hot_routes(table, web)
+    table.admin(*ADMIN_PATHS)
+    table.bodies(STAGE_PATH, part_bytes)
+
+
+def load_app(web: Web) -> "FastAPI":
+    """Load and build the application: everything except hot routes. Slow, so it is called in a thread."""
+    # Loading FastAPI is what takes so long.
+    from fastapi import FastAPI  # noqa: PLC0415
+
+    import penstock.net.websocket.entrance  # noqa: PLC0415, F401 - the next upgrade need not wait for it
+    from penstock.doors.web.site.openapi import describe_app, pages  # noqa: PLC0415
+    from penstock.doors.web.support.failures import handle_failures  # noqa: PLC0415
+
     app = FastAPI(
         title="Penstock",
         version=web.version,

@@ -1,13 +1,19 @@
-"""Context that the endpoints of the web door share. Neither this module nor its imports load FastAPI."""
+"""Context that the endpoints of the web door share, and awaiting its commits.
 
+Neither this module nor its imports load FastAPI.
+"""
+
+import asyncio
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
 
 from penstock.core.broker import Broker
+from penstock.core.ports.log import Settled
 from penstock.core.runtime.clock import Clock
 from penstock.doors.web.settings import WebSettings
+from penstock.errors import PenstockError, StorageUnavailable
 from penstock.model import Run
 
 if TYPE_CHECKING:
@@ -15,6 +21,8 @@ if TYPE_CHECKING:
     from penstock.core.staging.staging import Staging
     from penstock.net.http.settings import HttpSettings
     from penstock.telemetry.metrics import ServerMetrics
+
+T = TypeVar("T")
 
 
 class Web(Struct, kw_only=True):
@@ -40,3 +48,34 @@ class Web(Struct, kw_only=True):
     """The server takes nothing new any more."""
     has_mqtt: bool = True
     """MQTT over WebSocket is at the same port."""
+
+
+async def outcome_of(start: Callable[[Callable[[T | PenstockError], None]], None]) -> T:
+    """Call `start` with a callback, and return what the callback gets; raise it if it is an error."""
+    outcome: asyncio.Future[T | PenstockError] = asyncio.get_running_loop().create_future()
+
+    def settle(result: T | PenstockError) -> None:
+        if not outcome.done():  # the request may have been cancelled
+            outcome.set_result(result)
+
+    start(settle)
+    result = await outcome
+    if isinstance(result, PenstockError):
+        raise result
+    return result
+
+
+async def stored(when_stored: Callable[[Settled], None]) -> None:
+    """Wait until the changes of this turn of the loop are committed.
+
+    Raises:
+        StorageUnavailable: the commit failed. It will be retried; repeating the request is safe.
+    """
+
+    def start(settle: Callable[[PenstockError | None], None]) -> None:
+        def on_settled(failure: Exception | None) -> None:
+            settle(None if failure is None else StorageUnavailable(f"not stored yet: {failure}"))
+
+        when_stored(on_settled)
+
+    await outcome_of(start)

@@ -10,8 +10,7 @@ from penstock.core.access.access import Access, OpenAccess
 from penstock.core.broker import Broker
 from penstock.core.runtime.clock import SystemClock
 from penstock.core.settings import CoreSettings
-from penstock.doors.sidecar.door import SidecarDoor
-from penstock.doors.sidecar.services import Services
+from penstock.doors.sidecar.door import Services, SidecarDoor
 from penstock.doors.sidecar.settings import SidecarSettings
 from penstock.doors.sidecar.transport.method import Call, EndCause, Handler, Methods, Streaming, Unary
 from penstock.net.address_limits import AddressLimits

@@ -13,7 +13,7 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from penstock.app import Server
 from penstock.core.settings import AccessSettings
-from penstock.doors.web.support.times import microseconds
+from penstock.doors.web.support.schemas import microseconds
 from tests.doors.serving import Start, client_of, mqtt_of, mqtt_properties
 from tests.doors.web.following import follow
 from tests.doors.web.socket.talking import Talker

@@ -200,7 +200,7 @@ async def test_a_body_that_says_it_is_something_else_is_refused(site: LogSite, k
 
 
 async def test_a_body_that_is_far_too_long_is_refused(site: LogSite, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.doors.web.support.json_body.MAX_BYTES", 1_000)
+    monkeypatch.setattr("penstock.doors.web.support.requests.MAX_BYTES", 1_000)
     assert refusal(await create(site, "a" * 1_000)) == (413, "too-large")
 
 

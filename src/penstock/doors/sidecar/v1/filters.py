@@ -8,7 +8,7 @@ from penstock.common.statement import Statement
 from penstock.core.replay.catch_up import After, Last, Start
 from penstock.core.sessions.session import Session
 from penstock.core.subscriptions.subscription import Options
-from penstock.doors.sidecar.v1.replies import frame_of, refused, statement
+from penstock.doors.sidecar.v1.events import frame_of, refused, statement
 from penstock.errors import InvalidRequest, NotAuthorized, PenstockError, QuotaExceeded
 from penstock.model import Policy
 from penstock.wire.sidecar.messages import penstock as wire

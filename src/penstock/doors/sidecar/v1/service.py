@@ -14,7 +14,7 @@ from penstock.core.sessions.session import Session
 from penstock.doors.sidecar.settings import SidecarSettings
 from penstock.doors.sidecar.transport.method import Call, Methods, Streaming, Unary
 from penstock.doors.sidecar.transport.status import CallLog, refuse
-from penstock.doors.sidecar.v1.encodings import DeliveryEncodings
+from penstock.doors.sidecar.v1.events import DeliveryEncodings
 from penstock.doors.sidecar.v1.publishing import PublishCall
 from penstock.doors.sidecar.v1.stream import SubscribeStream
 from penstock.doors.sidecar.v1.why import Why

@@ -17,8 +17,8 @@ from penstock.core.sessions.session import Ending, Session
 from penstock.doors.sidecar.nexusd.loss_warnings import reason_of
 from penstock.doors.sidecar.transport.method import Call, EndCause, Handler
 from penstock.doors.sidecar.transport.status import undecodable
+from penstock.doors.sidecar.v1.events import frame_of, heartbeat, opened, warning
 from penstock.doors.sidecar.v1.filters import Filters
-from penstock.doors.sidecar.v1.replies import frame_of, heartbeat, opened, warning
 from penstock.errors import (
     BadCredentials,
     Conflict,

@@ -10,7 +10,7 @@ from penstock.core.access.access import ADMIN_FILTER
 from penstock.core.sessions.session import FOREVER, Session
 from penstock.doors.web.context import Web
 from penstock.doors.web.support.paging import find_page, make_rows
-from penstock.doors.web.support.parameters import (
+from penstock.doors.web.support.requests import (
     DEFAULT_LIMIT,
     AfterName,
     Limit,
@@ -21,8 +21,7 @@ from penstock.doors.web.support.parameters import (
     router_of,
 )
 from penstock.doors.web.support.responses import describe, json_answer
-from penstock.doors.web.support.schemas import Time
-from penstock.doors.web.support.times import time_text
+from penstock.doors.web.support.schemas import Time, time_text
 from penstock.errors import NotAuthorized, UnknownClient
 from penstock.model import Door, Policy
 from penstock.net.door import Peer

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Response
 from msgspec import Struct, convert
 
 from penstock.doors.web.context import Web
-from penstock.doors.web.support.parameters import admin_of, router_of
+from penstock.doors.web.support.requests import admin_of, router_of
 from penstock.doors.web.support.responses import describe, json_answer
 from penstock.errors import NotAuthorized
 

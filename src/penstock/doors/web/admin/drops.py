@@ -11,7 +11,7 @@ from penstock.core.diagnostics.ledger import Ledger, Row
 from penstock.doors.web.admin.why import RowShape, row_facts
 from penstock.doors.web.context import Web
 from penstock.doors.web.support.paging import make_rows
-from penstock.doors.web.support.parameters import DEFAULT_LIMIT, Limit, Unset, admin_of, router_of
+from penstock.doors.web.support.requests import DEFAULT_LIMIT, Limit, Unset, admin_of, router_of
 from penstock.doors.web.support.responses import describe, json_answer
 from penstock.errors import NotAuthorized
 from penstock.model import Reason

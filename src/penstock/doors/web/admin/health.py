@@ -184,7 +184,7 @@ def routes(web: Web) -> "APIRouter":
     """The same for the application, which describes them."""
     from fastapi import Depends, Response  # noqa: PLC0415 - slow to load, and not needed by the rest
 
-    from penstock.doors.web.support.parameters import admin_of, router_of  # noqa: PLC0415
+    from penstock.doors.web.support.requests import admin_of, router_of  # noqa: PLC0415
     from penstock.doors.web.support.responses import describe, json_answer  # noqa: PLC0415
 
     router = router_of("health")

@@ -7,10 +7,10 @@ from fastapi import APIRouter, Header, Query, Response
 from pydantic import Field
 
 from penstock.doors.web.context import Web
-from penstock.doors.web.support.negotiation import preferred
-from penstock.doors.web.support.parameters import Unset, admin_of, router_of
+from penstock.doors.web.support.requests import Unset, admin_of, router_of
 from penstock.doors.web.support.responses import describe
 from penstock.errors import InvalidRequest, NotAcceptable, NotAuthorized
+from penstock.net.http.response import preferred
 from penstock.telemetry.json_format import Metrics, render
 from penstock.telemetry.prometheus import OPENMETRICS_TYPE, TEXT_TYPE, render_openmetrics, render_text
 

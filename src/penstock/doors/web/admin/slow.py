@@ -6,10 +6,9 @@ from msgspec import Struct
 from penstock.core.diagnostics.slow_consumers import SlowClient
 from penstock.doors.web.context import Web
 from penstock.doors.web.support.paging import make_rows
-from penstock.doors.web.support.parameters import admin_of, router_of
+from penstock.doors.web.support.requests import admin_of, router_of
 from penstock.doors.web.support.responses import describe, json_answer
-from penstock.doors.web.support.schemas import Time
-from penstock.doors.web.support.times import time_text
+from penstock.doors.web.support.schemas import Time, time_text
 from penstock.errors import NotAuthorized
 from penstock.model import Door, Policy
 

@@ -10,10 +10,9 @@ from penstock.core.diagnostics.ledger import Row
 from penstock.core.diagnostics.why import check_asker, explain
 from penstock.core.diagnostics.why_types import Code, Explanation, Published, Waiting
 from penstock.doors.web.context import Web
-from penstock.doors.web.support.parameters import Unset, Who, router_of
+from penstock.doors.web.support.requests import Unset, Who, router_of
 from penstock.doors.web.support.responses import describe, json_answer
-from penstock.doors.web.support.schemas import Time
-from penstock.doors.web.support.times import time_text
+from penstock.doors.web.support.schemas import Time, time_text
 from penstock.errors import InvalidTopic, NotAuthorized
 from penstock.model import Door, Policy, Reason
 

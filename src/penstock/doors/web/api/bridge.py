@@ -10,7 +10,7 @@ from msgspec import DecodeError, Struct, json
 
 from penstock.core.broker import Broker
 from penstock.doors.web.context import Web
-from penstock.doors.web.publishing.send import send
+from penstock.doors.web.publishing import send
 from penstock.errors import InvalidTopic, PenstockError, QuotaExceeded, StorageUnavailable, TooLarge
 from penstock.model import Door, Run, bare_shape
 from penstock.net.http.errors import headers_of, status_of
@@ -91,7 +91,7 @@ def routes(web: Web) -> "APIRouter":
     from fastapi import APIRouter, Response  # noqa: PLC0415 - slow to load, and not needed by the rest
     from fastapi import Request as AppRequest  # noqa: PLC0415
 
-    from penstock.doors.web.support.hot_in_app import respond_by  # noqa: PLC0415
+    from penstock.doors.web.support.requests import respond_by  # noqa: PLC0415
     from penstock.doors.web.support.responses import describe, reference_to  # noqa: PLC0415
 
     router, take = APIRouter(tags=["publish"]), Bridge(web.broker).take

@@ -12,12 +12,10 @@ from msgspec import Meta, Struct
 from penstock.core.access.identity import Identity
 from penstock.core.ports.archive import Hold
 from penstock.doors.web.api.log import MOST_FILTERS, opened, rights_of
-from penstock.doors.web.context import Web
-from penstock.doors.web.support.committed import stored
-from penstock.doors.web.support.json_body import BODY_REFUSALS, read_json, takes_json
-from penstock.doors.web.support.parameters import Who, is_admin, router_of
+from penstock.doors.web.context import Web, stored
+from penstock.doors.web.support.requests import BODY_REFUSALS, Who, is_admin, read_json, router_of, takes_json
 from penstock.doors.web.support.responses import describe, json_answer
-from penstock.doors.web.support.times import time_text
+from penstock.doors.web.support.schemas import time_text
 from penstock.errors import (
     InvalidCursor,
     InvalidFilter,

@@ -12,12 +12,10 @@ from fastapi.exceptions import RequestValidationError
 from msgspec import Meta, Struct, json
 
 from penstock.doors.web.api.topics import choose_topics
-from penstock.doors.web.context import Web
-from penstock.doors.web.support.committed import stored
+from penstock.doors.web.context import Web, stored
 from penstock.doors.web.support.failures import UNPROCESSABLE
-from penstock.doors.web.support.json_body import BODY_REFUSALS, read_json, takes_json
 from penstock.doors.web.support.paging import list_names
-from penstock.doors.web.support.parameters import Who, router_of
+from penstock.doors.web.support.requests import BODY_REFUSALS, Who, read_json, router_of, takes_json
 from penstock.doors.web.support.responses import Detail, describe, json_answer, reference_to
 from penstock.errors import (
     InvalidRequest,

@@ -16,11 +16,9 @@ from penstock.doors.web.context import Web
 from penstock.doors.web.reading.bulk import BulkRead, BulkRequest, BulkResponse, ReaderSlots
 from penstock.doors.web.reading.history_page import EARLIEST, LATEST
 from penstock.doors.web.reading.positions import LogPositions
-from penstock.doors.web.support.negotiation import preferred
-from penstock.doors.web.support.parameters import Unset, Who, is_admin, router_of
+from penstock.doors.web.support.requests import Unset, Who, is_admin, router_of
 from penstock.doors.web.support.responses import describe, json_answer
-from penstock.doors.web.support.schemas import GapShape
-from penstock.doors.web.support.times import microseconds, time_text
+from penstock.doors.web.support.schemas import GapShape, microseconds, time_text
 from penstock.errors import (
     InvalidCursor,
     InvalidFilter,
@@ -33,6 +31,7 @@ from penstock.errors import (
     StorageUnavailable,
 )
 from penstock.model import is_public
+from penstock.net.http.response import preferred
 from penstock.wire.arrow import MEDIA_TYPE
 
 MOST_PARTS = 10_000

@@ -17,9 +17,8 @@ from penstock.core.access.identity import Identity
 from penstock.core.replay.statement import Chunk
 from penstock.doors.web.context import Web
 from penstock.doors.web.reading.history_page import HistoryReader, Start
-from penstock.doors.web.support.negotiation import preferred
 from penstock.doors.web.support.paging import make_rows
-from penstock.doors.web.support.parameters import (
+from penstock.doors.web.support.requests import (
     DEFAULT_LIMIT,
     MAX_LIMIT,
     CursorText,
@@ -42,6 +41,7 @@ from penstock.errors import (
 )
 from penstock.model import Reason, Run
 from penstock.net.http.errors import JSON
+from penstock.net.http.response import preferred
 from penstock.wire import arrow
 
 ABOUT = """\

@@ -12,15 +12,19 @@ from msgspec import Struct, json
 from penstock.common.cursor import Cursor, Position
 from penstock.core.broker import Broker, Receipt, Refused
 from penstock.doors.web.context import Web
-from penstock.doors.web.publishing.json_messages import (
+from penstock.doors.web.publishing import (
+    FORM,
     JSON,
     MAX_MESSAGES,
+    PARAMETERS,
     NewMessage,
+    read_bytes,
     read_message,
     read_messages,
+    send,
+    send_all,
+    topic_of,
 )
-from penstock.doors.web.publishing.raw_message import FORM, PARAMETERS, read_bytes, topic_of
-from penstock.doors.web.publishing.send import send, send_all
 from penstock.errors import (
     InvalidPayload,
     InvalidTopic,
@@ -164,7 +168,7 @@ def routes(web: Web) -> "APIRouter":
     from fastapi import APIRouter, Response  # noqa: PLC0415 - slow to load, and not needed by the rest
     from fastapi import Request as AppRequest  # noqa: PLC0415
 
-    from penstock.doors.web.support.hot_in_app import respond_by  # noqa: PLC0415
+    from penstock.doors.web.support.requests import respond_by  # noqa: PLC0415
     from penstock.doors.web.support.responses import describe, reference_to  # noqa: PLC0415
 
     router, take = APIRouter(tags=["publish"]), Publisher(web.broker).take

@@ -13,7 +13,7 @@ from penstock.core.replay.message_ids import Epochs
 from penstock.core.topics.retained_value import RetainedValue
 from penstock.doors.web.context import Web
 from penstock.doors.web.support.paging import find_page, make_rows
-from penstock.doors.web.support.parameters import (
+from penstock.doors.web.support.requests import (
     DEFAULT_LIMIT,
     AfterName,
     Filter,
@@ -25,8 +25,7 @@ from penstock.doors.web.support.parameters import (
     router_of,
 )
 from penstock.doors.web.support.responses import BINARY, UNSNIFFED, describe, json_answer
-from penstock.doors.web.support.schemas import Messages, MessageShape
-from penstock.doors.web.support.times import time_text
+from penstock.doors.web.support.schemas import Messages, MessageShape, time_text
 from penstock.errors import InvalidFilter, InvalidRequest, InvalidTopic, NotAuthorized, UnknownTopic
 from penstock.model import Run
 from penstock.net.http.errors import JSON

@@ -16,14 +16,22 @@ from penstock.core.access.identity import Identity
 from penstock.core.durability.records import ReleasedRecord
 from penstock.core.settings import CoreSettings
 from penstock.core.staging.staging import MOST_IDS, MOST_PARTS
-from penstock.doors.web.context import Web
-from penstock.doors.web.publishing.json_messages import read_message
-from penstock.doors.web.support.committed import outcome_of
-from penstock.doors.web.support.json_body import BODY_REFUSALS, media_of, read_json, takes_json
+from penstock.doors.web.context import Web, outcome_of
+from penstock.doors.web.publishing import read_message
 from penstock.doors.web.support.paging import find_page, make_rows
-from penstock.doors.web.support.parameters import DEFAULT_LIMIT, AfterName, Limit, Who, router_of
+from penstock.doors.web.support.requests import (
+    BODY_REFUSALS,
+    DEFAULT_LIMIT,
+    AfterName,
+    Limit,
+    Who,
+    media_of,
+    read_json,
+    router_of,
+    takes_json,
+)
 from penstock.doors.web.support.responses import describe, json_answer
-from penstock.doors.web.support.times import time_text
+from penstock.doors.web.support.schemas import time_text
 from penstock.errors import (
     Conflict,
     InvalidPayload,

@@ -12,7 +12,7 @@ from penstock.common.topics import ALL_LEVELS, matches
 from penstock.core.access.identity import Identity
 from penstock.doors.web.context import Web
 from penstock.doors.web.support.paging import NAMES_A_SLICE, find_page, make_rows
-from penstock.doors.web.support.parameters import (
+from penstock.doors.web.support.requests import (
     DEFAULT_LIMIT,
     AfterName,
     Filter,

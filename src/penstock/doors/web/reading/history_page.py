@@ -11,7 +11,7 @@ from penstock.core.broker import Broker
 from penstock.core.replay.history import READ_BYTES
 from penstock.core.replay.statement import Chunk
 from penstock.core.runtime.clock import Clock
-from penstock.doors.web.support.times import microseconds
+from penstock.doors.web.support.schemas import microseconds
 from penstock.errors import InvalidRequest
 from penstock.model import Run
 

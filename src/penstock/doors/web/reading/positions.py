@@ -7,7 +7,7 @@ from penstock.common.statement import Gap
 from penstock.core.broker import Broker
 from penstock.core.ports.archive import Archive
 from penstock.doors.web.reading.history_page import EARLIEST, LATEST
-from penstock.doors.web.support.times import microseconds
+from penstock.doors.web.support.schemas import microseconds
 from penstock.errors import InvalidCursor, InvalidRequest
 from penstock.model import Reason
 

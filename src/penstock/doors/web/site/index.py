@@ -3,9 +3,9 @@
 from fastapi import APIRouter, Response
 from msgspec import Struct
 
+from penstock.doors.web.app import ADMIN_PATHS
 from penstock.doors.web.context import Web
-from penstock.doors.web.routes import ADMIN_PATHS
-from penstock.doors.web.support.parameters import router_of
+from penstock.doors.web.support.requests import router_of
 from penstock.doors.web.support.responses import describe, json_answer
 from penstock.net.http.routes import is_below
 

@@ -49,7 +49,7 @@ def routes(web: Web) -> "APIRouter":
     from fastapi import APIRouter, Response  # noqa: PLC0415 - slow to load, and not needed by the rest
     from fastapi import Request as AppRequest  # noqa: PLC0415
 
-    from penstock.doors.web.support.hot_in_app import respond_by  # noqa: PLC0415
+    from penstock.doors.web.support.requests import respond_by  # noqa: PLC0415
 
     router, take = APIRouter(), Script().take
 

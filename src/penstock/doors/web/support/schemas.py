@@ -1,5 +1,6 @@
-"""Messages and statements as JSON, the same in every response. No FastAPI here."""
+"""Messages, statements and times (RFC 3339) as JSON, the same in every response. No FastAPI here."""
 
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 from msgspec import Meta, Raw, Struct
@@ -8,13 +9,37 @@ from penstock.common.statement import Statement
 from penstock.core.broker import Broker
 from penstock.core.replay.message_ids import Epochs
 from penstock.core.runtime.clock import Clock
-from penstock.doors.web.support.times import time_text
+from penstock.errors import InvalidRequest
 from penstock.model import NEVER, Properties, Reason, Run
 from penstock.wire.json_values import value_of
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+LAST_US = (datetime(9999, 12, 31, tzinfo=UTC) - _EPOCH) // _MICROSECOND
+"""Nothing later can be written."""
 Time = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 """A time as RFC 3339 writes it, in UTC."""
 UserProperties = dict[str, str | list[str]]
+
+
+def time_text(wall_us: int) -> str:
+    """A time with its microseconds, in UTC."""
+    seconds, micros = divmod(min(wall_us, LAST_US), 1_000_000)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{micros:06}Z"
+
+
+def microseconds(text: str) -> int:
+    """Read a time; one without a zone is in UTC.
+
+    Raises:
+        InvalidRequest: it cannot be read.
+    """
+    try:
+        read = datetime.fromisoformat(text)
+        at = read if read.tzinfo else read.replace(tzinfo=UTC)
+        return max((at - _EPOCH) // _MICROSECOND, 0)
+    except (ValueError, OverflowError):
+        raise InvalidRequest(f"{text!r} is not a time like 2026-01-31T12:00:00Z") from None
 
 
 class MessageShape(Struct, omit_defaults=True):

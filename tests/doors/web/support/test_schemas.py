@@ -1,8 +1,8 @@
-"""Times as clients read and write them."""
+"""Schemas: times as clients read and write them."""
 
 import pytest
 
-from penstock.doors.web.support.times import LAST_US, microseconds, time_text
+from penstock.doors.web.support.schemas import LAST_US, microseconds, time_text
 from penstock.errors import InvalidRequest
 
 

@@ -19,9 +19,8 @@ from penstock.app import Server
 from penstock.common.cursor import Cursor, Position
 from penstock.core.settings import AccessSettings, OutboxSettings, RingSettings, TopicRule
 from penstock.doors.web.context import Web
-from penstock.doors.web.sse.endpoint import BEAT_S, MAX_LAST, Events
-from penstock.doors.web.sse.follower import EventStream
-from penstock.doors.web.support.hot_in_app import NoConnection
+from penstock.doors.web.sse import BEAT_S, MAX_LAST, Events, EventStream
+from penstock.doors.web.support.requests import NoConnection
 from penstock.errors import PenstockError
 from penstock.model import Policy, Reason
 from penstock.net.door import Peer
@@ -214,7 +213,7 @@ async def test_no_place_overtakes_the_message_that_leads_to_it(server: Server) -
 async def test_signs_of_life_come_by_themselves_and_end_with_the_last_stream(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.doors.web.sse.endpoint.BEAT_S", 0.01)
+    monkeypatch.setattr("penstock.doors.web.sse.BEAT_S", 0.01)
     async with follow(server, "quiet") as follower:
         for _ in range(3):
             assert await follower.block() is None
@@ -252,7 +251,7 @@ async def test_who_got_something_since_the_last_sign_of_life_needs_none(server: 
 async def test_signs_of_life_for_many_leave_in_several_turns(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.doors.web.sse.endpoint.BEAT_STREAMS", 2)
+    monkeypatch.setattr("penstock.doors.web.sse.BEAT_STREAMS", 2)
     beaten: list[EventStream] = []
     monkeypatch.setattr(EventStream, "beat", lambda stream, place: beaten.append(stream))
     async with follow(server, "a"), follow(server, "a"), follow(server, "a"):

@@ -16,9 +16,9 @@ from penstock.core.access.access import OpenAccess
 from penstock.core.broker import Broker
 from penstock.core.runtime.clock import SystemClock
 from penstock.core.settings import CoreSettings
-from penstock.doors.sidecar.services import Services, load_services
+from penstock.doors.sidecar.door import Services, load_services
+from penstock.doors.sidecar.reflection import reflection_methods
 from penstock.doors.sidecar.settings import SidecarSettings
-from penstock.doors.sidecar.standard.reflection import reflection_methods
 from penstock.storage.memory import MemoryLog, MemoryStateStore
 from penstock.wire.grpc import Status
 from tests.doors.sidecar.fake_call import FakeCall

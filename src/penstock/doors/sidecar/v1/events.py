@@ -1,10 +1,50 @@
-"""Events of a stream other than messages, encoded."""
+"""Events of a stream, encoded: messages, many in one event, and everything else.
+
+Messages have the same bytes for all subscribers. A server has three encodings of them, for live messages,
+replayed messages and retained values, each one object: core compares them by identity and encodes messages
+once for all subscribers of the same.
+"""
+
+from collections.abc import Sequence
 
 from penstock.common.statement import Statement
 from penstock.core.diagnostics.slow_consumers import LossReport
+from penstock.core.replay.message_ids import MessageIds
+from penstock.doors.sidecar.nexusd.events import UnnumberedEncoding
 from penstock.errors import PenstockError
+from penstock.model import Run
 from penstock.wire.grpc import encode_message
+from penstock.wire.sidecar.deliveries import encode_deliveries
 from penstock.wire.sidecar.messages import penstock as wire
+
+
+class DeliveryEncoding(UnnumberedEncoding):
+    """Deliveries, one after another."""
+
+    __slots__ = ("_is_replay", "_marks")
+
+    def __init__(
+        self, marks: MessageIds, retained: "DeliveryEncoding | None" = None, *, is_replay: bool = False
+    ) -> None:
+        super().__init__(retained)
+        self._marks = marks
+        self._is_replay = is_replay
+
+    def encode(self, runs: Sequence[Run], now: float) -> bytes:
+        """All messages, in as few deliveries as clients take."""
+        marks = self._marks
+        return encode_deliveries(
+            runs, marks.cursor, marks.epoch_of, is_replay=self._is_replay, is_retained=self.is_retained
+        )
+
+
+class DeliveryEncodings:
+    """The forms of one server."""
+
+    def __init__(self, marks: MessageIds) -> None:
+        retained = DeliveryEncoding(marks)
+        self.live = DeliveryEncoding(marks, retained)
+        self.past = DeliveryEncoding(marks, retained, is_replay=True)
 
 
 def frame_of(event: wire.SubscribeEvent) -> bytes:

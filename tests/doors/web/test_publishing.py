@@ -7,7 +7,7 @@ import pytest
 
 from penstock.common.topics import TopicLimits
 from penstock.core.broker import Refused
-from penstock.doors.web.publishing.json_messages import (
+from penstock.doors.web.publishing import (
     MAX_CUT,
     MAX_ERRORS,
     MAX_MESSAGES,

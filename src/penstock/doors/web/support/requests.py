@@ -1,28 +1,51 @@
-"""Parameters of endpoints: the identity of the caller, and common query parameters.
+"""Requests of the FastAPI application: the identity of the caller, parameters, JSON bodies, hot routes.
 
 Dependencies are coroutines: FastAPI would run a plain function in a thread, every time.
+
+Forms are not supported, but curl announces one by default: so a body announced as a form, or not at all,
+is JSON.
+
+The listener serves hot routes itself; the application has them for OpenAPI, and for hosts other than the
+listener. Both call the same handler.
 """
 
 import re
-from asyncio import to_thread
+from asyncio import Future, get_running_loop, to_thread
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from typing import Annotated, Any, cast
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 from urllib.parse import parse_qsl
 
-from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
+from msgspec import Struct
+from msgspec.json import Decoder
 from pydantic.json_schema import SkipJsonSchema
 
 from penstock.common.topics import TopicLimits, check_filter, split_share
 from penstock.core.access.access import ADMIN_FILTER
 from penstock.core.access.identity import Identity
 from penstock.doors.web.context import Web
-from penstock.errors import InvalidFilter, InvalidRequest, NotAuthorized
+from penstock.doors.web.publishing import FORM, decode
+from penstock.doors.web.support.responses import reference_to
+from penstock.errors import InvalidFilter, InvalidRequest, NotAuthorized, TooLarge, UnsupportedMedia
+from penstock.net.door import Peer
+from penstock.net.http.errors import JSON
+from penstock.net.http.request import Request as HotRequest
+from penstock.net.http.routes import Handler
+
+if TYPE_CHECKING:
+    from penstock.net.http.connection import HttpConnection
 
 DEFAULT_LIMIT = 100
 _NUMBER = re.compile("-?[0-9]+")
 MAX_LIMIT = 10_000
+T = TypeVar("T")
+
+MAX_BYTES = 4 << 20
+"""No such body needs more."""
+BODY_REFUSALS = (TooLarge, UnsupportedMedia)
+"""Errors of any body."""
 
 
 async def identity_of(request: Request) -> Identity:
@@ -149,3 +172,76 @@ TopicName = Annotated[
         description="A topic, also one that no path can name: with a level `..` or a control character.",
     ),
 ]
+
+
+async def read_json(request: Request, shape: type[T]) -> T:
+    """Read and decode the body of a request.
+
+    Raises:
+        UnsupportedMedia: another content type.
+        TooLarge: too many bytes.
+        InvalidRequest: not JSON, or not of this shape.
+    """
+    media = media_of(request)
+    if media not in ("", JSON, FORM):
+        raise UnsupportedMedia(f"this is {media}: send {JSON}")
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > MAX_BYTES:
+            raise TooLarge(f"such a body may have {MAX_BYTES} bytes")
+    return decode(Decoder(shape), bytes(body))
+
+
+def media_of(request: Request) -> str:
+    """Return the content type of a body without parameters; empty if there is none."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def takes_json(shape: type, example: dict[str, Any]) -> dict[str, Any]:
+    """Return the OpenAPI description of such a body, for `openapi_extra`."""
+    content = {JSON: {"schema": reference_to(shape), "example": example}}
+    return {"requestBody": {"required": True, "content": content}}
+
+
+class NoConnection(Struct):
+    """Stands where a request of the listener has its connection."""
+
+    peer: Peer
+
+
+class AppRequest(HotRequest):
+    """A request of the application, as handlers of the listener know requests."""
+
+    __slots__ = ("answer",)
+
+    def __init__(self, request: Request) -> None:
+        nowhere = cast("HttpConnection", NoConnection(request.state.peer))
+        scope = request.scope
+        super().__init__(nowhere, request.method, scope["path"], b"", scope["query_string"])
+        self.headers = list(scope["headers"])
+        self.identity = request.state.identity
+        self.answer: Future[Response] = get_running_loop().create_future()
+
+    def respond(
+        self,
+        status: int,
+        body: bytes = b"",
+        *,
+        content_type: str = JSON,
+        headers: Sequence[tuple[str, str]] = (),
+    ) -> None:
+        """Respond, once."""
+        if not self.answer.done():
+            self.answer.set_result(Response(body, status, dict(headers), content_type))
+
+
+async def respond_by(handler: Handler, request: Request) -> Response:
+    """Return the response of a hot handler to a request of the application."""
+    hot = AppRequest(request)
+    hot.body = await request.body()
+    handler(hot)
+    try:
+        return await hot.answer
+    finally:
+        hot.is_disconnected = True

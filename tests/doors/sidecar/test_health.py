@@ -5,8 +5,8 @@ import pytest
 from grpc_health.v1 import health_pb2 as pb
 from grpc_health.v1.health_pb2_grpc import HealthStub
 
-from penstock.doors.sidecar.services import Services
-from penstock.doors.sidecar.standard.health import Health
+from penstock.doors.sidecar.door import Services
+from penstock.doors.sidecar.health import Health
 from penstock.doors.sidecar.transport.method import EndCause
 from penstock.wire.grpc import Status
 from tests.doors.sidecar.fake_call import FakeCall

@@ -1,1 +1,0 @@
-"""Standard gRPC services: health checking and reflection."""

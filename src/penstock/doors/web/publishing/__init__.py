@@ -1,1 +1,0 @@
-"""Publishes of the web door: from request bodies to messages of the broker."""
