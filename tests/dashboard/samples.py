@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from penstock.dashboard.history import History
+from penstock.dashboard.poller import History
 from penstock.dashboard.responses import Metrics, TopicMetrics, Totals
 
 START = datetime(2026, 5, 1, 12, tzinfo=UTC)

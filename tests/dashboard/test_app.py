@@ -6,8 +6,7 @@ import pytest
 
 from penstock.client import ConnectionLost
 from penstock.dashboard.app import server_state
-from penstock.dashboard.history import History
-from penstock.dashboard.poller import Source, View, explain_failure
+from penstock.dashboard.poller import History, Source, View, explain_failure
 from penstock.dashboard.style import Level
 from tests.dashboard.samples import metrics
 

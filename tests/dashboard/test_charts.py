@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 from penstock.dashboard.charts import bar_spec, line_data, line_spec
-from penstock.dashboard.history import Point
+from penstock.dashboard.poller import Point
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 TIMES = [NOON + timedelta(seconds=second) for second in range(3)]

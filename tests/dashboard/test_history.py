@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from penstock.dashboard.history import SAMPLES, TOPICS_REMEMBERED, History
+from penstock.dashboard.poller import SAMPLES, TOPICS_REMEMBERED, History
 from penstock.dashboard.responses import LogMetrics, Metrics
 from tests.dashboard.samples import START, history, metrics, topic
 

@@ -9,10 +9,10 @@ import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
 from penstock.common.cursor import Cursor, Position
-from penstock.common.log_columns import LOG_COLUMNS
 from penstock.spark.datasource import batch_writer, stream_writer
 from penstock.spark.errors import InvalidOption
 from penstock.spark.options import READ_NAMES, ReadOptions, read_options, write_options
+from penstock.wire.arrow import LOG_COLUMNS
 
 CURSOR = Cursor((Position("ab" * 8, 1, 7),)).encode()
 

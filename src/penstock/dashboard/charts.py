@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import altair as alt
 import streamlit as st
 
-from penstock.dashboard.history import Point
+from penstock.dashboard.poller import Point
 from penstock.dashboard.style import GREY
 
 HEIGHT = 170

@@ -13,11 +13,11 @@ from msgspec import Struct
 
 from penstock.client.address import Address
 from penstock.common.cursor import Cursor
-from penstock.common.log_columns import LOG_COLUMNS
 from penstock.common.topics import TopicLimits, check_filter, split_share
 from penstock.errors import InvalidCursor, InvalidFilter
 from penstock.spark.connection import RETRY_FOR_S, TIMEOUT_S, Connection
 from penstock.spark.errors import InvalidOption
+from penstock.wire.arrow import LOG_COLUMNS
 
 EARLIEST, LATEST = "earliest", "latest"
 HOLD_LAPSE_S = 86_400.0

@@ -8,8 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from penstock.testing.aio import AsyncRunningServer
-    from penstock.testing.sync import RunningServer, server
+    from penstock.testing.servers import AsyncRunningServer, RunningServer, server
 
 _LOADED_LATER = {"AsyncRunningServer": "aio", "RunningServer": "sync", "server": "sync"}
 

@@ -9,10 +9,8 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.testing import inspection
-from penstock.testing.ports import ReservedPorts, port_in, ports_of
-from penstock.testing.settings import Flat, settings_of
-from penstock.testing.side_effects import Event
-from penstock.testing.thread import ServerThread
+from penstock.testing.settings import Flat, ReservedPorts, port_in, ports_of, settings_of
+from penstock.testing.thread import Event, ServerThread
 
 if TYPE_CHECKING:
     from penstock.app import Server

@@ -9,6 +9,8 @@ Buffers of a batch may be compressed, each with its real length before it, and a
 to more than there is memory. `unpacked_bytes` finds that out first. Heads of messages are FlatBuffers
 tables, of which only the fields that lead to these lengths are read. Nothing in them is trusted: a read
 beyond the end raises `layout_error`.
+
+The columns of the log, and the metadata key of the statement at the end of its streams, are named here too.
 """
 
 from collections.abc import Iterator
@@ -40,6 +42,29 @@ _BUFFER = Layout("<qq")
 _HEADER, _DATA, _BUFFERS, _COMPRESSION = 8, 6, 8, 10
 """Slots of a message's header, of the batch in a dictionary, and of a batch's buffers and compression."""
 _AS_IT_IS = -1
+LOG_COLUMNS = (
+    "offset",
+    "topic",
+    "sequence",
+    "epoch",
+    "published_at",
+    "expires_at",
+    "qos",
+    "retain",
+    "payload",
+    "content_type",
+    "correlation_id",
+    "message_id",
+    "client_id",
+    "node_id",
+    "door",
+    "properties",
+    "logged_at",
+)
+"""Columns of the log in Arrow, in their order."""
+
+STATEMENT_KEY = "penstock.statement"
+"""Metadata key of the statement that ends an Arrow stream."""
 
 
 def follow(data: bytes, place: int) -> int:

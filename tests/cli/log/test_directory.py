@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from penstock.extras import how_to_get
-from penstock.storage.disk.rocksdb.header import Header, write_header
-from penstock.storage.disk.rocksdb.layout import DATABASE_FOLDER, MARK_FILE
+from penstock.storage.disk.rocksdb.layout import DATABASE_FOLDER, MARK_FILE, Header, write_header
 from tests.cli.log.conftest import Run
 from tests.support.data_directories import OpenLog, digest, messages, write
 

@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.cli.log.export import GROUP_ROWS, export_schema
-from penstock.common.log_columns import STATEMENT_KEY
 from penstock.model import Properties
 from penstock.storage.disk.pieces.arrow_columns import SCHEMA
 from penstock.storage.disk.rocksdb.layout import LOG, ROWS, offset_key
+from penstock.wire.arrow import STATEMENT_KEY
 from tests.cli.log.conftest import Run
 from tests.support.data_directories import change, digest, write
 from tests.support.samples import make_run

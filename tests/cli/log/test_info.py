@@ -16,8 +16,7 @@ from penstock.core.durability.records import (
     SessionRecord,
 )
 from penstock.model import Door
-from penstock.storage.disk.rocksdb.header import read_header
-from penstock.storage.disk.rocksdb.layout import ROWS, offset_key
+from penstock.storage.disk.rocksdb.layout import ROWS, offset_key, read_header
 from tests.cli.log.conftest import Ended, Run
 from tests.support.data_directories import NOON, OpenLog, change, messages, write
 

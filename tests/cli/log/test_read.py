@@ -12,7 +12,6 @@ from penstock.common.cursor import Cursor, Position
 from penstock.model import Properties
 from penstock.storage.disk.pieces.frames import Frame, encode_frame
 from penstock.storage.disk.recovery.opening import open_store
-from penstock.storage.disk.rocksdb.header import read_header
 from penstock.storage.disk.rocksdb.layout import (
     FIRST_OFFSET_KEY,
     INDEX,
@@ -22,6 +21,7 @@ from penstock.storage.disk.rocksdb.layout import (
     STATE,
     TOPICS,
     offset_key,
+    read_header,
     sequence_key,
 )
 from penstock.storage.disk.rocksdb.store import Changes

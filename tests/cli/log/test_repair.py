@@ -11,7 +11,6 @@ from penstock.core.durability.records import RETAINED, RetainedRecord
 from penstock.model import Door
 from penstock.storage.disk.commit.durable_mark import DurableMark
 from penstock.storage.disk.pieces.frames import Frame, Summary, encode_extents, encode_frame, encode_summary
-from penstock.storage.disk.rocksdb.header import read_header
 from penstock.storage.disk.rocksdb.layout import (
     DATABASE_FOLDER,
     HEADER_FILE,
@@ -23,6 +22,7 @@ from penstock.storage.disk.rocksdb.layout import (
     STATE,
     TOPICS,
     offset_key,
+    read_header,
     sequence_key,
     state_key,
 )

@@ -21,7 +21,6 @@ from penstock.storage.disk.pieces.frames import (
 )
 from penstock.storage.disk.recovery.opening import open_store
 from penstock.storage.disk.recovery.survey import EPOCHS
-from penstock.storage.disk.rocksdb.header import read_header
 from penstock.storage.disk.rocksdb.layout import (
     DATABASE_FOLDER,
     HEADER_FILE,
@@ -34,6 +33,7 @@ from penstock.storage.disk.rocksdb.layout import (
     TOPICS,
     offset_key,
     pack_place,
+    read_header,
     sequence_key,
     state_key,
 )

@@ -7,7 +7,7 @@ import grpc
 import pytest
 
 from penstock.client.errors import ConnectionLost
-from penstock.client.grpc.channel import await_call, credentials_metadata
+from penstock.client.grpc.connection import await_call, credentials_metadata
 
 
 async def swallow() -> None:

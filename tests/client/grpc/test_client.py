@@ -18,7 +18,7 @@ import pytest
 
 import penstock
 from penstock.client import ClientState, ConnectionLost, CursorFile
-from penstock.client.grpc.loop_thread import LoopThread
+from penstock.client.grpc.sync import LoopThread
 from penstock.client.grpc.v1.feed import V1Feed
 from penstock.errors import PenstockError
 from tests.client.grpc.cable import cable_to

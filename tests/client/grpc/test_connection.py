@@ -25,7 +25,7 @@ from penstock.client import (
     ReceivedMessage,
     Reconnection,
 )
-from penstock.client.grpc import channel
+from penstock.client.grpc import connection as connections
 from penstock.errors import BadCredentials, NotAuthorized, PenstockError
 from tests.client.grpc.cable import cable_to
 from tests.client.grpc.conftest import MortalServer
@@ -232,8 +232,8 @@ async def test_a_line_that_went_dead_is_noticed_by_who_only_listens(
         "grpc.keepalive_timeout_ms": 1_000,
         "grpc.http2.ping_timeout_ms": 1_000,
     }
-    options = [(name, quicker.get(name, value)) for name, value in channel._OPTIONS]
-    monkeypatch.setattr(channel, "_OPTIONS", options)
+    options = [(name, quicker.get(name, value)) for name, value in connections._OPTIONS]
+    monkeypatch.setattr(connections, "_OPTIONS", options)
     states = States()
     async with (
         cable_to(int(address.rpartition(":")[2])) as cable,

@@ -16,7 +16,7 @@ from penstock.errors import BadCredentials
 from penstock.net import door
 from penstock.net.address_limits import AddressLimits, AddressLimitSettings
 from penstock.net.http.auth import CHECKS_AT_ONCE, MOST_CHECKS, Authenticator, parse_authorization
-from penstock.net.http.bodies import HIGH_WATER_BYTES
+from penstock.net.http.request import HIGH_WATER_BYTES
 from tests.net.http.serving import MIB, House, Peer, get, post, request
 from tests.support.clock import ManualClock
 from tests.support.waiting import until

@@ -10,7 +10,7 @@ from penstock.config import Settings
 from penstock.doors.mqtt import MqttSettings
 from penstock.doors.sidecar.settings import SidecarSettings
 from penstock.net.http import HttpSettings
-from penstock.net.http.bodies import SMALL_BYTES, gather
+from penstock.net.http.request import SMALL_BYTES, gather
 from tests.net.http.serving import House, get, post, request
 from tests.net.http.test_auth import SlowAccess, has_begun, named
 from tests.support.waiting import until

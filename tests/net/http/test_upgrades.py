@@ -12,7 +12,7 @@ from penstock.core.access.identity import Identity
 from penstock.errors import InvalidRequest
 from penstock.net.door import Peer as Address
 from penstock.net.http.auth import authorization_in, parse_authorization
-from penstock.net.http.bodies import HIGH_WATER_BYTES
+from penstock.net.http.request import HIGH_WATER_BYTES
 from tests.net.http.serving import House, get, post, request
 from tests.net.http.test_auth import ALICE, QUICK, WRONG, SlowAccess, has_begun
 from tests.support.waiting import until

@@ -13,7 +13,7 @@ from websockets.uri import parse_uri
 
 from penstock.core.access.identity import Identity
 from penstock.net.door import Peer
-from penstock.net.websocket.message_entrance import MessageEntrance
+from penstock.net.websocket.entrance import MessageEntrance
 from penstock.net.websocket.message_socket import MessageSocket
 from penstock.wire.websocket.deflate import TAIL
 from penstock.wire.websocket.encoding import Pinged

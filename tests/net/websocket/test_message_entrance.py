@@ -10,7 +10,7 @@ from websockets.frames import Opcode
 
 from penstock.core.access.identity import Identity
 from penstock.net.door import Peer
-from penstock.net.websocket.message_entrance import MessageEntrance
+from penstock.net.websocket.entrance import MessageEntrance
 from tests.net.websocket.message_peers import MessageHall, frame
 from tests.net.websocket.peers import has_nobody_waiting, has_somebody_waiting, request_bytes
 

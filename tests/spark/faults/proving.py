@@ -4,9 +4,8 @@ from pathlib import Path
 
 from penstock.lake import lake_messages
 from penstock.spark.connection import Connection
-from penstock.spark.jobs.audit.evidence import RUN, Finding
 from penstock.spark.jobs.audit.explain import Reasons, collect_reasons, find_excess
-from penstock.spark.jobs.audit.runs import OffsetRange, Run
+from penstock.spark.jobs.audit.runs import RUN, Finding, OffsetRange, Run
 from penstock.spark.jobs.audit.scan import FileScan, LogScan, plan_parts
 from penstock.spark.jobs.audit.walk import walk
 from penstock.spark.source.positions import position_of

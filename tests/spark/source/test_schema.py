@@ -19,11 +19,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from penstock.common.log_columns import LOG_COLUMNS
 from penstock.spark.datasource import PenstockDataSource
 from penstock.spark.errors import InvalidOption
 from penstock.spark.options import read_options
 from penstock.spark.source.schema import check_schema, declared_schema, log_schema, parse_ddl
+from penstock.wire.arrow import LOG_COLUMNS
 
 N = StructType().add("n", "integer")
 

@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 from structlog.testing import capture_logs
 
-from penstock.common.log_columns import LOG_COLUMNS
 from penstock.common.statement import Gap
 from penstock.core.durability.records import BEHIND, BehindRecord
 from penstock.core.settings import LogSettings
@@ -20,6 +19,7 @@ from penstock.storage.disk.log import DiskLog
 from penstock.storage.disk.pieces.sealing_process import SealingProcess, SealRequest, SealResult, seal
 from penstock.storage.disk.rocksdb.errors import StorageFull
 from penstock.storage.disk.rocksdb.store import Store
+from penstock.wire.arrow import LOG_COLUMNS
 from tests.storage.disk.damage import flip_byte, table_of
 from tests.support.clock import ManualClock
 from tests.support.samples import make_run, payloads_of, readable

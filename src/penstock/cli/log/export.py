@@ -13,9 +13,9 @@ from penstock.cli.flags import spread
 from penstock.cli.log.directory import Directory, open_snapshot
 from penstock.cli.log.read import RequestFlags, finish, messages_as_json, statement_as_json
 from penstock.cli.output import Output, OutputOption, progress_bar
-from penstock.common.log_columns import STATEMENT_KEY
 from penstock.common.statement import Statement
 from penstock.errors import InvalidConfig
+from penstock.wire.arrow import STATEMENT_KEY
 
 if TYPE_CHECKING:
     import pyarrow as pa

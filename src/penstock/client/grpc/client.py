@@ -13,8 +13,14 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from penstock.client.errors import ConnectionLost, ConnectionRefused, NoAnswer, is_worth_retrying
-from penstock.client.grpc.channel import ChannelFactory, client_id_metadata, credentials_metadata
-from penstock.client.grpc.connection import Connection, OnState, Reconnection
+from penstock.client.grpc.connection import (
+    ChannelFactory,
+    Connection,
+    OnState,
+    Reconnection,
+    client_id_metadata,
+    credentials_metadata,
+)
 from penstock.client.grpc.dialect import Acknowledgement, Dialect, Entry, FeedOptions
 from penstock.client.grpc.publish import (
     Publishable,

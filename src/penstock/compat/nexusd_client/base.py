@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import grpc
 
-from penstock.client.grpc.channel import credentials_metadata
+from penstock.client.grpc.connection import credentials_metadata
 from penstock.client.grpc.nexusd.resume import ResumeState
 from penstock.compat.nexusd_client.recovery import (
     GapCallback,

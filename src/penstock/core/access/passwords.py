@@ -15,8 +15,14 @@ from threading import Lock
 
 from msgspec import Struct
 
-from penstock.common.saslprep import prepare
-from penstock.common.scram import FEWEST_ITERATIONS, KEY_BYTES, MAX_NAME_BYTES, MOST_ITERATIONS, ScramKeys
+from penstock.common.scram import (
+    FEWEST_ITERATIONS,
+    KEY_BYTES,
+    MAX_NAME_BYTES,
+    MOST_ITERATIONS,
+    ScramKeys,
+    prepare,
+)
 from penstock.core.access.files import Line, read_lines
 from penstock.core.access.identity import is_user_name
 

@@ -4,9 +4,8 @@ import streamlit as st
 
 from penstock.common.text import ABSENT, count_text, milliseconds_text
 from penstock.dashboard.charts import show_bars, show_lines
-from penstock.dashboard.history import History, Pick
 from penstock.dashboard.pages.tables import latency_cells, topic_cell
-from penstock.dashboard.poller import View
+from penstock.dashboard.poller import History, Pick, View
 from penstock.dashboard.responses import Metrics, TopicMetrics
 from penstock.dashboard.style import LATENCY_MS, LOOP_LAG_MS, PERCENTILES, SERIES, Level
 from penstock.dashboard.widgets import Cell, Tile, live, show_heading, show_table, show_tiles

@@ -4,7 +4,6 @@ import streamlit as st
 
 from penstock.common.text import count_text, duration_text, percent_text, rate_text, size_text
 from penstock.dashboard.charts import show_lines
-from penstock.dashboard.history import RATE_WINDOW_S, History, Pick
 from penstock.dashboard.pages.tables import (
     SLOW_COLUMNS,
     TOPIC_IN_LINK,
@@ -13,7 +12,7 @@ from penstock.dashboard.pages.tables import (
     storage_rows,
     topic_columns,
 )
-from penstock.dashboard.poller import View
+from penstock.dashboard.poller import RATE_WINDOW_S, History, Pick, View
 from penstock.dashboard.responses import DoorMetrics, Metrics
 from penstock.dashboard.style import ACCENT, DOORS, DROP_RATE, OTHER_DOORS, OUTCOMES, SERIES, Level, Outcome
 from penstock.dashboard.widgets import (

@@ -14,10 +14,9 @@ from msgspec import Struct
 from penstock.client import HttpClient, Message
 from penstock.common.text import count_text, milliseconds_text, percent_text, rate_text
 from penstock.dashboard.charts import show_lines
-from penstock.dashboard.history import History, Pick
 from penstock.dashboard.pages.payloads import preview
 from penstock.dashboard.pages.topic_messages import payload_summary, show_messages, show_payload
-from penstock.dashboard.poller import current_poller
+from penstock.dashboard.poller import History, Pick, current_poller
 from penstock.dashboard.responses import ApiClient, Metrics, TopicMetrics, decode_metrics, decode_response
 from penstock.dashboard.style import ACCENT, LATENCY_MS, OUTCOMES, PERCENTILES, SATURATION, Outcome
 from penstock.dashboard.widgets import (

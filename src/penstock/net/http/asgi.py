@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from penstock.net.http.bodies import HIGH_WATER_BYTES
-from penstock.net.http.request import Request
+from penstock.net.http.request import HIGH_WATER_BYTES, Request
 from penstock.net.http.routes import allow
 from penstock.net.log_throttle import shortened
 from penstock.net.origins import cors_headers

@@ -12,12 +12,11 @@ import structlog
 from penstock.core.access.identity import Identity
 from penstock.errors import PenstockError
 from penstock.net.door import Peer
-from penstock.net.http.bodies import HIGH_WATER_BYTES
 from penstock.net.http.errors import INTERNAL_DETAIL
 from penstock.net.http.heads import Heads
 from penstock.net.http.parser import HEAD_WORK, TURN_BYTES, RequestReader
 from penstock.net.http.pipeline import Pipeline
-from penstock.net.http.request import ANONYMOUS, Refusal, Request, shutdown_refusal
+from penstock.net.http.request import ANONYMOUS, HIGH_WATER_BYTES, Refusal, Request, shutdown_refusal
 from penstock.net.http.routes import Upgrade
 from penstock.net.http.timeouts import CLOSING_TIMEOUT_S, GRACE_S, HURRY_S, ConnectionTimeouts
 from penstock.net.read_pause import PASSWORD_CHECK, PIPELINE, TURN, UNREAD_RESPONSES

@@ -15,10 +15,9 @@ from penstock.net.connections import ConnectionLimit, ConnectionRegistry
 from penstock.net.door import Peer
 from penstock.net.http.asgi import Application, ASGIApp
 from penstock.net.http.auth import Authenticator
-from penstock.net.http.bodies import BodyBudget
 from penstock.net.http.connection import HttpConnection, Scheme
 from penstock.net.http.heads import Heads, Port
-from penstock.net.http.request import Refusal, Request
+from penstock.net.http.request import BodyBudget, Refusal, Request
 from penstock.net.http.response import DateHeader
 from penstock.net.http.routes import Routes
 from penstock.net.http.settings import HttpSettings

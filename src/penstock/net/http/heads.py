@@ -20,8 +20,7 @@ from msgspec import Struct
 
 from penstock.errors import InvalidRequest, NotAuthorized
 from penstock.net.http.auth import authorization_in
-from penstock.net.http.bodies import too_large
-from penstock.net.http.request import Refusal, Request
+from penstock.net.http.request import Refusal, Request, too_large
 from penstock.net.http.routes import OPEN_PATHS, HotPath, Routes, Upgrade
 from penstock.net.http.settings import HttpSettings
 from penstock.net.origins import Origins, preflight_headers

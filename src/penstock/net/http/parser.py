@@ -4,9 +4,8 @@ from typing import TYPE_CHECKING
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 
-from penstock.net.http.bodies import HIGH_WATER_BYTES, BodyBudget, gather, too_large
 from penstock.net.http.heads import Heads, noted_in
-from penstock.net.http.request import Refusal, Request
+from penstock.net.http.request import HIGH_WATER_BYTES, BodyBudget, Refusal, Request, gather, too_large
 from penstock.net.http.settings import HttpSettings
 from penstock.net.read_pause import BODY
 

@@ -12,7 +12,6 @@ from msgspec import Struct
 from pyspark.sql.datasource import InputPartition
 
 from penstock.client import Gap, HttpClient, LogPosition, LogRange, LogRanges
-from penstock.common.log_columns import LOG_COLUMNS
 from penstock.errors import PenstockError
 from penstock.model import Reason
 from penstock.spark.connection import BUSY_FOR_S, Backoff, Connection
@@ -20,6 +19,7 @@ from penstock.spark.options import EARLIEST, LATEST, MAX_PARTS, PositionSpec
 from penstock.spark.source.data_loss import LossPolicy
 from penstock.spark.source.positions import cursor_at, position_of
 from penstock.spark.source.schema import OFFSET, PAYLOAD
+from penstock.wire.arrow import LOG_COLUMNS
 
 MIN_ROWS = 16_384
 MIN_BYTES = 1 << 20

@@ -23,7 +23,6 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from penstock.common.log_columns import LOG_COLUMNS
 from penstock.spark.connection import StreamHold
 from penstock.spark.errors import InvalidOption, without_traceback
 from penstock.spark.options import LATEST, ReadOptions
@@ -33,6 +32,7 @@ from penstock.spark.source.payloads import Payloads
 from penstock.spark.source.planner import Planner
 from penstock.spark.source.positions import cursor_in, offset_of, position_of
 from penstock.spark.source.schema import DEAD_LETTER, OFFSET, PAYLOAD, VALUE, log_schema
+from penstock.wire.arrow import LOG_COLUMNS
 
 MIN_ROWS = 4_096
 MAX_ROWS = 16_384

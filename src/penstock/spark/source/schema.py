@@ -32,10 +32,10 @@ from pyspark.sql.types import (
     _parse_datatype_json_value,
 )
 
-from penstock.common.log_columns import LOG_COLUMNS
 from penstock.spark.errors import InvalidOption
 from penstock.spark.options import ReadOptions
 from penstock.spark.source.payloads import json_type, no_such_type
+from penstock.wire.arrow import LOG_COLUMNS
 
 _PLAIN: dict[str, DataType] = {
     "STRING": StringType(),

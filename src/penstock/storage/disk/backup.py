@@ -23,7 +23,6 @@ from penstock.storage.disk.commit.durable_mark import DurableMark
 from penstock.storage.disk.recovery.survey import EPOCHS, EpochRecord
 from penstock.storage.disk.rocksdb.database import Database, Operation
 from penstock.storage.disk.rocksdb.errors import DamagedData, unavailable
-from penstock.storage.disk.rocksdb.header import make_header, sync_folder, write_header
 from penstock.storage.disk.rocksdb.layout import (
     COMMIT_KEY,
     DATABASE_FOLDER,
@@ -31,8 +30,11 @@ from penstock.storage.disk.rocksdb.layout import (
     HEADER_FILE,
     MARK_FILE,
     STATE,
+    make_header,
     offset_of,
     state_key,
+    sync_folder,
+    write_header,
 )
 from penstock.storage.disk.rocksdb.store import Store
 from penstock.storage.disk.snapshot import Snapshot, database_error_text

@@ -28,10 +28,9 @@ from penstock.storage.disk.commit.group_commit import GroupCommit
 from penstock.storage.disk.holds import HOLDS, HoldRecord, Holds
 from penstock.storage.disk.pieces.piece import Piece
 from penstock.storage.disk.pieces.sealing import Sealer
-from penstock.storage.disk.read.expiry import ExpiryClock
-from penstock.storage.disk.read.reader import Reader
-from penstock.storage.disk.read.split import Bounds
-from penstock.storage.disk.read.topic_names import topics_after
+from penstock.storage.disk.read.loader import ExpiryClock
+from penstock.storage.disk.read.ranges import Bounds
+from penstock.storage.disk.read.reader import Reader, topics_after
 from penstock.storage.disk.recovery.opening import open_store
 from penstock.storage.disk.recovery.survey import EPOCHS, EpochRecord, Survey, end_of_epoch, survey
 from penstock.storage.disk.retention import Retention

@@ -22,9 +22,7 @@ from penstock.storage.disk.pieces.sealing_process import SealingFailed
 from penstock.storage.disk.recovery.opening import is_served, open_store
 from penstock.storage.disk.recovery.salvage import copy_files
 from penstock.storage.disk.recovery.survey import Survey, find_batches, survey
-from penstock.storage.disk.rocksdb.damage import Salvage
-from penstock.storage.disk.rocksdb.errors import StorageFull
-from penstock.storage.disk.rocksdb.header import read_header
+from penstock.storage.disk.rocksdb.errors import Salvage, StorageFull
 from penstock.storage.disk.rocksdb.layout import (
     DATABASE_FOLDER,
     HEADER_FILE,
@@ -35,6 +33,7 @@ from penstock.storage.disk.rocksdb.layout import (
     STATE,
     TOPICS,
     offset_of,
+    read_header,
 )
 from penstock.storage.disk.rocksdb.store import Changes, Store
 from penstock.storage.disk.snapshot import (

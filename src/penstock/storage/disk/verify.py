@@ -33,7 +33,6 @@ from penstock.storage.disk.pieces.index import Index
 from penstock.storage.disk.recovery.survey import EPOCHS, EpochRecord
 from penstock.storage.disk.rocksdb.database import Entry
 from penstock.storage.disk.rocksdb.errors import DamagedData
-from penstock.storage.disk.rocksdb.header import read_header
 from penstock.storage.disk.rocksdb.layout import (
     HEADER_FILE,
     INDEX,
@@ -45,6 +44,7 @@ from penstock.storage.disk.rocksdb.layout import (
     offset_key,
     offset_of,
     pack_place,
+    read_header,
     sequence_key,
     unpack_place,
 )

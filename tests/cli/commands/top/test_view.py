@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from penstock.cli.commands.top.view import Order, View, make_view
-from penstock.common.rates import Sample
+from penstock.cli.commands.top.view import Order, Sample, View, make_view
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from penstock.client.messages import Gap
 from penstock.lake import DataFile, Expired, Manifest, bucket_of
-from penstock.spark.jobs.audit.evidence import DAMAGED, GAP, READ, Evidence, Finding
 from penstock.spark.jobs.audit.explain import (
     Absence,
     Excess,
@@ -19,7 +18,7 @@ from penstock.spark.jobs.audit.explain import (
     find_excess,
     subtract,
 )
-from penstock.spark.jobs.audit.runs import Run
+from penstock.spark.jobs.audit.runs import DAMAGED, GAP, READ, Evidence, Finding, Run
 from penstock.spark.jobs.audit.walk import WalkCounter, sum_findings, walk
 from tests.spark.jobs.audit.lakes import ALL, run
 

@@ -11,10 +11,9 @@ from penstock.client.messages import Gap
 from penstock.errors import Conflict, InvalidRequest
 from penstock.lake import Change, DataFile, InvalidLake, Manifest, lake_messages
 from penstock.spark.jobs.audit import AuditOptions, Stopped, audit, audit_options
-from penstock.spark.jobs.audit.evidence import READ, Evidence
 from penstock.spark.jobs.audit.job import check_all_seen, check_all_walked
 from penstock.spark.jobs.audit.report import AuditResult
-from penstock.spark.jobs.audit.runs import OffsetRange
+from penstock.spark.jobs.audit.runs import READ, Evidence, OffsetRange
 from penstock.spark.jobs.audit.scan import LogSlice
 from penstock.spark.jobs.audit.walk import WalkTotals
 from penstock.spark.jobs.run import NoProgress, Report, run

@@ -8,7 +8,7 @@ from msgspec import structs
 from penstock.common.cursor import Cursor, Position
 from penstock.errors import InvalidRequest
 from penstock.lake import Manifest
-from penstock.spark.jobs.audit.options import find_range, first_offset_since, parse_range_end
+from penstock.spark.jobs.audit.job import find_range, first_offset_since, parse_range_end
 from penstock.spark.jobs.audit.runs import OffsetRange
 from tests.spark.jobs.audit.lakes import DAY_US, LOG_ID, SOME_DAY, cursor, damage, write_file
 

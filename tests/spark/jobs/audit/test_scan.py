@@ -12,7 +12,7 @@ from msgspec import structs
 from penstock.errors import InvalidRequest
 from penstock.lake import DataFile
 from penstock.spark.connection import Connection
-from penstock.spark.jobs.audit.evidence import (
+from penstock.spark.jobs.audit.runs import (
     BEHIND,
     DAMAGED,
     EVIDENCE,
@@ -20,10 +20,11 @@ from penstock.spark.jobs.audit.evidence import (
     READ,
     RUN,
     Evidence,
+    OffsetRange,
+    Run,
     read_runs,
     to_batches,
 )
-from penstock.spark.jobs.audit.runs import OffsetRange, Run
 from penstock.spark.jobs.audit.scan import FileScan, LogScan, LogSlice, plan_parts
 from penstock.spark.source.positions import position_of
 from tests.spark.jobs.audit.lakes import ALL, RangeEnd, damage, run, write_file

@@ -5,9 +5,8 @@ from collections.abc import Iterable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.spark.jobs.audit.evidence import Finding
 from penstock.spark.jobs.audit.explain import Absence, Reasons
-from penstock.spark.jobs.audit.runs import OffsetRange, Run, ScannedRows
+from penstock.spark.jobs.audit.runs import Finding, OffsetRange, Run, ScannedRows
 from penstock.spark.jobs.audit.walk import WalkCounter, WalkTotals, sum_findings, walk
 from tests.spark.jobs.audit.lakes import ALL, batch, run
 

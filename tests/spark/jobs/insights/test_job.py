@@ -13,7 +13,7 @@ from penstock.lake import InvalidLake
 from penstock.model import Reason
 from penstock.spark.jobs import Report
 from penstock.spark.jobs.insights import InsightsOptions, insights
-from penstock.spark.jobs.insights.store import InsightsStore
+from penstock.spark.jobs.insights.state import InsightsStore
 from penstock.spark.jobs.run import NoProgress, run
 from penstock.spark.tables import read_table
 from tests.spark.jobs.insights.conftest import MovedServer

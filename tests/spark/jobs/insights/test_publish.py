@@ -8,9 +8,8 @@ import pytest
 
 from penstock.client import HttpRefused
 from penstock.spark.connection import Connection
-from penstock.spark.jobs.insights.publish import MAX_WINDOWS, messages_of, publish
-from penstock.spark.jobs.insights.state import Settings, State, process_batch
-from penstock.spark.jobs.insights.store import Batch
+from penstock.spark.jobs.insights.job import MAX_WINDOWS, messages_of, publish
+from penstock.spark.jobs.insights.state import Batch, Settings, State, process_batch
 from tests.spark.jobs.insights.samples import BEGIN, Sample, cells_of, drops
 from tests.spark.servers import LogServer
 from tests.support.servers import StartServer

@@ -9,10 +9,9 @@ import pytest
 
 from penstock.lake import InvalidLake, Table, read_file
 from penstock.lake.table import lake_table
-from penstock.spark.jobs.insights import store as stores
+from penstock.spark.jobs.insights import state as stores
 from penstock.spark.jobs.insights.rows import TABLES, table_schema
-from penstock.spark.jobs.insights.state import Settings, State, process_batch
-from penstock.spark.jobs.insights.store import Batch, InsightsStore
+from penstock.spark.jobs.insights.state import Batch, InsightsStore, Settings, State, process_batch
 from penstock.spark.tables import schema_of as columns_of
 from tests.spark.jobs.insights.checking import BUCKETS, HOT_TOPICS, check_tables
 from tests.spark.jobs.insights.samples import BEGIN, Sample, busy_minutes, cells_of

@@ -14,7 +14,6 @@ import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
-from penstock.common.log_columns import LOG_COLUMNS
 from penstock.common.statement import Gap
 from penstock.core.ports.archive import ArrowSpan
 from penstock.core.ports.log import Lost, Span, Wanted
@@ -23,13 +22,13 @@ from penstock.storage.disk.pieces.arrow_batches import encode_end
 from penstock.storage.disk.pieces.arrow_columns import SCHEMA, decode_batch, encode_batch, to_runs
 from penstock.storage.disk.pieces.index import Index
 from penstock.storage.disk.pieces.piece import Piece
+from penstock.storage.disk.read.ranges import Bounds
 from penstock.storage.disk.read.reader import Reader
-from penstock.storage.disk.read.split import Bounds
 from penstock.storage.disk.recovery.opening import open_store
 from penstock.storage.disk.recovery.survey import survey
 from penstock.storage.disk.rocksdb.layout import DATABASE_FOLDER, LOG, ROWS, TOPICS, offset_key
 from penstock.storage.disk.rocksdb.store import Store
-from penstock.wire.arrow import cut
+from penstock.wire.arrow import LOG_COLUMNS, cut
 from tests.storage.disk.stored_log import NOON, Message, StoredLog, empty, messages_in
 from tests.support.samples import make_run, readable
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.storage.disk.read.topic_names import KEYS_LOOKED_AT, topics_after
+from penstock.storage.disk.read.reader import KEYS_LOOKED_AT, topics_after
 from penstock.storage.disk.recovery.opening import open_store
 from penstock.storage.disk.rocksdb.errors import DamagedData
 from penstock.storage.disk.rocksdb.layout import SEQUENCES, pack_place, sequence_key

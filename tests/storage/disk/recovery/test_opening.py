@@ -18,8 +18,7 @@ from penstock.errors import InvalidConfig, StorageUnavailable
 from penstock.storage.disk.commit.durable_mark import DurableMark
 from penstock.storage.disk.recovery.opening import Opening, is_served, open_store
 from penstock.storage.disk.recovery.survey import survey
-from penstock.storage.disk.rocksdb.damage import SalvageMethod
-from penstock.storage.disk.rocksdb.errors import StorageFull
+from penstock.storage.disk.rocksdb.errors import SalvageMethod, StorageFull
 from penstock.storage.disk.rocksdb.layout import (
     DATABASE_FOLDER,
     HEADER_FILE,

@@ -8,8 +8,8 @@ from random import Random
 import pytest
 
 from penstock.storage.disk.recovery.opening import open_store
-from penstock.storage.disk.recovery.wal_repair import defuse_journals, find_endless_journal
-from penstock.storage.disk.rocksdb.damage import SalvageMethod
+from penstock.storage.disk.recovery.salvage import defuse_journals, find_endless_journal
+from penstock.storage.disk.rocksdb.errors import SalvageMethod
 from penstock.storage.disk.rocksdb.layout import DATABASE_FOLDER, ROWS
 from tests.storage.disk.written_log import WrittenLog
 

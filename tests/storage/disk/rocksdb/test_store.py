@@ -10,8 +10,7 @@ import pytest
 
 from penstock.errors import StorageUnavailable
 from penstock.storage.disk.recovery.opening import open_store
-from penstock.storage.disk.rocksdb.damage import SalvageMethod
-from penstock.storage.disk.rocksdb.errors import DamagedData, StorageFull
+from penstock.storage.disk.rocksdb.errors import DamagedData, SalvageMethod, StorageFull
 from penstock.storage.disk.rocksdb.layout import LOG, ROWS, STATE, offset_key
 from penstock.storage.disk.rocksdb.store import Changes, Store
 from tests.storage.disk.damage import flip_byte, table_of

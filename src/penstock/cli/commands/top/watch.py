@@ -13,10 +13,9 @@ import msgspec
 import typer
 from msgspec import Struct
 
-from penstock.cli.commands.top.view import Order, View, make_view
+from penstock.cli.commands.top.view import Order, Sample, View, make_view
 from penstock.cli.output import Output, print_facts, print_json, print_rows
 from penstock.client.errors import ConnectionRefused, HttpRefused
-from penstock.common.rates import Sample
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:

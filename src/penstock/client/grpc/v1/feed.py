@@ -9,7 +9,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from penstock.client.errors import ConnectionLost, error_from_code, is_worth_retrying
-from penstock.client.grpc.channel import read_next
+from penstock.client.grpc.connection import read_next
 from penstock.client.grpc.dialect import (
     Arrived,
     Dropped,

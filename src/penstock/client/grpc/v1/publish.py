@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from penstock.client.errors import ConnectionLost, copy_error, is_worth_retrying
-from penstock.client.grpc.channel import read_next
+from penstock.client.grpc.connection import read_next
 from penstock.client.grpc.dialect import Acknowledgement, Entry, Placed, Refused
 from penstock.errors import PenstockError, TooLarge
 from penstock.wire.sidecar.messages import penstock as pb

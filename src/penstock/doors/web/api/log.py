@@ -6,7 +6,6 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 from msgspec import Struct
 
-from penstock.common.log_columns import LOG_COLUMNS
 from penstock.common.statement import Gap
 from penstock.common.topics import ALL_LEVELS, check_filter, matches, split_share
 from penstock.core.access.identity import Identity
@@ -32,7 +31,7 @@ from penstock.errors import (
 )
 from penstock.model import is_public
 from penstock.net.http.response import preferred
-from penstock.wire.arrow import MEDIA_TYPE
+from penstock.wire.arrow import LOG_COLUMNS, MEDIA_TYPE
 
 MOST_PARTS = 10_000
 MOST_FILTERS = 100

@@ -11,7 +11,6 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from msgspec import Struct
 from msgspec.structs import replace
 
-from penstock.common.log_columns import STATEMENT_KEY
 from penstock.common.topics import check_topic
 from penstock.core.access.identity import Identity
 from penstock.core.replay.statement import Chunk
@@ -43,6 +42,7 @@ from penstock.model import Reason, Run
 from penstock.net.http.errors import JSON
 from penstock.net.http.response import preferred
 from penstock.wire import arrow
+from penstock.wire.arrow import STATEMENT_KEY
 
 ABOUT = """\
 Begins after a cursor, after a sequence, at a time, or with one of the last messages; without any of these,

@@ -15,7 +15,6 @@ from msgspec import Struct, json
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from penstock.common.log_columns import STATEMENT_KEY
 from penstock.common.statement import Gap, Statement
 from penstock.core.ports.archive import Archive, ArrowSpan
 from penstock.core.ports.log import Wanted
@@ -23,7 +22,7 @@ from penstock.doors.web.reading.positions import LogPositions, LogRange
 from penstock.doors.web.support.schemas import statement_shape
 from penstock.errors import PenstockError, QuotaExceeded
 from penstock.net.http.asgi import PATIENCE_KEY
-from penstock.wire.arrow import END, MEDIA_TYPE, cut
+from penstock.wire.arrow import END, MEDIA_TYPE, STATEMENT_KEY, cut
 
 log = structlog.get_logger("penstock.web")
 

@@ -25,8 +25,8 @@ from penstock.wire.websocket.deflate import deflated_frame
 from penstock.wire.websocket.encoding import text_frame
 
 if TYPE_CHECKING:
+    from penstock.net.websocket.entrance import MessageEntrance
     from penstock.net.websocket.handshake import Terms
-    from penstock.net.websocket.message_entrance import MessageEntrance
 
 log = structlog.get_logger("penstock.web")
 
@@ -128,7 +128,7 @@ class SocketDoor:
             self._entrance.take_over(transport, peer, head + rest, identity)
 
     def _open_entrance(self) -> "MessageEntrance":
-        from penstock.net.websocket.message_entrance import MessageEntrance  # noqa: PLC0415 - loaded at first use
+        from penstock.net.websocket.entrance import MessageEntrance  # noqa: PLC0415 - loaded at first use
 
         settings = self.settings
         return MessageEntrance(

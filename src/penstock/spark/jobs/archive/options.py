@@ -5,13 +5,13 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from penstock.common.log_columns import LOG_COLUMNS
 from penstock.lake import InvalidLake, Manifest, lake_path
 from penstock.lake.layout import MAX_BUCKETS
 from penstock.spark.connection import Connection
 from penstock.spark.errors import InvalidOption
 from penstock.spark.jobs.run import FOLLOW_RETRY_S
 from penstock.spark.options import EARLIEST, PositionSpec, read_options
+from penstock.wire.arrow import LOG_COLUMNS
 
 FORMATS = ("parquet", "delta")
 

@@ -20,7 +20,7 @@ from penstock.common.topics import matches
 from penstock.lake import DataFile, Manifest
 from penstock.lake.layout import BUCKET, bucket_of
 from penstock.model import Reason
-from penstock.spark.jobs.audit.evidence import DAMAGED, GAP, LOG, READ, Evidence, Finding
+from penstock.spark.jobs.audit.runs import DAMAGED, GAP, LOG, READ, Evidence, Finding
 
 NOT_CAPTURED = "not-captured"
 """The log did not capture the message, so it cannot be archived."""

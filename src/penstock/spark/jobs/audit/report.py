@@ -6,9 +6,8 @@ from msgspec import Struct
 
 from penstock.lake import Manifest
 from penstock.model import Reason
-from penstock.spark.jobs.audit.evidence import BEHIND, DAMAGED, LOG, READ, Evidence, Finding, Kind
 from penstock.spark.jobs.audit.explain import NOT_CAPTURED, SKIPPED, Excess
-from penstock.spark.jobs.audit.runs import OffsetRange
+from penstock.spark.jobs.audit.runs import BEHIND, DAMAGED, LOG, READ, Evidence, Finding, Kind, OffsetRange
 from penstock.spark.jobs.audit.walk import WalkTotals
 from penstock.spark.jobs.run import Report, Row
 

@@ -13,8 +13,17 @@ from penstock.errors import InvalidRequest, PenstockError
 from penstock.lake import DamagedFile, DataFile, read_file
 from penstock.lake.layout import BUCKET, DATE, buckets_of
 from penstock.spark.connection import BUSY_FOR_S, Backoff, Connection
-from penstock.spark.jobs.audit.evidence import BEHIND, DAMAGED, GAP, LOG, READ, Evidence
-from penstock.spark.jobs.audit.runs import NUMBERS, OffsetRange, ScannedRows
+from penstock.spark.jobs.audit.runs import (
+    BEHIND,
+    DAMAGED,
+    GAP,
+    LOG,
+    NUMBERS,
+    READ,
+    Evidence,
+    OffsetRange,
+    ScannedRows,
+)
 from penstock.spark.source.positions import cursor_at, position_of
 
 _TIME = "published_at"

@@ -20,9 +20,8 @@ from operator import attrgetter
 
 from msgspec import Struct
 
-from penstock.spark.jobs.audit.evidence import Finding, Kind
 from penstock.spark.jobs.audit.explain import DAMAGED_FILE, UNEXPLAINED, Reasons
-from penstock.spark.jobs.audit.runs import OffsetRange, Run
+from penstock.spark.jobs.audit.runs import Finding, Kind, OffsetRange, Run
 
 _MORE_THAN_ANY = 1 << 63
 _COUNTED = (Kind.TALLY, Kind.SUM, Kind.CLAIM)

@@ -2,8 +2,7 @@
 tables.
 """
 
-from penstock.spark.jobs.insights.job import insights
-from penstock.spark.jobs.insights.options import InsightsOptions
+from penstock.spark.jobs.insights.job import InsightsOptions, insights
 from penstock.spark.jobs.insights.windows import COLUMNS, cut_into_cells
 
 __all__ = ["COLUMNS", "InsightsOptions", "cut_into_cells", "insights"]

@@ -2,6 +2,9 @@
 
 Frames and sealed batches are read in the same way. A missing piece was sealed or removed by retention since
 the index lookup: the index is asked again. An unreadable piece is a gap, and the rest is served.
+
+Names of sealed topics are read from the sequence keys, which outlive the messages. A topic may have a key for
+each of very many batches, so most of them are skipped.
 """
 
 from bisect import bisect_right
@@ -30,10 +33,17 @@ from penstock.storage.disk.pieces.piece import (
     extents_of,
 )
 from penstock.storage.disk.read.loader import Loader, same_kind
-from penstock.storage.disk.read.split import Bounds, split
-from penstock.storage.disk.read.walk import PIECES_AT_ONCE, Walk, known_gaps
+from penstock.storage.disk.read.ranges import PIECES_AT_ONCE, Bounds, Walk, known_gaps, split
 from penstock.storage.disk.rocksdb.errors import DamagedData
-from penstock.storage.disk.rocksdb.layout import SEQUENCES, TOPICS, offset_key, sequence_key, unpack_place
+from penstock.storage.disk.rocksdb.layout import (
+    SEQUENCES,
+    TOPICS,
+    last_sequence_key,
+    offset_key,
+    sequence_key,
+    topic_of,
+    unpack_place,
+)
 from penstock.storage.disk.rocksdb.store import Store
 
 T = TypeVar("T")
@@ -43,6 +53,11 @@ _SKIPPING = 16
 """Cost of loading a piece relative to skipping it, about."""
 _BYTES_AT_ONCE = 1 << 20
 _LAST_SEQUENCE = (1 << 64) - 1
+KEYS_LOOKED_AT = 8
+"""Keys of one topic that are read before the rest is skipped."""
+
+Names = list[tuple[str, int]]
+"""Topics, each with its last sequence."""
 
 
 class Reader:
@@ -331,3 +346,40 @@ def _cached(wanted: Wanted | None) -> WantedTopics | None:
 
 def _extents_in(contents: Contents) -> dict[str, Extent]:
     return extents_of(contents.take(0, maxsize, maxsize, None).runs)
+
+
+def topics_after(store: Store, name: str, limit: int) -> Names:
+    """The first sealed topics after a name; unreadable ones are omitted."""
+    found: Names = []
+    place: bytes | None = _behind(name)
+    while place is not None and len(found) < limit:
+        try:
+            place = _add(store, found, place, limit)
+        except DamagedData as error:
+            place = store.readable_after(SEQUENCES, error.key)
+    return found
+
+
+def _add(store: Store, found: Names, place: bytes, limit: int) -> bytes | None:
+    """Add topics from a key on; return where to continue, None at the end."""
+    keys = 0
+    for key, value in store.scan(SEQUENCES, place):
+        topic, last = topic_of(key), unpack_place(value)[1]
+        if found and found[-1][0] == topic:
+            found[-1] = (topic, last)
+        elif len(found) == limit:
+            return None
+        else:
+            found.append((topic, last))
+            keys = 0
+        keys += 1
+        if keys == KEYS_LOOKED_AT:
+            newest = store.last_before(SEQUENCES, last_sequence_key(topic))
+            found[-1] = (topic, last if newest is None else unpack_place(newest[1])[1])
+            return _behind(topic)
+    return None
+
+
+def _behind(topic: str) -> bytes:
+    """Lower bound for the keys of the next topic."""
+    return topic.encode() + b"\x01" if topic else b""

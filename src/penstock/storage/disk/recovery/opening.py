@@ -19,11 +19,18 @@ from msgspec import Struct
 from penstock.errors import InvalidConfig, PenstockError
 from penstock.storage.disk.recovery.read_only import follow
 from penstock.storage.disk.recovery.salvage import open_database, rebuild
-from penstock.storage.disk.rocksdb.damage import Salvage
 from penstock.storage.disk.rocksdb.database import Database
-from penstock.storage.disk.rocksdb.errors import StorageFull
-from penstock.storage.disk.rocksdb.header import make_header, read_header, write_header
-from penstock.storage.disk.rocksdb.layout import DATABASE_FOLDER, HARMLESS, HEADER_FILE, LOCK_FILE, MARK_FILE
+from penstock.storage.disk.rocksdb.errors import Salvage, StorageFull
+from penstock.storage.disk.rocksdb.layout import (
+    DATABASE_FOLDER,
+    HARMLESS,
+    HEADER_FILE,
+    LOCK_FILE,
+    MARK_FILE,
+    make_header,
+    read_header,
+    write_header,
+)
 from penstock.storage.disk.rocksdb.store import Store
 
 _OURS = {LOCK_FILE, MARK_FILE}

@@ -7,11 +7,9 @@ not recover: then it is opened again. A damaged database cannot be followed: the
 
 from pathlib import Path
 
-from penstock.storage.disk.recovery.salvage import copy_files, open_database
-from penstock.storage.disk.recovery.wal_repair import find_endless_journal
-from penstock.storage.disk.rocksdb.damage import Salvage
+from penstock.storage.disk.recovery.salvage import copy_files, find_endless_journal, open_database
 from penstock.storage.disk.rocksdb.database import Database, check
-from penstock.storage.disk.rocksdb.errors import is_damage, unavailable
+from penstock.storage.disk.rocksdb.errors import Salvage, is_damage, unavailable
 
 _TRIES = 10
 _CONFIG = "rocksdict-config.json"

@@ -3,6 +3,9 @@
 A `Database` is one opening of a folder. No object of RocksDB may outlive `close`, or this process could not
 open the folder again: so no handle and no iterator leaves this module, not even in the frames of a traceback.
 Errors are raised as RocksDB words them; `store.py` translates them.
+
+RocksDB does not always recover from a full disk. So `Space` refuses commits while there is no room to move
+the write-ahead log into tables.
 """
 
 import os
@@ -26,7 +29,7 @@ from rocksdict import (
     WriteOptions,
 )
 
-from penstock.storage.disk.rocksdb.errors import is_stall
+from penstock.storage.disk.rocksdb.errors import StorageFull, is_stall
 from penstock.storage.disk.rocksdb.layout import FAMILIES
 
 _ID_KEY = b"\0"
@@ -44,6 +47,7 @@ _CHUNK_BYTES = 1 << 20
 Entry = tuple[bytes, bytes]
 Operation = tuple[str, bytes, bytes | None, bytes | None]
 """Family, key, value, stop. Puts a value; without one deletes the key, or all keys before the stop."""
+MIB = 1024 * 1024
 
 
 class Recovery(StrEnum):
@@ -283,3 +287,55 @@ def _options(sizes: Sizes, recovery: Recovery, is_strict: bool) -> Options:
     options.set_paranoid_checks(is_strict)
     options.set_wal_recovery_mode(getattr(DBRecoveryMode, recovery)())
     return options
+
+
+class Space:
+    """Free space of a file system, and the reserve that the write-ahead log needs."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._sizes = Sizes.of(folder.parent)
+        self._wal_bytes = 0
+        self._new_bytes = 0
+        self._is_short = False
+        self.measure()
+
+    def free_bytes(self) -> int:
+        """Bytes that are free for this process."""
+        found = os.statvfs(self._folder.parent)
+        return found.f_bavail * found.f_frsize
+
+    @property
+    def reserve_bytes(self) -> int:
+        """Bytes that must stay free."""
+        return self._wal_bytes + self._new_bytes + self._sizes.buffer_bytes + self._sizes.slack_bytes
+
+    def check(self) -> None:
+        """Check that the reserve is free.
+
+        Raises:
+            StorageFull: less than the reserve is free.
+        """
+        free, reserve = self.free_bytes(), self.reserve_bytes
+        if self._is_short:
+            reserve += reserve // 4  # hysteresis: RocksDB removes files all the time
+        self._is_short = free < reserve
+        if self._is_short:
+            words = f"{free / MIB:.1f} MiB are free, {reserve / MIB:.1f} MiB must be free"
+            raise StorageFull(f"the disk is full: {words} ({self._folder.parent})")
+
+    def wrote(self, count: int) -> None:
+        """Count bytes that were added to the write-ahead log."""
+        self._new_bytes += count
+        if self._new_bytes > self._sizes.buffer_bytes // 4:
+            self.measure()
+
+    def measure(self) -> None:
+        """Measure the write-ahead log, which RocksDB shortens at any time."""
+        total = 0
+        with os.scandir(self._folder) as entries:
+            for entry in entries:
+                if entry.name.endswith(".log"):
+                    with suppress(FileNotFoundError):  # removed meanwhile
+                        total += entry.stat().st_size
+        self._wal_bytes, self._new_bytes = total, 0

@@ -1,12 +1,20 @@
 """Layout of a data directory: files, column families, keys.
 
-penstock.json   format version and log id; see `header.py`
+penstock.json   format version and log id; see `Header`
 lock            locked by the one process that may write
 mark            the last acknowledged offset and commit; see `commit/durable_mark.py`
 rocksdb/        everything else, in the column families below
 """
 
+import os
+from pathlib import Path
 from struct import Struct as Layout
+from zlib import crc32
+
+import msgspec
+from msgspec import Struct
+
+from penstock.errors import InvalidConfig
 
 FORMAT = 1
 """Format version; rises when an older Penstock could not read new data."""
@@ -94,3 +102,59 @@ COMMIT_KEY = state_key("meta", "commit")
 """The number of the last commit."""
 FIRST_OFFSET_KEY = state_key("meta", "first_offset")
 """The oldest offset that retention has not removed."""
+
+
+class Header(Struct, frozen=True):
+    """Content of the header. Every later format keeps these three fields."""
+
+    format: int
+    log_id: str
+    check: int | None = None
+    """Checksum: distinguishes a damaged header from that of a newer Penstock."""
+
+
+def make_header(log_id: str) -> Header:
+    """The header of a log, in the current format."""
+    return Header(FORMAT, log_id, _checksum(FORMAT, log_id))
+
+
+def read_header(path: Path) -> Header | None:
+    """Read the header of a directory; None if it is missing or damaged.
+
+    Raises:
+        InvalidConfig: a newer Penstock wrote it.
+    """
+    try:
+        header = msgspec.json.decode((path / HEADER_FILE).read_bytes(), type=Header)
+    except (FileNotFoundError, NotADirectoryError, msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+    is_sound = header.check == _checksum(header.format, header.log_id)
+    if header.format > FORMAT and (is_sound or header.check is None):
+        raise InvalidConfig(
+            f"data_dir: {path} has format {header.format}, from a newer Penstock; this one knows {FORMAT}"
+        )
+    return header if is_sound else None
+
+
+def write_header(path: Path, header: Header) -> None:
+    """Write atomically: to a draft file, which is synced and renamed."""
+    draft = path / f"{HEADER_FILE}.new"
+    with draft.open("wb") as file:
+        file.write(msgspec.json.encode(header))
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path / HEADER_FILE)
+    sync_folder(path)
+
+
+def sync_folder(path: Path) -> None:
+    """Sync a folder, so that renames in it are durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _checksum(version: int, log_id: str) -> int:
+    return crc32(f"{version} {log_id}".encode())

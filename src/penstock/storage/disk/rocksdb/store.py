@@ -10,12 +10,17 @@ from functools import partial
 from pathlib import Path
 
 from penstock.errors import StorageUnavailable
-from penstock.storage.disk.rocksdb.damage import Salvage, next_readable
-from penstock.storage.disk.rocksdb.database import Database, Entry, Operation
-from penstock.storage.disk.rocksdb.errors import DamagedData, is_damage, is_stall, unavailable
+from penstock.storage.disk.rocksdb.database import Database, Entry, Operation, Space
+from penstock.storage.disk.rocksdb.errors import (
+    DamagedData,
+    Salvage,
+    is_damage,
+    is_stall,
+    next_readable,
+    unavailable,
+)
 from penstock.storage.disk.rocksdb.layout import DATABASE_FOLDER
 from penstock.storage.disk.rocksdb.read_write_lock import ReadWriteLock
-from penstock.storage.disk.rocksdb.space import Space
 
 
 class Changes:

@@ -1,19 +1,84 @@
-"""The server for tests without a loop: in a thread of its own, on free ports, in memory, with all doors open.
+"""Servers for tests: in a thread of their own, on free ports, in memory, with all doors open.
 
-`aio.py` is its twin for tests that run in a loop.
+`RunningServer` is for tests without a loop. Its twin for tests that run in a loop awaits what takes a while,
+so that the clients of the test continue meanwhile.
 """
 
+import asyncio
 import time
+from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from penstock.testing.aio import AsyncRunningServer
 from penstock.testing.base import LOOK_EVERY_S, WAIT_S, BaseServer, Restartable
 from penstock.testing.settings import flatten
 
 if TYPE_CHECKING:
-    from penstock.client import Message, SyncClient
+    from penstock.client import Client, Message, MqttClient, SyncClient
     from penstock.core.runtime.clock import Clock
+
+
+class AsyncRunningServer(BaseServer):
+    """A server in this process, for a test that is a coroutine; see `server`."""
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """As `RunningServer.start`."""
+        await asyncio.to_thread(self._inner.start)
+
+    async def stop(self) -> None:
+        """As `RunningServer.stop`."""
+        await asyncio.to_thread(self._inner.stop)
+
+    async def restart(self) -> None:
+        """As `RunningServer.restart`."""
+        await asyncio.to_thread(self._inner.restart)
+
+    async def close(self) -> None:
+        """As `RunningServer.close`."""
+        await asyncio.to_thread(self._inner.close)
+
+    def connect(self, **options: Any) -> "Client":
+        """A client of it, to be entered with `async with`; the options are those of `penstock.connect`."""
+        from penstock.client import connect  # noqa: PLC0415 - gRPC takes a moment to load
+
+        return connect(self.grpc_address, **options)
+
+    def mqtt(self, **options: Any) -> "AbstractAsyncContextManager[MqttClient]":
+        """A client over MQTT, to be entered with `async with`; the options are those of `MqttClient`."""
+        from penstock.client import MqttClient  # noqa: PLC0415 - only for who asks for it
+
+        return MqttClient.connect(port=self.mqtt_port, **options)
+
+    async def wait_for_messages(
+        self, filter: str, count: int = 1, timeout_s: float = WAIT_S
+    ) -> "list[Message]":
+        """As `RunningServer.wait_for_messages`."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        while len(found := self.messages(filter)) < count:
+            if loop.time() >= deadline:
+                raise self._too_few_messages(filter, count, found, timeout_s)
+            await asyncio.sleep(LOOK_EVERY_S)
+        return found
+
+    async def wait_for_subscribers(self, filter: str, count: int = 1, timeout_s: float = WAIT_S) -> list[str]:
+        """As `RunningServer.wait_for_subscribers`."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        while len(found := self.subscribers(filter)) < count:
+            if loop.time() >= deadline:
+                raise self._too_few_subscribers(filter, count, found, timeout_s)
+            await asyncio.sleep(LOOK_EVERY_S)
+        return found
 
 
 def server(*, preset: str | None = None, clock: "Clock | None" = None, **settings: Any) -> "RunningServer":

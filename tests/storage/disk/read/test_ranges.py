@@ -7,7 +7,7 @@ import pytest
 
 from penstock.core.ports.archive import Portion
 from penstock.storage.disk.pieces.piece import Piece
-from penstock.storage.disk.read.split import Bounds, split
+from penstock.storage.disk.read.ranges import Bounds, split
 
 
 def pieces_of(*counts: int, size: int = 100, skipped: int = 0) -> list[Piece]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.storage.disk.rocksdb.damage import next_readable
+from penstock.storage.disk.rocksdb.errors import next_readable
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from penstock.common.rates import Sample, figure, part, per_second, rates_by_key, was_restarted
+from penstock.cli.commands.top.view import Sample, figure, part, per_second, rates_by_key, was_restarted
 
 
 def sample(at: float, **figures: Any) -> Sample:
