@@ -7,7 +7,7 @@ from typing import Any
 
 import grpc
 
-from penstock.client.grpc.nexusd.dialect import Stub
+from penstock.client.grpc.nexusd.stub import Stub
 from penstock.wire.sidecar.messages import nexusd
 from tests.support.waiting import until
 

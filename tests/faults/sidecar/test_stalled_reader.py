@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from penstock.client.grpc.nexusd.dialect import Stub
+from penstock.client.grpc.nexusd.stub import Stub
 from tests.faults.sidecar.callers import PATIENCE_S, Steady, begin, calls_to, publish
 from tests.faults.watching import MIB, Costs, Witness
 from tests.support.servers import StartServer

@@ -8,7 +8,7 @@ from typing import Any, Self
 import grpc
 import grpc.aio
 
-from penstock.client.grpc.nexusd.dialect import Stub
+from penstock.client.grpc.nexusd.stub import Stub
 from penstock.compat.nexusd_client.base import CHANNEL_OPTIONS, ClientBase, publish_request, publish_result
 from penstock.compat.nexusd_client.recovery import InfoCallback, Recovery, logger
 from penstock.compat.nexusd_client.types import (

@@ -10,8 +10,8 @@ from typing import Any
 
 import grpc
 
-from penstock.client.grpc.nexusd.dialect import Request
 from penstock.client.grpc.nexusd.resume import UNKNOWN, Arrival, Gap, ResumeState, Started
+from penstock.client.grpc.nexusd.stub import Request
 from penstock.compat.nexusd_client.types import (
     RETRIED,
     ConnectionError,

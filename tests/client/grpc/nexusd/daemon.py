@@ -18,7 +18,7 @@ import grpc
 import pytest
 from google.protobuf.message import Message
 
-from penstock.client.grpc.nexusd.dialect import SERVICE, encode
+from penstock.client.grpc.nexusd.stub import SERVICE, encode
 from penstock.wire.sidecar.messages import nexusd
 
 Event = nexusd.MessageEvent

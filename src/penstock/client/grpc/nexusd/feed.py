@@ -27,8 +27,8 @@ from penstock.client.grpc.dialect import (
     Start,
     Withdrawn,
 )
-from penstock.client.grpc.nexusd.dialect import Request
 from penstock.client.grpc.nexusd.resume import UNKNOWN, Arrival, Gap, ResumeState, Started
+from penstock.client.grpc.nexusd.stub import Request
 from penstock.client.messages import Missing, ReceivedRun, Statement
 from penstock.common.topics import matches
 from penstock.errors import InvalidCursor, InvalidRequest, PenstockError, UnknownClient

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 from msgspec import Struct
 
-from penstock.client.grpc.nexusd.dialect import Request
+from penstock.client.grpc.nexusd.stub import Request
 from penstock.wire.sidecar.messages import nexusd
 
 UNKNOWN = -1

@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 from penstock.client.errors import ConnectionLost
 from penstock.client.grpc.connection import await_call, read_next
 from penstock.client.grpc.dialect import Acknowledgement, Entry, FeedOptions
-from penstock.client.grpc.nexusd.dialect import SERVICE, encode, peer_from_wire
+from penstock.client.grpc.nexusd.stub import SERVICE, encode, peer_from_wire
 from penstock.client.grpc.v1.feed import V1Feed
 from penstock.client.grpc.v1.publish import Publisher
 from penstock.client.messages import (
