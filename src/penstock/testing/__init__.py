@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from penstock.testing.servers import AsyncRunningServer, RunningServer, server
 
-_LOADED_LATER = {"AsyncRunningServer": "aio", "RunningServer": "sync", "server": "sync"}
+_LOADED_LATER = {"AsyncRunningServer": "servers", "RunningServer": "servers", "server": "servers"}
 
 __all__ = ["AsyncRunningServer", "RunningServer", "server"]
 
