@@ -123,7 +123,7 @@ class Broker:
     @property
     def backpressure(self) -> Backpressure:
         """Publishers that wait for slow subscribers."""
-        return self._node.queues.backpressure
+        return self._node.backpressure
 
     @property
     def topics(self) -> Registry:
@@ -547,7 +547,7 @@ class Broker:
         self._publisher.forget_topics(self.sessions.values())  # every publish is decided anew, and refused
         self.staging.stop()
         self._node.tick.close()
-        self.backpressure.free_where(is_request_sender)  # last: the flush may have blocked them again
+        self.backpressure.unblock_where(is_request_sender)  # last: the flush may have blocked them again
 
     def close(self) -> None:
         """End every connection; messages still queued for one of them are recorded as not delivered."""

@@ -5,7 +5,9 @@ lifecycle, catch-up, recovery) share it.
 """
 
 from penstock.core.access.access import Access
+from penstock.core.delivery.backpressure import Backpressure
 from penstock.core.delivery.drain import Drainer
+from penstock.core.delivery.drops import Drops
 from penstock.core.delivery.fanout import Fanout
 from penstock.core.delivery.offline_fetch import OfflineFetch
 from penstock.core.delivery.policy import Limits
@@ -31,6 +33,7 @@ from penstock.core.topics.catalog import TopicCatalog
 from penstock.core.topics.registry import Registry, RulesRefresh
 from penstock.core.topics.retained import Retained
 from penstock.core.topics.rules import rules_differ
+from penstock.model import Run
 
 
 class Node:
@@ -72,23 +75,23 @@ class Node:
         self.recorder = recorder(log, self.tick, self.sessions)
         self.dedup = DedupWindow(settings.message_ids, log, state, clock, self.recorder)
         self.offline_fetch = OfflineFetch(log, access, self.ledger, self.router)
+        self.drops = Drops(self.ledger, self.slow_consumers, self.offline_fetch)
+        block_timeout_s = settings.outbox.block_timeout_ms / 1000
+        self.backpressure = Backpressure(clock, scheduler, block_timeout_s, self.drops.end_block)
         self.queues = Queues(
             settings,
-            clock,
-            scheduler,
-            self.ledger,
             self.topics,
-            self.sessions,
-            self.recorder,
-            self.offline_fetch,
-            self.request_senders,
+            self.ledger,
             self.slow_consumers,
+            self.drops,
+            self.backpressure,
+            self.recorder,
+            self._find_publisher,
         )
         self.drainer = Drainer(
             log,
             clock,
             scheduler,
-            self.ledger,
             self.counters,
             self.topic_stats,
             self.recorder,
@@ -118,6 +121,12 @@ class Node:
         )
         self.tick.on_flush = self.fanout.deliver
         self.tick.on_end = self.recorder.end_turn
+
+    def _find_publisher(self, run: Run) -> Session | None:
+        """Return the publisher of a run that can be blocked; a client id may exist at several doors."""
+        sender = self.request_senders.publisher_of(run)
+        session = self.sessions.get(run.client_id) if sender is None else sender
+        return session if session is not None and session.door is run.shape.door else None
 
     def configure(self, settings: CoreSettings) -> None:
         """Apply new settings to every part that derives something from them."""

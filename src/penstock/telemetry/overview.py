@@ -159,8 +159,8 @@ async def _outboxes(metrics: ServerMetrics) -> OutboxPart:
         largest_messages=totals.largest,
         largest_saturation=round(totals.saturation, 4),
         limit_messages=metrics.outbox_limit,
-        publishers_held=broker.backpressure.held,
-        publisher_holds=broker.backpressure.held_total,
+        publishers_held=broker.backpressure.blocked,
+        publisher_holds=broker.backpressure.blocked_total,
     )
 
 

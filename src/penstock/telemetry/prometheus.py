@@ -239,10 +239,10 @@ def _queues(snapshot: Snapshot) -> Iterator[Metric]:
     yield gauge(
         "penstock_publishers_held",
         "Publishers blocked by a subscriber with the policy block.",
-        backpressure.held,
+        backpressure.blocked,
     )
     yield counter(
-        "penstock_publisher_holds", "Number of times a publisher was blocked.", backpressure.held_total
+        "penstock_publisher_holds", "Number of times a publisher was blocked.", backpressure.blocked_total
     )
     yield histogram("penstock_publisher_hold_seconds", "Time publishers were blocked.", backpressure.waits)
     ledger = metrics.broker.ledger

@@ -50,10 +50,10 @@ def slow() -> Person:
 def test_a_publisher_waits_until_the_slow_one_has_room(
     waiters: Waiters, publisher: Person, slow: Person
 ) -> None:
-    waiters.backpressure.hold(publisher.session, slow.session, 0)
+    waiters.backpressure.block(publisher.session, slow.session, 0)
     assert publisher.connection.is_held
     assert waiters.backpressure.is_awaited(slow.session)
-    waiters.backpressure.release(slow.session)
+    waiters.backpressure.unblock(slow.session)
     assert not publisher.connection.is_held
     assert not waiters.backpressure.is_awaited(slow.session)
     assert publisher.session.blocked_by is None
@@ -63,7 +63,7 @@ def test_a_publisher_waits_until_the_slow_one_has_room(
 def test_the_connection_is_told_whether_withheld_acknowledgements_are_enough(
     waiters: Waiters, publisher: Person, slow: Person, qos: int, is_unacknowledged: bool
 ) -> None:
-    waiters.backpressure.hold(publisher.session, slow.session, qos)
+    waiters.backpressure.block(publisher.session, slow.session, qos)
     assert publisher.connection.holds == [is_unacknowledged]
 
 
@@ -72,29 +72,29 @@ def test_a_publisher_that_waits_for_several_is_held_once_and_released_by_the_las
 ) -> None:
     others = [Person(name) for name in "abc"]
     for other in others:
-        waiters.backpressure.hold(publisher.session, other.session, 1)
-    waiters.backpressure.hold(publisher.session, others[0].session, 1)
-    assert waiters.backpressure.held_total == 1
+        waiters.backpressure.block(publisher.session, other.session, 1)
+    waiters.backpressure.block(publisher.session, others[0].session, 1)
+    assert waiters.backpressure.blocked_total == 1
     for other in others[:2]:
-        waiters.backpressure.release(other.session)
+        waiters.backpressure.unblock(other.session)
         assert publisher.connection.is_held
-    waiters.backpressure.release(others[2].session)
+    waiters.backpressure.unblock(others[2].session)
     assert publisher.connection.releases == 1
 
 
 def test_all_who_wait_for_one_are_released_together(waiters: Waiters, slow: Person) -> None:
     publishers = [Person(name) for name in "abc"]
     for publisher in publishers:
-        waiters.backpressure.hold(publisher.session, slow.session, 1)
-    assert waiters.backpressure.held_total == 3
-    waiters.backpressure.release(slow.session)
+        waiters.backpressure.block(publisher.session, slow.session, 1)
+    assert waiters.backpressure.blocked_total == 3
+    waiters.backpressure.unblock(slow.session)
     assert [publisher.connection.releases for publisher in publishers] == [1, 1, 1]
 
 
 def test_after_the_timeout_the_slow_one_makes_room_and_the_publisher_goes_on(
     waiters: Waiters, publisher: Person, slow: Person
 ) -> None:
-    waiters.backpressure.hold(publisher.session, slow.session, 1)
+    waiters.backpressure.block(publisher.session, slow.session, 1)
     waiters.scheduler.advance(4.9)
     assert waiters.given_up == []
     assert publisher.connection.is_held
@@ -107,9 +107,9 @@ def test_after_the_timeout_the_slow_one_makes_room_and_the_publisher_goes_on(
 def test_the_timeout_counts_from_the_first_message_and_not_from_the_latest(
     waiters: Waiters, publisher: Person, slow: Person
 ) -> None:
-    waiters.backpressure.hold(publisher.session, slow.session, 1)
+    waiters.backpressure.block(publisher.session, slow.session, 1)
     waiters.scheduler.advance(3)
-    waiters.backpressure.hold(publisher.session, slow.session, 1)
+    waiters.backpressure.block(publisher.session, slow.session, 1)
     waiters.scheduler.advance(2)
     assert waiters.given_up == [slow.session]
 
@@ -117,11 +117,11 @@ def test_the_timeout_counts_from_the_first_message_and_not_from_the_latest(
 def test_the_timeout_is_called_off_when_there_is_room_in_time(
     waiters: Waiters, publisher: Person, slow: Person
 ) -> None:
-    waiters.backpressure.hold(publisher.session, slow.session, 1)
+    waiters.backpressure.block(publisher.session, slow.session, 1)
     waiters.scheduler.advance(3)
-    waiters.backpressure.release(slow.session)
+    waiters.backpressure.unblock(slow.session)
     assert waiters.scheduler.timers == 0
-    waiters.backpressure.hold(publisher.session, slow.session, 1)  # a new wait has all of its time
+    waiters.backpressure.block(publisher.session, slow.session, 1)  # a new wait has all of its time
     waiters.scheduler.advance(4.9)
     assert waiters.given_up == []
 
@@ -129,10 +129,10 @@ def test_the_timeout_is_called_off_when_there_is_room_in_time(
 def test_a_publisher_that_has_gone_waits_for_nobody(
     waiters: Waiters, publisher: Person, slow: Person
 ) -> None:
-    waiters.backpressure.hold(publisher.session, slow.session, 1)
+    waiters.backpressure.block(publisher.session, slow.session, 1)
     waiters.backpressure.forget(publisher.session)
     publisher.session.connection = back = MemoryConnection()  # and comes again
-    waiters.backpressure.release(slow.session)
+    waiters.backpressure.unblock(slow.session)
     assert publisher.session.blocked_by is None
     assert back.releases == 0
 
@@ -141,14 +141,14 @@ def test_a_publisher_without_a_connection_is_not_told(
     waiters: Waiters, publisher: Person, slow: Person
 ) -> None:
     publisher.session.connection = None
-    waiters.backpressure.hold(publisher.session, slow.session, 1)
-    waiters.backpressure.release(slow.session)
+    waiters.backpressure.block(publisher.session, slow.session, 1)
+    waiters.backpressure.unblock(slow.session)
     assert publisher.session.blocked_by is None
     assert (publisher.connection.holds, publisher.connection.releases) == ([], 0)
 
 
 def test_releasing_someone_nobody_waits_for_changes_nothing(waiters: Waiters, slow: Person) -> None:
-    waiters.backpressure.release(slow.session)
+    waiters.backpressure.unblock(slow.session)
     waiters.backpressure.forget(slow.session)
     assert not waiters.backpressure.is_awaited(slow.session)
 
@@ -157,25 +157,25 @@ def test_only_request_senders_are_freed_whatever_they_wait_for(waiters: Waiters,
     caller, slow = make_session("caller"), [Person("one"), Person("other")]
     caller.connection = connection = RequestConnection(waiters.scheduler)
     for other in slow:
-        waiters.backpressure.hold(caller, other.session, 1)
-        waiters.backpressure.hold(publisher.session, other.session, 1)
-    waiters.backpressure.free_where(is_request_sender)
-    assert (caller.blocked_by, connection.is_held, waiters.backpressure.held) == (None, False, 1)
+        waiters.backpressure.block(caller, other.session, 1)
+        waiters.backpressure.block(publisher.session, other.session, 1)
+    waiters.backpressure.unblock_where(is_request_sender)
+    assert (caller.blocked_by, connection.is_held, waiters.backpressure.blocked) == (None, False, 1)
     assert publisher.connection.is_held
 
 
 def test_how_long_publishers_wait_is_noted(waiters: Waiters) -> None:
     one, other, slow = Person("one"), Person("other"), Person("slow")
-    waiters.backpressure.hold(one.session, slow.session, 0)
+    waiters.backpressure.block(one.session, slow.session, 0)
     waiters.clock.advance(1.0)
-    waiters.backpressure.hold(other.session, slow.session, 0)
-    assert waiters.backpressure.held == 2
+    waiters.backpressure.block(other.session, slow.session, 0)
+    assert waiters.backpressure.blocked == 2
     waiters.clock.advance(1.0)
-    waiters.backpressure.release(slow.session)
-    assert (waiters.backpressure.held, waiters.backpressure.waits.count) == (0, 2)
+    waiters.backpressure.unblock(slow.session)
+    assert (waiters.backpressure.blocked, waiters.backpressure.waits.count) == (0, 2)
     assert waiters.backpressure.waits.seconds == pytest.approx(3.0)
-    waiters.backpressure.hold(one.session, slow.session, 0)
+    waiters.backpressure.block(one.session, slow.session, 0)
     waiters.clock.advance(0.5)
     waiters.backpressure.forget(one.session)
-    assert waiters.backpressure.held == 0
+    assert waiters.backpressure.blocked == 0
     assert waiters.backpressure.waits.seconds == pytest.approx(3.5)

@@ -381,7 +381,7 @@ def test_a_publisher_is_held_once_for_the_slowest() -> None:
     assert sender.connection.is_held
     two.unpause()
     assert (sender.connection.is_held, sender.connection.releases) == (False, 1)
-    assert stage.broker.backpressure.held_total == 1
+    assert stage.broker.backpressure.blocked_total == 1
 
 
 def test_every_publisher_of_a_full_outbox_is_held_and_released() -> None:

@@ -67,7 +67,7 @@ def test_nobody_is_held_and_nothing_closed_for_someone_who_is_not_there(
     kind: type[OfflineQueue], policy: Policy
 ) -> None:
     _, _, decisions = enqueue_offline(kind, policy, 5)
-    assert not any(decision.hold or decision.close for decision in decisions)
+    assert not any(decision.block or decision.close for decision in decisions)
 
 
 def stored(*offsets: int, limits: Limits = WIDE) -> LogBackedQueue:

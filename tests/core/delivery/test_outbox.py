@@ -160,7 +160,7 @@ class Pair:
         assert self.outbox.has_room(run) == fits
         decision, dropped = self.outbox.add(run, FORM, step.policy)
         assert flatten(dropped) == self.model.add(messages_of(run), step.policy)
-        assert decision.hold == (step.policy is Policy.BLOCK and not fits)
+        assert decision.block == (step.policy is Policy.BLOCK and not fits)
         assert decision.close == (step.policy is Policy.DISCONNECT and not fits)
 
     def offer(self, step: Offer) -> None:
@@ -220,7 +220,7 @@ def test_block_takes_what_was_read_and_shrinking_gives_back_only_what_is_too_muc
     outbox = Outbox(Limits(3, 100))
     outbox.add(make_run("a", b"1", b"2", sequence=1), FORM, Policy.BLOCK)
     decision, dropped = outbox.add(make_run("a", b"3", b"4", b"5", sequence=3), FORM, Policy.BLOCK)
-    assert decision.hold
+    assert decision.block
     assert not dropped
     assert outbox.is_over
     assert [message.payload for message in flatten(outbox.shrink())] == [b"1", b"2"]

@@ -42,7 +42,7 @@ def test_every_policy_takes_a_run_that_fits(policy: Policy) -> None:
     [
         (Policy.DROP_NEWEST, Decision(2)),
         (Policy.DROP_OLDEST, Decision(5, evict=True)),
-        (Policy.BLOCK, Decision(5, hold=True)),
+        (Policy.BLOCK, Decision(5, block=True)),
         (Policy.DISCONNECT, Decision(0, close=True)),
     ],
 )

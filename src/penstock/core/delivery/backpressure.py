@@ -24,16 +24,16 @@ class Backpressure:
         self._waiting: dict[Session, set[Session]] = {}  # slow subscriber -> publishers
         self._timers: dict[Session, Handle] = {}
         self._since: dict[Session, float] = {}  # publishers
-        self.held_total = 0
+        self.blocked_total = 0
         self.waits = Histogram()
         """Time that each blocked publisher waited."""
 
     @property
-    def held(self) -> int:
+    def blocked(self) -> int:
         """Number of publishers that are blocked now."""
         return len(self._since)
 
-    def hold(self, publisher: Session, slow: Session, qos: int) -> None:
+    def block(self, publisher: Session, slow: Session, qos: int) -> None:
         """Make the publisher of a message wait until a slow subscriber has room."""
         publishers = self._waiting.get(slow)
         if publishers is None:
@@ -43,12 +43,12 @@ class Backpressure:
         if publisher.blocked_by is None:
             publisher.blocked_by = set()
             self._since[publisher] = self._clock.monotonic()
-            self.held_total += 1
+            self.blocked_total += 1
         if publisher.connection is not None:
             publisher.connection.hold(is_unacknowledged=not qos)
         publisher.blocked_by.add(slow)
 
-    def release(self, slow: Session) -> None:
+    def unblock(self, slow: Session) -> None:
         """Unblock the publishers that wait for this subscriber alone: it has room, or is gone."""
         timer = self._timers.pop(slow, None)
         if timer is not None:
@@ -58,7 +58,7 @@ class Backpressure:
                 continue
             publisher.blocked_by.discard(slow)
             if not publisher.blocked_by:
-                self._let_go(publisher)
+                self._end_wait(publisher)
                 if publisher.connection is not None:
                     publisher.connection.release()
 
@@ -66,16 +66,16 @@ class Backpressure:
         """Remove a publisher that is gone."""
         for slow in publisher.blocked_by or ():
             self._waiting.get(slow, set()).discard(publisher)
-        self._let_go(publisher)
+        self._end_wait(publisher)
 
-    def free_where(self, is_wanted: Callable[[Session], bool]) -> None:
+    def unblock_where(self, is_wanted: Callable[[Session], bool]) -> None:
         """Unblock the publishers that a predicate selects, whatever their subscribers do."""
         for publisher in [each for each in self._since if is_wanted(each)]:
             self.forget(publisher)
             if publisher.connection is not None:
                 publisher.connection.release()
 
-    def _let_go(self, publisher: Session) -> None:
+    def _end_wait(self, publisher: Session) -> None:
         publisher.blocked_by = None
         since = self._since.pop(publisher, None)
         if since is not None:
@@ -88,4 +88,4 @@ class Backpressure:
 
     def _expire(self, slow: Session) -> None:
         self._on_timeout(slow)
-        self.release(slow)
+        self.unblock(slow)

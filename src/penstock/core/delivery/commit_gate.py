@@ -8,13 +8,12 @@ connection ends.
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from penstock.core.delivery.drops import Drops
 from penstock.core.delivery.outbox import Entry
 from penstock.core.delivery.ports import ChangeRecorder
-from penstock.core.diagnostics.ledger import Ledger
 from penstock.core.ports.connection import ConnectionPort
 from penstock.core.ports.log import Log
 from penstock.core.sessions.session import Ending, Session
-from penstock.model import Reason
 
 
 class CommitGate:
@@ -24,13 +23,13 @@ class CommitGate:
         self,
         log: Log,
         recorder: ChangeRecorder,
-        ledger: Ledger,
+        drops: Drops,
         on_sent: Callable[[Session], None],
         on_unsent: Callable[[Session, Sequence[Entry]], None],
     ) -> None:
         self._log = log
         self._recorder = recorder
-        self._ledger = ledger
+        self._drops = drops
         self._on_sent = on_sent
         self._on_unsent = on_unsent
 
@@ -80,7 +79,7 @@ class CommitGate:
         for pending in session.inflight.take_from(first):
             run, encoding = pending.run, pending.encoding
             if run.offset > self._log.last_offset and not encoding.is_retained:
-                self._ledger.add(run, session.client_id, Reason.NEVER_STORED)
+                self._drops.withdraw(run, session)
             else:
                 unsent.append((run, encoding))
         self._on_unsent(session, unsent)

@@ -15,8 +15,6 @@ from penstock.core.delivery.outbox import Entry
 from penstock.core.delivery.ports import ChangeRecorder
 from penstock.core.delivery.queueing import Queues
 from penstock.core.diagnostics.counters import Counters, way_out
-from penstock.core.diagnostics.ledger import Ledger
-from penstock.core.diagnostics.slow_consumers import note_loss
 from penstock.core.diagnostics.topic_stats import TopicStats
 from penstock.core.ports.connection import Encoding
 from penstock.core.ports.log import Log
@@ -24,7 +22,7 @@ from penstock.core.runtime.clock import Clock, Scheduler
 from penstock.core.sessions.session import Session
 from penstock.core.subscriptions.shared import SharedGroup, group_of
 from penstock.core.topics.retained_backlog import take_from
-from penstock.model import Policy, Reason, Run, Shape
+from penstock.model import Policy, Run, Shape
 
 CHUNK_BYTES = 64 * 1024
 TURN_BYTES = 4 * CHUNK_BYTES
@@ -41,7 +39,6 @@ class Drainer:
         log: Log,
         clock: Clock,
         scheduler: Scheduler,
-        ledger: Ledger,
         counters: Counters,
         topic_stats: TopicStats,
         recorder: ChangeRecorder,
@@ -50,14 +47,14 @@ class Drainer:
     ) -> None:
         self._clock = clock
         self._scheduler = scheduler
-        self._ledger = ledger
         self._counters = counters
         self._topic_stats = topic_stats
         self._recorder = recorder
         self._is_durable = log.is_durable
         self._queues = queues
+        self._drops = queues.drops
         self._slow = queues.slow_consumers
-        self.commit_gate = CommitGate(log, recorder, ledger, self.drain, self._requeue)
+        self.commit_gate = CommitGate(log, recorder, queues.drops, self.drain, self._requeue)
         self._offline_fetch = offline_fetch
         self._ready: dict[Session, None] = {}  # will drain in the next turn
 
@@ -117,7 +114,7 @@ class Drainer:
                 self.send(session, entries, now)
             else:
                 self._queues.put_first(session, entries)
-            self._let_go(session)
+            self._unblock(session)
             self._watch(session)
             if session.catch_ups is not None:
                 self.wake(session)  # not now: a flush is no time to read
@@ -147,7 +144,7 @@ class Drainer:
                     self._recorder.save(session)
                 session.is_flowing = session.credit is None
                 break
-        self._let_go(session)
+        self._unblock(session)
         self._watch(session)
 
     def _watch(self, session: Session) -> None:
@@ -159,10 +156,10 @@ class Drainer:
             policies = (wanted.policy for wanted in session.subscriptions.values())
             self._slow.watch(session, next(policies, Policy.DROP_NEWEST))
 
-    def _let_go(self, session: Session) -> None:
+    def _unblock(self, session: Session) -> None:
         backpressure = self._queues.backpressure
         if backpressure.is_awaited(session) and not (session.outbox and session.outbox.is_over):
-            backpressure.release(session)
+            backpressure.unblock(session)
 
     def _next_entries(self, session: Session, steps: int, now: float) -> tuple[list[Entry], int]:
         """Return the next entries to send, and the steps that remain."""
@@ -209,8 +206,7 @@ class Drainer:
         """The runs that have not expired; the others are recorded."""
         expired = [run for run in runs if run.is_expired(now)]
         for run in expired:
-            self._ledger.add(run, session.client_id, Reason.EXPIRED)
-            note_loss(session, Reason.EXPIRED, run.count)
+            self._drops.expire(run, session)
         return [run for run in runs if not run.is_expired(now)] if expired else runs
 
     def _number(
@@ -236,7 +232,7 @@ class Drainer:
         """Record messages that exceed the size limit; return their number."""
         lost = encoding.oversize(runs, now) if encoding.limit_bytes else []
         for part in lost:
-            self._ledger.add(part, session.client_id, Reason.PACKET_TOO_LARGE)
+            self._drops.refuse_size(part, session)
         self._topic_stats.add(lost, -1)
         return sum(part.count for part in lost)
 
@@ -267,7 +263,7 @@ class Drainer:
             ((run, encoding),) = group.offline_queue.take(0)
             size += len(run.slab)
             if run.is_expired(now):
-                self._ledger.add(run, group.filter, Reason.EXPIRED)
+                self._drops.expire_in_group(run, group)
                 given = run.count
             else:
                 given = self._hand_out(group, run, now, dirty)

@@ -53,7 +53,7 @@ class Decision(Struct, frozen=True):
 
     accept: int
     evict: bool = False
-    hold: bool = False
+    block: bool = False
     close: bool = False
 
 
@@ -76,5 +76,5 @@ def decide(policy: Policy, count: int, fits: int) -> Decision:
         return Decision(count, evict=True)
     if policy is Policy.BLOCK:
         # What was already read is taken; the publisher waits before it sends more.
-        return Decision(count, hold=True)
+        return Decision(count, block=True)
     return Decision(0, close=True)

@@ -3,21 +3,19 @@
 The policy decides what is queued; drops go to the ledger. `drain.py` sends queued messages later.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from penstock.common.topics import WILDCARDS, split_share
 from penstock.core.delivery.backpressure import Backpressure
-from penstock.core.delivery.offline_fetch import OfflineFetch
+from penstock.core.delivery.drops import Drops
 from penstock.core.delivery.offline_queue import LogBackedQueue, OfflineQueue
 from penstock.core.delivery.outbox import Entry, Outbox
 from penstock.core.delivery.policy import Bounds, Limits, OwnLimits
 from penstock.core.delivery.ports import ChangeRecorder
 from penstock.core.diagnostics.ledger import Ledger
-from penstock.core.diagnostics.slow_consumers import SlowConsumers, note_loss
+from penstock.core.diagnostics.slow_consumers import SlowConsumers
 from penstock.core.ports.connection import Encoding
 from penstock.core.publishing.outcome import Outcomes
-from penstock.core.publishing.request_senders import RequestSenders
-from penstock.core.runtime.clock import Clock, Scheduler
 from penstock.core.sessions.session import Ending, Session
 from penstock.core.settings import CoreSettings
 from penstock.core.subscriptions.shared import SharedGroup, group_of, is_shared
@@ -35,23 +33,21 @@ class Queues:
     def __init__(
         self,
         settings: CoreSettings,
-        clock: Clock,
-        scheduler: Scheduler,
-        ledger: Ledger,
         topics: Registry,
-        sessions: dict[str, Session],
+        ledger: Ledger,
+        slow_consumers: SlowConsumers,
+        drops: Drops,
+        backpressure: Backpressure,
         recorder: ChangeRecorder,
-        offline_fetch: OfflineFetch,
-        request_senders: RequestSenders,
-        slow: SlowConsumers,
+        find_publisher: Callable[[Run], Session | None],
     ) -> None:
-        self._ledger = ledger
         self._topics = topics
-        self._sessions = sessions
+        self._ledger = ledger
+        self.slow_consumers = slow_consumers
+        self.drops = drops
+        self.backpressure = backpressure
         self._recorder = recorder
-        self._offline_fetch = offline_fetch
-        self._request_senders = request_senders
-        self.slow_consumers = slow
+        self._find_publisher = find_publisher
         self.outbox_limits = Limits(settings.outbox.messages, settings.outbox.bytes)
         self._offline_limits = Limits(settings.sessions.owed_messages, settings.sessions.owed_bytes)
         self._block_wildcards = settings.outbox.block_wildcards
@@ -59,8 +55,6 @@ class Queues:
         self.too_slow: dict[Session, None] = {}  # to be closed at the end of this flush
         self.credited: dict[Session, list[Entry]] = {}  # what those who count get at the end of this flush
         self.outcomes = Outcomes()  # of this turn
-        block_timeout_s = settings.outbox.block_timeout_ms / 1000
-        self.backpressure = Backpressure(clock, scheduler, block_timeout_s, self._on_block_timeout)
 
     def configure(self, settings: CoreSettings) -> None:
         """Let more or less wait from now on, in the queues that are there as in new ones."""
@@ -160,21 +154,15 @@ class Queues:
             self._expiring[session] = None
         if not (decision.close and session.is_resumable):
             self._drop(dropped, run, session, Reason.OUTBOX_FULL, policy, "outbox")
-        if decision.hold:
-            publisher = self._publisher_of(run)
+        if decision.block:
+            publisher = self._find_publisher(run)
             if publisher is None or publisher is session:  # a session never blocks itself
-                self._shrink(session, policy)
+                self.drops.shrink_outbox(session, policy)
             else:
                 self.outcomes.note_blocked(run)
-                self.backpressure.hold(publisher, session, run.shape.qos)
+                self.backpressure.block(publisher, session, run.shape.qos)
         if decision.close:
             self.too_slow[session] = None
-
-    def _publisher_of(self, run: Run) -> Session | None:
-        """Return the publisher of a run that can be blocked; a client id may exist at several doors."""
-        caller = self._request_senders.publisher_of(run)
-        session = self._sessions.get(run.client_id) if caller is None else caller
-        return session if session is not None and session.door is run.shape.door else None
 
     def enqueue_offline(self, session: Session, run: Run, encoding: Encoding, policy: Policy) -> None:
         """Keep a run for a session until it has room, or is back."""
@@ -185,8 +173,7 @@ class Queues:
         self._drop(dropped, run, session, Reason.OWED_FULL, policy, "sessions.owed")
         evicted = offline_queue.take_evicted()
         if evicted:
-            self.slow_consumers.note_dropped(session, len(evicted), policy)
-            self._offline_fetch.note_lost(session.client_id, evicted, Reason.OWED_FULL, policy)
+            self.drops.drop_evicted(evicted, session, policy)
 
     def _offline_queue_of(self, session: Session) -> OfflineQueue:
         if session.offline_queue is None:
@@ -230,29 +217,16 @@ class Queues:
         if not session.outbox or session.is_resumable:
             return
         for run, _ in session.outbox.remove_entries(lambda entry: not _outlives(session, *entry)):
-            self._lose(run, session, Reason.OUTBOX_FULL, Policy.DISCONNECT, "outbox")
+            self.drops.drop(run, session, Reason.OUTBOX_FULL, Policy.DISCONNECT, "outbox")
 
     def _drop(
         self, dropped: list[Run], cause: Run, session: Session, reason: Reason, policy: Policy, setting: str
     ) -> None:
         """Record what a run displaced, and count it for the publisher's outcome."""
         for run in dropped:
-            self._lose(run, session, reason, policy, setting)
+            self.drops.drop(run, session, reason, policy, setting)
         if dropped:
             self.outcomes.note_dropped(cause)
-
-    def _lose(self, run: Run, session: Session, reason: Reason, policy: Policy, setting: str) -> None:
-        self._ledger.add(run, session.client_id, reason, policy, setting)
-        self.slow_consumers.note_dropped(session, run.count, policy)
-        note_loss(session, reason, run.count)
-
-    def _on_block_timeout(self, session: Session) -> None:
-        self._shrink(session, Policy.BLOCK, Reason.BLOCK_TIMEOUT)
-
-    def _shrink(self, session: Session, policy: Policy, reason: Reason = Reason.OUTBOX_FULL) -> None:
-        if session.outbox is not None:
-            for lost in session.outbox.shrink():
-                self._lose(lost, session, reason, policy, "outbox")
 
     # Back again
 
@@ -292,7 +266,7 @@ class Queues:
 
         Returns the shared groups whose other members may get something.
         """
-        self.backpressure.release(session)
+        self.backpressure.unblock(session)
         self.backpressure.forget(session)
         waiting: list[Entry] = []
         if session.inflight is not None:
@@ -315,13 +289,13 @@ class Queues:
     def end(self, session: Session) -> None:
         """Record everything that was still queued for a session that ended."""
         for run, _ in _take_all(session.offline_queue):
-            self._ledger.add(run, session.client_id, Reason.SESSION_ENDED)
+            self.drops.end(run, session)
         if session.offline_queue:
             offsets = session.offline_queue.discard(session.offline_queue.stored)
-            self._offline_fetch.note_lost(session.client_id, offsets, Reason.SESSION_ENDED)
+            self.drops.drop_offsets(offsets, session, Reason.SESSION_ENDED)
         for pending in session.inflight.entries.values() if session.inflight else ():
             if pending is not None:
-                self._ledger.add(pending.run, session.client_id, Reason.SESSION_ENDED)
+                self.drops.end(pending.run, session)
         session.offline_queue = session.inflight = session.backlog = None
 
     def reap(self, now: float) -> list[Session]:
@@ -332,15 +306,16 @@ class Queues:
             if budget <= 0:
                 break  # the others have their turn in a second; what has expired is never sent anyway
             del self._expiring[who]
-            name, queues = _queues_of(who)
+            queues = _queues_of(who)
             for queue in queues:
                 if now >= queue.next_expiry:
                     budget -= len(queue)
                 expired = queue.remove_expired(now)
                 for run in expired:
-                    self._ledger.add(run, name, Reason.EXPIRED)
                     if isinstance(who, Session):
-                        note_loss(who, Reason.EXPIRED, run.count)
+                        self.drops.expire(run, who)
+                    else:
+                        self.drops.expire_in_group(run, who)
                 if expired and isinstance(who, SharedGroup):
                     who.forget(expired)
                     self._recorder.touch_group(who)
@@ -350,7 +325,7 @@ class Queues:
                 looked_at.append(who)
                 evicted = who.offline_queue.take_evicted() if who.offline_queue is not None else ()
                 if evicted:
-                    self._offline_fetch.note_lost(who.client_id, evicted, Reason.EXPIRED)
+                    self.drops.drop_offsets(evicted, who, Reason.EXPIRED)
                     self._recorder.touch(who)
         return looked_at
 
@@ -365,11 +340,10 @@ def _outlives(session: Session, run: Run, encoding: Encoding) -> bool:
     return is_shared(encoding) or _is_durable(session, run, encoding)
 
 
-def _queues_of(who: Session | SharedGroup[Session]) -> tuple[str, list[Outbox]]:
-    """Return the ledger's name and the queues of a session or group."""
-    if isinstance(who, SharedGroup):
-        return who.filter, [who.offline_queue] if who.offline_queue else []
-    return who.client_id, [queue for queue in (who.outbox, who.offline_queue) if queue]
+def _queues_of(who: Session | SharedGroup[Session]) -> list[Outbox]:
+    """Return the queues of a session or group that have messages."""
+    queues = (who.outbox, who.offline_queue) if isinstance(who, Session) else (who.offline_queue,)
+    return [queue for queue in queues if queue]
 
 
 def _take_all(queue: Outbox | None) -> list[Entry]:

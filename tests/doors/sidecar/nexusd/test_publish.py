@@ -125,7 +125,7 @@ async def test_under_block_the_call_waits_and_nobody_else_does(start: Start) -> 
         with stall(server, slow.id):
             await client.publish("a", b"1")
             waiting = asyncio.ensure_future(client.publish("a", b"2"))
-            await until(lambda: server.broker.backpressure.held, "no publisher is blocked")
+            await until(lambda: server.broker.backpressure.blocked, "no publisher is blocked")
             for publisher in (client, other):
                 assert (await publisher.publish("b", b"3")).success
             assert await fast.payloads(2) == [b"3", b"3"]
@@ -149,7 +149,7 @@ async def test_under_block_publishers_wait_beside_each_other(start: Start) -> No
             await client.publish("a")
             waiting = [asyncio.ensure_future(each.publish("a")) for each in (client, second, third)]
             await until(
-                lambda: server.broker.backpressure.held == len(waiting), "not all publishers are blocked"
+                lambda: server.broker.backpressure.blocked == len(waiting), "not all publishers are blocked"
             )
         answers = await asyncio.gather(*waiting)
         assert [answer.subscribers_blocked for answer in answers] == [1, 1, 1]
@@ -199,7 +199,7 @@ async def test_a_call_that_lost_patience_before_its_turn_publishes_nothing(start
         with stall(server, slow.id):
             await client.publish("a", b"1")
             held = asyncio.ensure_future(client.publish("a", b"2"))
-            await until(lambda: server.broker.backpressure.held, "no publisher is blocked")
+            await until(lambda: server.broker.backpressure.blocked, "no publisher is blocked")
             with pytest.raises(grpc.aio.AioRpcError):
                 await client.stub.publish(nexusd.PublishRequest(topic="a", payload=b"3"), timeout=0.2)
             await until(
