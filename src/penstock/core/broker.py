@@ -25,7 +25,7 @@ from penstock.core.ports.log import Log, Settled, Ticket
 from penstock.core.ports.state import StateStore
 from penstock.core.publishing.idempotent import IdempotentPublisher, Refused
 from penstock.core.publishing.outcome import Outcome, PublishReceipt, Receipt
-from penstock.core.publishing.publish import Publisher
+from penstock.core.publishing.publish import ChunkReceipt, Publisher
 from penstock.core.publishing.request_senders import is_request_sender
 from penstock.core.replay.catch_up import (
     CatchUp,
@@ -57,7 +57,7 @@ from penstock.core.topics.stored_names import StoredNames
 from penstock.errors import PenstockError
 from penstock.model import Door, Policy, Reason, Run
 
-__all__ = ["DROPS_TOPIC", "Arrival", "Broker", "PublishReceipt", "Receipt", "Refused"]
+__all__ = ["DROPS_TOPIC", "Arrival", "Broker", "ChunkReceipt", "PublishReceipt", "Receipt", "Refused"]
 
 DROPS_TOPIC = "$penstock/drops"
 DROPS_A_MESSAGE = 1_000
@@ -376,10 +376,10 @@ class Broker:
 
     def publish_all(
         self, runs: Sequence[Run], sender: Session, refuse: Callable[[Run, PenstockError], None]
-    ) -> Ticket | None:
+    ) -> ChunkReceipt:
         """Publish runs in order; a run that is not allowed goes to `refuse`, and the rest continues.
 
-        Returns the ticket of the commit that covers them all, None if none of them is stored.
+        Returns one receipt for all runs: the commit to wait for, and what was decided about each of them.
         """
         return self._publisher.publish_all(runs, sender, refuse)
 

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import NoReturn
 
+from msgspec import Struct
+
 from penstock.common.topics import check_topic, is_reserved
 from penstock.core.access.identity import Identity
 from penstock.core.node import Node
@@ -10,12 +12,39 @@ from penstock.core.ports.log import Settled, Ticket
 from penstock.core.publishing.outcome import PublishReceipt
 from penstock.core.sessions.session import Session
 from penstock.core.subscriptions.audience import NOBODY
+from penstock.core.topics.registry import Registry
 from penstock.core.topics.topic import Topic
 from penstock.errors import NotAuthorized, PenstockError, ShuttingDown, StorageUnavailable
 from penstock.model import Door, Reason, Run, bare_shape
 
 FOUND_BY_CLIENT_ID = (Door.MQTT, Door.SERVER)
 """Doors whose publishers need not be noted: one has a session for each client id, the other has one."""
+
+
+class ChunkReceipt(Struct, frozen=True, gc=False):
+    """Decision about the runs of one call, valid until the turn ends."""
+
+    topics: Registry
+    ticket: Ticket | None = None
+    """The commit that covers all runs; None if nothing of them is stored."""
+    unmatched: Sequence[Run] = ()
+    """Runs to topics that no subscription matches, in order."""
+
+    def subscribers_of(self, topic: str) -> int:
+        """Return how many subscribers an accepted run of this topic has, offline ones included."""
+        return len(self.topics[topic].audience)
+
+    def is_stored(self, run: Run) -> bool:
+        """Return whether an accepted run needs a commit: in the log, or as a retained value."""
+        return is_to_be_stored(run, self.topics[run.topic])
+
+
+def is_to_be_stored(run: Run, topic: Topic) -> bool:
+    """Return whether something of a published run goes into the log, or into the retained values."""
+    if topic.rules.is_kept or (run.shape.qos and topic.audience.wants_storing):
+        return True
+    value = topic.retained  # there may have been no room for it
+    return run.shape.retain and (run.stride == run.head or (value is not None and value.offset >= run.offset))
 
 
 def raise_it(run: Run, error: PenstockError) -> NoReturn:
@@ -33,6 +62,7 @@ class Publisher:
         self._rollback = node.rollback
         self._topics = node.topics
         self._counters = node.counters
+        self._plain_receipt = ChunkReceipt(node.topics)  # nothing is stored, and every run is matched
         self._server = Session(Identity(None, ""), Door.SERVER)
         self.is_stopping = False
 
@@ -42,8 +72,8 @@ class Publisher:
         Raises:
             PenstockError: the topic is invalid, not allowed, or one too many; nothing was recorded.
         """
-        ticket = self.publish_all((run,), sender, raise_it)
-        return PublishReceipt(run, sender.topics[run.topic].audience is not NOBODY, ticket)
+        receipt = self.publish_all((run,), sender, raise_it)
+        return PublishReceipt(run, not receipt.unmatched, receipt.ticket)
 
     def publish_all(  # noqa: PLR0915 - the hot path: a call for each run would cost more than it explains
         self,
@@ -52,8 +82,8 @@ class Publisher:
         refuse: Callable[[Run, PenstockError], None],
         *,
         is_forced: bool = False,
-    ) -> Ticket | None:
-        """Publish runs in order. Returns the ticket that covers them all, if the log stores one of them.
+    ) -> ChunkReceipt:
+        """Publish runs in order. Returns one receipt for all of them.
 
         This is the hot path of every message: it looks up once what all runs share, and stamps each run in
         place. A run that is not allowed goes to `refuse`, and the rest continues. A forced run is stored in a
@@ -66,6 +96,7 @@ class Publisher:
         offset, version, last = sequencer.head + 1, self._router.version, tick.last
         append, era, is_kept = sequencer.turn.runs.append, recency.era_at(offset), False
         is_durable, failure = log.is_durable, log.failure
+        unmatched: list[Run] = []
         try:
             for run in runs:
                 topic = find_topic(run.topic)
@@ -79,12 +110,9 @@ class Publisher:
                 if failure is not None and shape.qos:
                     refuse(run, StorageUnavailable(str(failure)))
                     continue
-                run.client_id = client_id
-                run.published_at = wall_us
-                run.offset = offset
-                offset += count
-                run.sequence = topic.sequence + 1
-                topic.sequence += count
+                run.client_id, run.published_at = client_id, wall_us
+                run.offset, offset = offset, offset + count
+                run.sequence, topic.sequence = topic.sequence + 1, topic.sequence + count
                 if topic.era != era:
                     recency.note(topic)
                 audience = topic.audience
@@ -105,11 +133,16 @@ class Publisher:
                     last.runs.append(run)  # the same stretch goes on
                 elif audience is not NOBODY:
                     last = tick.add(topic, run)
+                else:
+                    unmatched.append(run)
                 if topic.stream is not None:
                     topic.stream.on_published(topic.stream, run)
         finally:
             self._advance(offset - 1, sender)
-        return self._rollback.watch() if is_kept else None
+        return self._receipt(is_kept, unmatched) if is_kept or unmatched else self._plain_receipt
+
+    def _receipt(self, is_kept: bool, unmatched: Sequence[Run]) -> ChunkReceipt:
+        return ChunkReceipt(self._topics, self._rollback.watch() if is_kept else None, unmatched)
 
     def _advance(self, head: int, sender: Session) -> None:
         """Offsets up to this one are given."""
