@@ -207,6 +207,18 @@ class Broker:
         """Detach a connection that ended. Idempotent, also for a connection that was taken over."""
         self._session_service.disconnect(session, connection, is_graceful=is_graceful, expiry=expiry)
 
+    def disconnect_soon(
+        self, session: Session, connection: ConnectionPort, *, is_final: bool = False
+    ) -> None:
+        """Detach a connection that its door ended, perhaps in the middle of a delivery. Idempotent.
+
+        The core detaches connections that it closes by itself.
+
+        Args:
+            is_final: the client does not resume, so what still waits for it is lost.
+        """
+        self._session_service.disconnect_soon(session, connection, is_final=is_final)
+
     def dismiss(self, session: Session) -> bool:
         """End the connection of a session by an operator's request. Returns False if it had none."""
         return self._session_service.dismiss(session)

@@ -6,7 +6,6 @@ recorded, too.
 """
 
 from enum import Enum, auto
-from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -157,14 +156,18 @@ class Stream(Handler):
         """It publishes nothing."""
 
     def close(self, reason: str) -> None:
-        """Core ends it, and may be in the middle of a delivery."""
-        ending, who = Ending(reason), self.call.identity
+        """Core ends it."""
+        if self.session is None:
+            return
+        broker, ending, who = self._sidecar.broker, Ending(reason), self.call.identity
         assert who is not None
         # A user with a new password reconnects with it, and continues.
-        if ending is Ending.UNKNOWN and not self._sidecar.broker.access.is_known(who):
-            self.forget(ENDINGS[ending])
+        if ending is Ending.UNKNOWN and not broker.access.is_known(who):
+            broker.paused.forget(self.id)
         else:
-            self.pause(Certainty.SENT, ENDINGS[ending])
+            broker.paused.pause(self.id, self._record_at(broker.position_of(self.session), Certainty.SENT))
+        self._let_go()
+        refuse(self.call, ENDINGS[ending])
 
     # The call
 
@@ -226,34 +229,35 @@ class Stream(Handler):
     def forget(self, error: PenstockError | None = None) -> None:
         """End the stream for good."""
         if self.session is not None:
-            self.session.is_resumable = False
             self._sidecar.broker.paused.forget(self.id)
-            self._end(error)
+            self._end(error, is_final=True)
 
     def abandon(self) -> None:
         """The stream failed; its caller ends the call."""
         if self.session is not None:
             self._leave()
 
-    def _end(self, error: PenstockError | None) -> None:
-        self._leave()
+    def _end(self, error: PenstockError | None, *, is_final: bool = False) -> None:
+        self._leave(is_final=is_final)
         if error is None:
             self.call.finish()
         else:
             refuse(self.call, error)
 
-    def _leave(self) -> None:
+    def _leave(self, *, is_final: bool = False) -> None:
+        session = self._let_go()
+        self._sidecar.broker.disconnect_soon(session, self, is_final=is_final)
+
+    def _let_go(self) -> Session:
+        """Stop everything of this side. Returns the session."""
         session, self.session = self.session, None
         assert session is not None
         self._heartbeat.stop()
         self._warnings.stop()
         self._received.stop()
         self.call.handler = None
-        sidecar = self._sidecar
-        del sidecar.streams[self.id]
-        sidecar.broker.pause(session)  # what is published from here on cannot reach it
-        # Core may be in the middle of a delivery to it.
-        sidecar.loop.call_soon(partial(sidecar.broker.disconnect, session, self, is_graceful=True))
+        del self._sidecar.streams[self.id]
+        return session
 
     # What is sent
 
