@@ -24,8 +24,8 @@ from penstock.core.ports.connection import ConnectionPort, Encoding
 from penstock.core.ports.log import Log, Settled, Ticket
 from penstock.core.ports.state import StateStore
 from penstock.core.publishing.idempotent import IdempotentPublisher, Refused
-from penstock.core.publishing.outcome import Outcome, PublishReceipt, Receipt
-from penstock.core.publishing.publish import ChunkReceipt, Publisher
+from penstock.core.publishing.outcome import NOTHING_LOST, Outcome, PublishReceipt, Receipt
+from penstock.core.publishing.publish import ChunkReceipt, OnAccepted, Publisher
 from penstock.core.publishing.request_senders import is_request_sender
 from penstock.core.replay.catch_up import (
     CatchUp,
@@ -441,9 +441,18 @@ class Broker:
         """Call back when a request sender's publish may be acknowledged: at once, unless it is blocked."""
         self._node.request_senders.when_acknowledgeable(sender, callback)
 
+    def when_accepted(self, run: Run, sender: Session, ticket: Ticket | None, callback: OnAccepted) -> None:
+        """Call back when a request's publish may be acknowledged: committed, and its sender not blocked.
+
+        To be called right after the publish. The callback gets the outcome for slow subscribers, and the
+        error of a commit that failed.
+        """
+        self._publisher.when_accepted(run, sender, ticket, callback)
+
     def outcome_of(self, run: Run) -> Outcome:
         """Return how many subscribers dropped or block a run of this turn; call it in `when_flushed`."""
-        return self._node.queues.outcomes.of(run)
+        outcomes = self._node.queues.outcomes
+        return outcomes.of(run) if outcomes else NOTHING_LOST
 
     # Topics
 

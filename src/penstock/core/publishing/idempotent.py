@@ -52,7 +52,7 @@ class IdempotentPublisher:
             PenstockError: it is not allowed, too large, or cannot be stored now.
         """
         topic = self.check(run, sender)
-        key = self._dedup.key_of(run, sender.identity.user, known_as)
+        key = self._dedup.key_of(run, sender.identity.user, known_as) if run.properties is not None else None
         if key is not None:
             earlier = self._dedup.find(key)
             if earlier is not None:

@@ -9,7 +9,7 @@ from penstock.common.topics import check_topic, is_reserved
 from penstock.core.access.identity import Identity
 from penstock.core.node import Node
 from penstock.core.ports.log import Settled, Ticket
-from penstock.core.publishing.outcome import PublishReceipt
+from penstock.core.publishing.outcome import NOTHING_LOST, Outcome, PublishReceipt
 from penstock.core.sessions.session import Session
 from penstock.core.subscriptions.audience import NOBODY
 from penstock.core.topics.registry import Registry
@@ -19,6 +19,10 @@ from penstock.model import Door, Reason, Run, bare_shape
 
 FOUND_BY_CLIENT_ID = (Door.MQTT, Door.SERVER)
 """Doors whose publishers need not be noted: one has a session for each client id, the other has one."""
+
+
+OnAccepted = Callable[[Outcome, Exception | None], None]
+"""Gets the outcome of a publish, and the error of a commit that failed."""
 
 
 class ChunkReceipt(Struct, frozen=True, gc=False):
@@ -92,10 +96,10 @@ class Publisher:
         tick, log, recency, sequencer = self._tick, self._log, self._topics.recency, self._sequencer
         if not tick.is_open:
             tick.open()
-        find_topic, client_id, wall_us = sender.topics.get, sender.client_id, tick.wall_us
-        offset, version, last = sequencer.head + 1, self._router.version, tick.last
-        append, era, is_kept = sequencer.turn.runs.append, recency.era_at(offset), False
-        is_durable, failure = log.is_durable, log.failure
+        find_topic, client_id, wall_us, last = sender.topics.get, sender.client_id, tick.wall_us, tick.last
+        offset, version, append = sequencer.head + 1, self._router.version, sequencer.turn.runs.append
+        era = recency.era if offset < recency.next_era else recency.era_at(offset)
+        is_durable, failure, is_kept = log.is_durable, log.failure, False
         unmatched: list[Run] = []
         try:
             for run in runs:
@@ -177,6 +181,26 @@ class Publisher:
             self._tick.after(lambda: callback(None))
         else:
             self._log.when_committed(ticket, callback)
+
+    def when_accepted(self, run: Run, sender: Session, ticket: Ticket | None, callback: OnAccepted) -> None:
+        """Call back when a request's publish may be acknowledged: committed, and its sender not blocked.
+
+        To be called in the turn of the publish: its outcome is forgotten with the next.
+        """
+        node, found = self._node, list[Outcome]()
+
+        def note_outcome() -> None:
+            outcomes = node.queues.outcomes
+            found.append(outcomes.of(run) if outcomes else NOTHING_LOST)
+
+        def settle(failure: Exception | None) -> None:
+            if failure is None:  # the flush was before the commit, and before a release
+                node.request_senders.when_acknowledgeable(sender, lambda: callback(found[0], None))
+            else:
+                callback(NOTHING_LOST, failure)
+
+        self._tick.after(note_outcome)
+        self.when_committed(ticket, settle)
 
     def when_session_stored(self, session: Session, callback: Settled) -> None:
         """Call back when a session that has just come outlives the server, or cannot.

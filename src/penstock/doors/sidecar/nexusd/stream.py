@@ -5,6 +5,8 @@ then. Sent messages may have been in transit when a connection broke; so the ear
 recorded, too.
 """
 
+from asyncio import AbstractEventLoop, TimerHandle
+from collections.abc import Callable
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
@@ -16,7 +18,6 @@ from penstock.core.durability.records import PausedRecord
 from penstock.core.ports.connection import Encoding
 from penstock.core.sessions.session import Ending, Session
 from penstock.doors.sidecar.nexusd.client_progress import CertainProgress, newest_of
-from penstock.doors.sidecar.nexusd.heartbeat import Heartbeat
 from penstock.doors.sidecar.nexusd.loss_warnings import LossWarnings
 from penstock.doors.sidecar.transport.method import Call, EndCause, Handler
 from penstock.doors.sidecar.transport.status import refuse
@@ -56,6 +57,51 @@ class Certainty(Enum):
     """The client wanted no more; it has seen what it says, and of the rest nothing is known."""
     SENT = auto()
     """The connection broke, and with it what was on its way."""
+
+
+class Heartbeat:
+    """Keepalive of a silent stream. What a stream sends moves no timer, so a busy one costs nothing here.
+
+    Args:
+        interval_s: longest silence; 0 for no limit.
+        beat: called after that.
+    """
+
+    __slots__ = ("_beat", "_interval_s", "_loop", "_sent_at", "_timer")
+
+    def __init__(self, loop: AbstractEventLoop, interval_s: float, beat: Callable[[], None]) -> None:
+        self._loop = loop
+        self._interval_s = interval_s
+        self._beat = beat
+        self._sent_at = 0.0
+        self._timer: TimerHandle | None = None
+
+    def start(self) -> None:
+        """The stream has begun."""
+        self.note_sent()
+        if self._interval_s:
+            self._look_in(self._interval_s)
+
+    def note_sent(self) -> None:
+        """The stream has just sent something."""
+        self._sent_at = self._loop.time()
+
+    def stop(self) -> None:
+        """The stream is over."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look_in(self, seconds: float) -> None:
+        self._timer = self._loop.call_later(seconds, self._look)
+
+    def _look(self) -> None:
+        left_s = self._sent_at + self._interval_s - self._loop.time()
+        if left_s > 0:
+            self._look_in(left_s)
+        else:
+            self._look_in(self._interval_s)
+            self._beat()
 
 
 class Stream(Handler):
