@@ -193,8 +193,8 @@ class Line:
 
     def _take_level_one(self, session: Session, run: Run, number: int) -> None:
         refused: list[PenstockError] = []
-        ticket = self._broker.publish_all([run], session, lambda _, error: refused.append(error))
-        self._acknowledge(session, Packet(Kind.PUBACK, number, not refused), ticket)
+        receipt = self._broker.publish_all([run], session, lambda _, error: refused.append(error))
+        self._acknowledge(session, Packet(Kind.PUBACK, number, not refused), receipt.ticket)
 
     def _take_level_two(self, session: Session, run: Run, number: int) -> None:
         if session.received is not None and number in session.received:

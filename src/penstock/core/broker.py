@@ -24,8 +24,8 @@ from penstock.core.ports.connection import ConnectionPort, Encoding
 from penstock.core.ports.log import Log, Settled, Ticket
 from penstock.core.ports.state import StateStore
 from penstock.core.publishing.idempotent import IdempotentPublisher, Refused
-from penstock.core.publishing.outcome import Outcome, PublishReceipt, Receipt
-from penstock.core.publishing.publish import Publisher
+from penstock.core.publishing.outcome import NOTHING_LOST, Outcome, PublishReceipt, Receipt
+from penstock.core.publishing.publish import ChunkReceipt, OnAccepted, Publisher
 from penstock.core.publishing.request_senders import is_request_sender
 from penstock.core.replay.catch_up import (
     CatchUp,
@@ -57,7 +57,7 @@ from penstock.core.topics.retained import Retained
 from penstock.errors import PenstockError
 from penstock.model import Door, Policy, Reason, Run
 
-__all__ = ["DROPS_TOPIC", "Arrival", "Broker", "PublishReceipt", "Receipt", "Refused"]
+__all__ = ["DROPS_TOPIC", "Arrival", "Broker", "ChunkReceipt", "PublishReceipt", "Receipt", "Refused"]
 
 DROPS_TOPIC = "$penstock/drops"
 DROPS_A_MESSAGE = 1_000
@@ -210,6 +210,18 @@ class Broker:
     ) -> None:
         """Detach a connection that ended. Idempotent, also for a connection that was taken over."""
         self._session_service.disconnect(session, connection, is_graceful=is_graceful, expiry=expiry)
+
+    def disconnect_soon(
+        self, session: Session, connection: ConnectionPort, *, is_final: bool = False
+    ) -> None:
+        """Detach a connection that its door ended, perhaps in the middle of a delivery. Idempotent.
+
+        The core detaches connections that it closes by itself.
+
+        Args:
+            is_final: the client does not resume, so what still waits for it is lost.
+        """
+        self._session_service.disconnect_soon(session, connection, is_final=is_final)
 
     def dismiss(self, session: Session) -> bool:
         """End the connection of a session by an operator's request. Returns False if it had none."""
@@ -380,10 +392,10 @@ class Broker:
 
     def publish_all(
         self, runs: Sequence[Run], sender: Session, refuse: Callable[[Run, PenstockError], None]
-    ) -> Ticket | None:
+    ) -> ChunkReceipt:
         """Publish runs in order; a run that is not allowed goes to `refuse`, and the rest continues.
 
-        Returns the ticket of the commit that covers them all, None if none of them is stored.
+        Returns one receipt for all runs: the commit to wait for, and what was decided about each of them.
         """
         return self._publisher.publish_all(runs, sender, refuse)
 
@@ -433,9 +445,18 @@ class Broker:
         """Call back when a request sender's publish may be acknowledged: at once, unless it is blocked."""
         self._node.request_senders.when_acknowledgeable(sender, callback)
 
+    def when_accepted(self, run: Run, sender: Session, ticket: Ticket | None, callback: OnAccepted) -> None:
+        """Call back when a request's publish may be acknowledged: committed, and its sender not blocked.
+
+        To be called right after the publish. The callback gets the outcome for slow subscribers, and the
+        error of a commit that failed.
+        """
+        self._publisher.when_accepted(run, sender, ticket, callback)
+
     def outcome_of(self, run: Run) -> Outcome:
         """Return how many subscribers dropped or block a run of this turn; call it in `when_flushed`."""
-        return self._node.queues.outcomes.of(run)
+        outcomes = self._node.queues.outcomes
+        return outcomes.of(run) if outcomes else NOTHING_LOST
 
     # Topics
 

@@ -7,6 +7,7 @@ from msgspec import json
 
 from penstock.core.broker import DROPS_TOPIC
 from penstock.core.durability.records import SessionRecord
+from penstock.core.sessions.will import Will
 from penstock.core.settings import CoreSettings, LogSettings, OutboxSettings, SessionSettings
 from penstock.errors import QuotaExceeded, ShuttingDown
 from penstock.model import Policy
@@ -633,6 +634,46 @@ def test_what_was_dropped_before_anyone_listened_is_no_news() -> None:
 
 
 # The end
+
+
+def test_a_connection_that_core_closes_is_detached_in_the_next_turn_and_its_will_published() -> None:
+    stage = Stage(CoreSettings(outbox=OutboxSettings(messages=1)))
+    sender, watcher = stage.client("s"), stage.client("w")
+    watcher.subscribe("gone")
+    slow = stage.client("r", expiry=60.0, will=Will("gone", b"cut", qos=0, retain=False))
+    slow.subscribe("a", policy=Policy.DISCONNECT)
+    slow.pause()
+    publish_all(sender, numbers(1, 2), qos=0)
+    stage.broker.flush()
+    assert (slow.connection.closed, slow.session.connection) == ("slow", slow.connection)
+    stage.settle()
+    assert slow.session.connection is None
+    assert watcher.take_payloads() == [b"cut"]
+
+
+@pytest.mark.parametrize("is_final", [False, True])
+def test_a_connection_that_ends_within_a_delivery_gets_nothing_more(is_final: bool) -> None:
+    stage = Stage()
+    sender, reader = stage.client("s"), stage.client("r")
+    reader.subscribe("a")
+    reader.session.is_resumable = True
+    stage.broker.disconnect_soon(reader.session, reader.connection, is_final=is_final)
+    publish_all(sender, numbers(1, 2), qos=0)
+    stage.broker.flush()
+    stage.settle()
+    assert (reader.connection.writes, reader.session.connection) == ([], None)
+    assert stage.losses("r") == ([("a", 1, 2, "disconnected")] if is_final else [])
+
+
+def test_a_connection_that_was_taken_over_does_not_stop_its_successor() -> None:
+    stage = Stage()
+    old = stage.client("r", expiry=60.0)
+    new = stage.client("r", clean=False, expiry=60.0)
+    new.subscribe("a")
+    stage.broker.disconnect_soon(new.session, old.connection)
+    publish_all(stage.client("s"), numbers(1, 1), qos=0)
+    stage.settle()
+    assert new.take_payloads() == numbers(1, 1)
 
 
 def test_closing_flushes_batches_and_ends_every_connection() -> None:

@@ -132,7 +132,6 @@ def test_who_is_cut_off_and_can_read_it_back_has_lost_nothing() -> None:
     publish(sender, "a", numbers(2, 6))
     stage.settle()
     assert (reader.connection.closed, stage.broker.position_of(reader.session)) == (Ending.SLOW, 1)
-    reader.drop()
     assert stage.losses("r") == []
 
 

@@ -69,8 +69,7 @@ class CommitGate:
             self._on_sent(session)
         else:
             self._withdraw(session, first)
-            session.is_paused = True  # nothing more leaves until its door has let go of it
-            connection.close(Ending.UNSTORED)
+            session.close(Ending.UNSTORED)
 
     def _withdraw(self, session: Session, first: int) -> None:
         """Withdraw deliveries that were never sent. Messages that are not stored were never accepted."""

@@ -207,10 +207,10 @@ class Queues:
         slow, self.too_slow = self.too_slow, {}
         for session in slow:
             self.slow_consumers.mark(session, Policy.DISCONNECT)
-            session.is_paused = True  # nothing more leaves until its door has let go of it
+            session.is_paused = True  # nothing more leaves until it is detached
             if session.connection is not None:
                 self._discard(session)
-                session.connection.close(Ending.SLOW)
+                session.close(Ending.SLOW)
 
     def _discard(self, session: Session) -> None:
         """Drop the outbox of a cut session, except messages that it or its group gets later."""

@@ -77,5 +77,5 @@ class ConnectionPort(Protocol):
         ...
 
     def close(self, reason: str) -> None:
-        """End the connection for one of the reasons of `sessions.Ending`."""
+        """End the connection for one of the reasons of `sessions.Ending`; core detaches the session."""
         ...

@@ -12,7 +12,7 @@ from penstock.core.node import Node
 from penstock.core.ports.log import Ticket
 from penstock.core.publishing.deduplication import Key
 from penstock.core.publishing.outcome import Receipt
-from penstock.core.publishing.publish import Publisher, raise_it
+from penstock.core.publishing.publish import Publisher, is_to_be_stored, raise_it
 from penstock.core.sessions.session import Session
 from penstock.core.subscriptions.audience import NOBODY
 from penstock.core.topics.topic import Topic
@@ -52,13 +52,13 @@ class IdempotentPublisher:
             PenstockError: it is not allowed, too large, or cannot be stored now.
         """
         topic = self.check(run, sender)
-        key = self._dedup.key_of(run, sender.identity.user, known_as)
+        key = self._dedup.key_of(run, sender.identity.user, known_as) if run.properties is not None else None
         if key is not None:
             earlier = self._dedup.find(key)
             if earlier is not None:
                 return earlier
-        ticket = self._publishing.publish_all((run,), sender, raise_it, is_forced=is_forced)
-        receipt = self.receipt_of(run, topic, ticket, is_forced=is_forced)
+        published = self._publishing.publish_all((run,), sender, raise_it, is_forced=is_forced)
+        receipt = self.receipt_of(run, topic, published.ticket, is_forced=is_forced)
         if key is not None:
             self._dedup.add(key, receipt)
         return receipt
@@ -79,7 +79,7 @@ class IdempotentPublisher:
                 continue  # the same message is here twice
             if key is None or known[key] is None:
                 fresh.append(run)
-        ticket = self._publishing.publish_all(fresh, sender, raise_it)
+        ticket = self._publishing.publish_all(fresh, sender, raise_it).ticket
         receipts: list[Receipt] = []
         for run, topic, key in zip(runs, topics, keys, strict=True):
             earlier = None if key is None else known[key]
@@ -125,7 +125,7 @@ class IdempotentPublisher:
     ) -> Receipt:
         """Return the receipt of a message that was just published."""
         log, audience = self._log, topic.audience
-        is_wanted = is_forced or _is_to_be_stored(run, topic)
+        is_wanted = is_forced or is_to_be_stored(run, topic)
         is_stored = log.is_durable and log.failure is None and is_wanted
         return Receipt(
             run.topic,
@@ -138,11 +138,3 @@ class IdempotentPublisher:
             None if run.properties is None else run.properties.message_id,
             ticket if is_stored else None,
         )
-
-
-def _is_to_be_stored(run: Run, topic: Topic) -> bool:
-    """Something of a message that was published to a topic goes into the log, or among the values."""
-    if topic.rules.is_kept or (run.shape.qos and topic.audience.wants_storing):
-        return True
-    value = topic.retained  # there may have been no room for it
-    return run.shape.retain and (run.stride == run.head or (value is not None and value.offset >= run.offset))

@@ -3,19 +3,52 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import NoReturn
 
+from msgspec import Struct
+
 from penstock.common.topics import check_topic, is_reserved
 from penstock.core.access.identity import Identity
 from penstock.core.node import Node
 from penstock.core.ports.log import Settled, Ticket
-from penstock.core.publishing.outcome import PublishReceipt
+from penstock.core.publishing.outcome import NOTHING_LOST, Outcome, PublishReceipt
 from penstock.core.sessions.session import Session
 from penstock.core.subscriptions.audience import NOBODY
+from penstock.core.topics.registry import Registry
 from penstock.core.topics.topic import Topic
 from penstock.errors import NotAuthorized, PenstockError, ShuttingDown, StorageUnavailable
 from penstock.model import Door, Reason, Run, bare_shape
 
 FOUND_BY_CLIENT_ID = (Door.MQTT, Door.SERVER)
 """Doors whose publishers need not be noted: one has a session for each client id, the other has one."""
+
+
+OnAccepted = Callable[[Outcome, Exception | None], None]
+"""Gets the outcome of a publish, and the error of a commit that failed."""
+
+
+class ChunkReceipt(Struct, frozen=True, gc=False):
+    """Decision about the runs of one call, valid until the turn ends."""
+
+    topics: Registry
+    ticket: Ticket | None = None
+    """The commit that covers all runs; None if nothing of them is stored."""
+    unmatched: Sequence[Run] = ()
+    """Runs to topics that no subscription matches, in order."""
+
+    def subscribers_of(self, topic: str) -> int:
+        """Return how many subscribers an accepted run of this topic has, offline ones included."""
+        return len(self.topics[topic].audience)
+
+    def is_stored(self, run: Run) -> bool:
+        """Return whether an accepted run needs a commit: in the log, or as a retained value."""
+        return is_to_be_stored(run, self.topics[run.topic])
+
+
+def is_to_be_stored(run: Run, topic: Topic) -> bool:
+    """Return whether something of a published run goes into the log, or into the retained values."""
+    if topic.rules.is_kept or (run.shape.qos and topic.audience.wants_storing):
+        return True
+    value = topic.retained  # there may have been no room for it
+    return run.shape.retain and (run.stride == run.head or (value is not None and value.offset >= run.offset))
 
 
 def raise_it(run: Run, error: PenstockError) -> NoReturn:
@@ -33,6 +66,7 @@ class Publisher:
         self._rollback = node.rollback
         self._topics = node.topics
         self._counters = node.counters
+        self._plain_receipt = ChunkReceipt(node.topics)  # nothing is stored, and every run is matched
         self._server = Session(Identity(None, ""), Door.SERVER)
         self.is_stopping = False
 
@@ -42,8 +76,8 @@ class Publisher:
         Raises:
             PenstockError: the topic is invalid, not allowed, or one too many; nothing was recorded.
         """
-        ticket = self.publish_all((run,), sender, raise_it)
-        return PublishReceipt(run, sender.topics[run.topic].audience is not NOBODY, ticket)
+        receipt = self.publish_all((run,), sender, raise_it)
+        return PublishReceipt(run, not receipt.unmatched, receipt.ticket)
 
     def publish_all(  # noqa: PLR0915 - the hot path: a call for each run would cost more than it explains
         self,
@@ -52,8 +86,8 @@ class Publisher:
         refuse: Callable[[Run, PenstockError], None],
         *,
         is_forced: bool = False,
-    ) -> Ticket | None:
-        """Publish runs in order. Returns the ticket that covers them all, if the log stores one of them.
+    ) -> ChunkReceipt:
+        """Publish runs in order. Returns one receipt for all of them.
 
         This is the hot path of every message: it looks up once what all runs share, and stamps each run in
         place. A run that is not allowed goes to `refuse`, and the rest continues. A forced run is stored in a
@@ -62,10 +96,11 @@ class Publisher:
         tick, log, recency, sequencer = self._tick, self._log, self._topics.recency, self._sequencer
         if not tick.is_open:
             tick.open()
-        find_topic, client_id, wall_us = sender.topics.get, sender.client_id, tick.wall_us
-        offset, version, last = sequencer.head + 1, self._router.version, tick.last
-        append, era, is_kept = sequencer.turn.runs.append, recency.era_at(offset), False
-        is_durable, failure = log.is_durable, log.failure
+        find_topic, client_id, wall_us, last = sender.topics.get, sender.client_id, tick.wall_us, tick.last
+        offset, version, append = sequencer.head + 1, self._router.version, sequencer.turn.runs.append
+        era = recency.era if offset < recency.next_era else recency.era_at(offset)
+        is_durable, failure, is_kept = log.is_durable, log.failure, False
+        unmatched: list[Run] = []
         try:
             for run in runs:
                 topic = find_topic(run.topic)
@@ -79,12 +114,9 @@ class Publisher:
                 if failure is not None and shape.qos:
                     refuse(run, StorageUnavailable(str(failure)))
                     continue
-                run.client_id = client_id
-                run.published_at = wall_us
-                run.offset = offset
-                offset += count
-                run.sequence = topic.sequence + 1
-                topic.sequence += count
+                run.client_id, run.published_at = client_id, wall_us
+                run.offset, offset = offset, offset + count
+                run.sequence, topic.sequence = topic.sequence + 1, topic.sequence + count
                 if topic.era != era:
                     recency.note(topic)
                 audience = topic.audience
@@ -105,11 +137,16 @@ class Publisher:
                     last.runs.append(run)  # the same stretch goes on
                 elif audience is not NOBODY:
                     last = tick.add(topic, run)
+                else:
+                    unmatched.append(run)
                 if topic.stream is not None:
                     topic.stream.on_published(topic.stream, run)
         finally:
             self._advance(offset - 1, sender)
-        return self._rollback.watch() if is_kept else None
+        return self._receipt(is_kept, unmatched) if is_kept or unmatched else self._plain_receipt
+
+    def _receipt(self, is_kept: bool, unmatched: Sequence[Run]) -> ChunkReceipt:
+        return ChunkReceipt(self._topics, self._rollback.watch() if is_kept else None, unmatched)
 
     def _advance(self, head: int, sender: Session) -> None:
         """Offsets up to this one are given."""
@@ -144,6 +181,26 @@ class Publisher:
             self._tick.after(lambda: callback(None))
         else:
             self._log.when_committed(ticket, callback)
+
+    def when_accepted(self, run: Run, sender: Session, ticket: Ticket | None, callback: OnAccepted) -> None:
+        """Call back when a request's publish may be acknowledged: committed, and its sender not blocked.
+
+        To be called in the turn of the publish: its outcome is forgotten with the next.
+        """
+        node, found = self._node, list[Outcome]()
+
+        def note_outcome() -> None:
+            outcomes = node.queues.outcomes
+            found.append(outcomes.of(run) if outcomes else NOTHING_LOST)
+
+        def settle(failure: Exception | None) -> None:
+            if failure is None:  # the flush was before the commit, and before a release
+                node.request_senders.when_acknowledgeable(sender, lambda: callback(found[0], None))
+            else:
+                callback(NOTHING_LOST, failure)
+
+        self._tick.after(note_outcome)
+        self.when_committed(ticket, settle)
 
     def when_session_stored(self, session: Session, callback: Settled) -> None:
         """Call back when a session that has just come outlives the server, or cannot.

@@ -2,6 +2,7 @@
 
 import heapq
 from collections.abc import Callable
+from functools import partial
 
 from msgspec import Struct
 
@@ -61,6 +62,7 @@ class SessionService:
         self.wills = Wills(node, publishing)
         self._deadlines: list[tuple[float, int, Session]] = []  # of absent sessions and late wills
         self._deadline_number = 0
+        self._detach_soon = self.disconnect_soon  # one object for all sessions
 
     def connect(
         self, arrival: Arrival, connection: ConnectionPort, reencode: Callable[[Encoding], Encoding]
@@ -106,7 +108,7 @@ class SessionService:
         session.window_limit = arrival.window_limit
         if session.inflight is not None:
             session.inflight.limit = arrival.window_limit
-        session.attach(connection)
+        session.attach(connection, self._detach_soon)
         session.outbox_messages, session.credit = arrival.outbox_messages, arrival.credit
         session.is_resumable = arrival.is_resumable
         session.connected_at = self._node.clock.wall_us()
@@ -157,6 +159,21 @@ class SessionService:
         self._await_return(session, now, now)
         self._publish_due_will(session, now)
         self._node.recorder.save(session)
+
+    def disconnect_soon(
+        self, session: Session, connection: ConnectionPort, *, is_final: bool = False
+    ) -> None:
+        """Detach a connection that ended in the middle of a delivery, in the next turn of the loop.
+
+        Args:
+            is_final: the client does not resume, so what still waits for it is lost.
+        """
+        if session.connection is not connection:
+            return
+        if is_final:
+            session.is_resumable = False
+        self.pause(session)  # what is published until then cannot reach it
+        self._node.scheduler.call_soon(partial(self.disconnect, session, connection, is_graceful=False))
 
     def end_unknown(self) -> None:
         """End the sessions of users that are no longer known.

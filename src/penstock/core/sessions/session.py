@@ -5,6 +5,7 @@ It holds subscriptions, the in-flight window and queues. `connection` is set whi
 overtaken. A session with credit never flows: each of its messages is counted.
 """
 
+from collections.abc import Callable
 from enum import StrEnum
 
 from msgspec import Struct
@@ -63,6 +64,7 @@ class Session:
         "connected_at",
         "connection",
         "credit",
+        "detach_soon",
         "door",
         "expires_at",
         "expiry",
@@ -123,6 +125,7 @@ class Session:
         self.is_promised = False  # its last coming changed what the state store knows
         # Of the connection:
         self.connection: ConnectionPort | None = None
+        self.detach_soon: DetachSoon | None = None  # of the service that attached the connection
         self.connected_at = 0  # in wall time
         self.topics: dict[str, Topic] = {}  # those it may publish to, decided once
         self.outbox: Outbox | None = None
@@ -141,10 +144,19 @@ class Session:
         # Of the tick:
         self.parts: list[bytes] = []
 
-    def attach(self, connection: ConnectionPort) -> None:
+    def attach(self, connection: ConnectionPort, detach_soon: "DetachSoon") -> None:
         """A connection begins; what the last one had asked for is over."""
         self.connection, self.is_coming, self.is_resumable = connection, True, False
+        self.detach_soon = detach_soon
         self.outbox_messages = self.credit = self.losses = self.last_position = None
+
+    def close(self, ending: Ending) -> None:
+        """End the connection in the middle of a delivery; the session is detached after that."""
+        connection = self.connection
+        if connection is not None and self.detach_soon is not None:
+            self.is_paused, self.is_flowing = True, False  # nothing more leaves
+            connection.close(ending)
+            self.detach_soon(self, connection)
 
     @property
     def is_waiting(self) -> bool:
@@ -173,3 +185,7 @@ class Session:
         if len(self.topics) >= TOPICS_REMEMBERED:
             self.topics.clear()
         self.topics[topic.name] = topic
+
+
+DetachSoon = Callable[[Session, ConnectionPort], None]
+"""Detaches a connection from its session in the next turn of the loop."""

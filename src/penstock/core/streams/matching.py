@@ -53,7 +53,7 @@ class Matching:
         """Publish what was sent to a stream, and hand it to a waiting receiver."""
         self._is_sending = True
         try:
-            ticket = self._publishing.publish_all((run,), caller, raise_it)
+            ticket = self._publishing.publish_all((run,), caller, raise_it).ticket
         finally:
             self._is_sending = False
         self._counters.sends += 1

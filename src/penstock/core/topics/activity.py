@@ -19,17 +19,18 @@ class Activity:
 
     def __init__(self) -> None:
         self.era = 0  # the offset with which the present one began
+        self.next_era = ERA_MESSAGES  # the offset with which the next one begins
         self._topics: dict[Topic, None] = {}  # the last used last
 
     def era_at(self, offset: int) -> int:
         """The era of a message that is about to be published; later ones may follow in the same."""
-        if offset - self.era >= ERA_MESSAGES:
+        if offset >= self.next_era:
             self.begin(offset)
         return self.era
 
     def begin(self, offset: int) -> None:
         """Begin a new era: everything before this offset belongs to an earlier one."""
-        self.era = offset
+        self.era, self.next_era = offset, offset + ERA_MESSAGES
 
     def note(self, topic: Topic) -> None:
         """A topic is used in the present era."""

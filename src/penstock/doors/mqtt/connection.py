@@ -8,7 +8,6 @@ here, through `publish_acks.py` if they want a response.
 
 import asyncio
 from collections.abc import Iterable
-from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, cast
 
@@ -175,12 +174,9 @@ class Connection(Outbound):
         if self.is_stranger:  # a goodbye may not come before CONNACK (MQTT-3.14.0-1)
             self.leave()
             return
-        session, self._session = self._session, None
+        self._session = None
         ending = Ending(reason)
         self.end(ENDINGS[ending], is_heard=ending is Ending.SHUTTING_DOWN)
-        if session is not None and session.connection is self:
-            # Core is in the middle of a delivery; it can let go of the session when that is done.
-            self._loop.call_soon(partial(self.door.broker.disconnect, session, self, is_graceful=False))
 
     # Packets
 

@@ -1,7 +1,7 @@
 """Acknowledgements of publishes at QoS 1 and 2: sent after their commit, in order."""
 
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -9,7 +9,6 @@ from msgspec import Struct
 
 from penstock.core.ports.log import Ticket
 from penstock.core.sessions.session import Session
-from penstock.core.subscriptions.audience import NOBODY
 from penstock.doors.mqtt.reason_codes import ends_connection, in_words, reason_of
 from penstock.errors import InvalidPayload, PenstockError, QuotaExceeded
 from penstock.model import Run
@@ -67,26 +66,29 @@ class PublishAcks:
             if (is_limited or run.properties) and (error := self._objection(run)) is not None:
                 refused[id(run)] = error
         admitted = [run for run in taken if id(run) not in refused] if refused else taken
-        ticket = connection.door.broker.publish_all(
+        receipt = connection.door.broker.publish_all(
             admitted, self._session, lambda run, error: refused.update({id(run): error})
         )
-        acks = Acks(PubAck, list(map(_packet_id_of, taken)), self._pubacks(taken), len(taken))
+        data = self._pubacks(taken, receipt.unmatched)
+        acks = Acks(PubAck, list(map(_packet_id_of, taken)), data, len(taken))
         if refused:
             acks.refused = [position for position, run in enumerate(taken) if id(run) in refused]
             for position in acks.refused:
                 run = taken[position]
                 acks.data[position] = self._refuse(run, PubAck, refused[id(run)])
-        self._acknowledge(acks, ticket)
+        self._acknowledge(acks, receipt.ticket)
         if len(runs) > allowed:
             connection.end(ReasonCode.RECEIVE_MAXIMUM_EXCEEDED)
 
-    def _pubacks(self, runs: list[Run]) -> list[bytes]:
-        if self._connection.version is Version.V311:
+    def _pubacks(self, runs: list[Run], unmatched: Sequence[Run]) -> list[bytes]:
+        if not unmatched or self._connection.version is Version.V311:
             return [PUBACK + run.packet_id.to_bytes(2, "big") for run in runs]
-        find_topic = self._session.topics.get
+        if len(unmatched) == len(runs):
+            return [PUBACK_UNHEARD + run.packet_id.to_bytes(2, "big") + UNHEARD for run in runs]
+        unheard = set(map(id, unmatched))
         return [
             PUBACK_UNHEARD + run.packet_id.to_bytes(2, "big") + UNHEARD
-            if (topic := find_topic(run.topic)) is not None and topic.audience is NOBODY
+            if id(run) in unheard
             else PUBACK + run.packet_id.to_bytes(2, "big")
             for run in runs
         ]

@@ -204,7 +204,7 @@ class EventStream:
 
     def close(self, reason: str) -> None:
         """Core ends it."""
-        self._end(ENDINGS[Ending(reason)])
+        self._finish(ENDINGS[Ending(reason)])
 
     # The past
 
@@ -252,27 +252,29 @@ class EventStream:
     # Endings
 
     def _end(self, error: PenstockError) -> None:
-        """Say why it ends, as the last thing."""
+        """End the stream for an error that this side has found."""
+        session = self._finish(error)
+        if session is not None:
+            self.service.broker.disconnect_soon(session, self)
+
+    def _finish(self, error: PenstockError) -> Session | None:
+        """Say why it ends, as the last thing. Returns the session, once."""
         session = self._forget()
-        if session is None:
-            return
-        end = EndShape(error.code, str(error), error.retryable, session.client_id)
-        self._flow.end(block("end", end))
-        get_running_loop().call_soon(self._disconnect, session)  # core may be in the middle of something
+        if session is not None:
+            end = EndShape(error.code, str(error), error.retryable, session.client_id)
+            self._flow.end(block("end", end))
+        return session
 
     def _notify_disconnect(self) -> None:
         """The client has disconnected, or was never accepted."""
         session = self._forget()
         if session is not None:
-            self._disconnect(session)
+            self.service.broker.disconnect(session, self, is_graceful=True)
 
     def _forget(self) -> Session | None:
         session, self._session = self._session, None
         self.service.discard(self)
         return session
-
-    def _disconnect(self, session: Session) -> None:
-        self.service.broker.disconnect(session, self, is_graceful=True)
 
 
 def _let_core_end_it() -> None:

@@ -4,7 +4,6 @@ A publisher that is blocked under `block` waits before it publishes more, and be
 do not.
 """
 
-from collections.abc import Sequence
 from functools import partial
 
 from penstock.common.topics import TopicLimits
@@ -40,34 +39,24 @@ class PublishMethod:
         run = run_of(request, self._broker.settings.topic)
         # A publisher to another topic does not wait for the subscribers of this one, and one on
         # another connection waits for them at the same time.
-        sender = self._broker.request_sender(call.identity, Door.SIDECAR, lane=f"{call.peer} {run.topic}")
-        self._broker.when_unblocked(sender, partial(self._send, call, run, sender))
+        lane = f"{call.peer.host} {call.peer.port} {run.topic}"
+        sender = self._broker.request_sender(call.identity, Door.SIDECAR, lane)
+        self._broker.when_unblocked(sender, partial(self._publish, call, run, sender))
 
-    def _send(self, call: Call, run: Run, sender: Session) -> None:
+    def _publish(self, call: Call, run: Run, sender: Session) -> None:
         if call.is_over:
             return  # while it waited
         try:
             receipt = self._broker.publish_once(run, sender)
         except PenstockError as error:
             self._refuse(call, error)
+        else:
+            self._broker.when_accepted(run, sender, receipt.ticket, partial(self._respond, call, receipt))
+
+    def _respond(self, call: Call, receipt: Receipt, outcome: Outcome, failure: Exception | None) -> None:
+        if failure is not None:
+            self._refuse(call, error_of(failure))
             return
-        outcomes: list[Outcome] = []
-        self._broker.when_flushed(lambda: outcomes.append(self._broker.outcome_of(run)))
-
-        def settle(failure: Exception | None) -> None:
-            if failure is None:
-                self._broker.when_acknowledgeable(sender, partial(self._answer, call, receipt, outcomes))
-            else:
-                self._refuse(call, error_of(failure))
-
-        self._broker.when_committed(receipt.ticket, settle)
-
-    def _refuse(self, call: Call, error: PenstockError) -> None:
-        self._sidecar.counters.publishes_refused += 1
-        self._sidecar.refuse(call, error)
-
-    def _answer(self, call: Call, receipt: Receipt, outcomes: Sequence[Outcome]) -> None:
-        outcome = outcomes[0]  # the flush comes before the commit, and before a release
         response = PublishResponse(
             success=True,
             message_id=self._sidecar.marks.at(receipt.offset).message_id(receipt.offset).decode(),
@@ -76,6 +65,10 @@ class PublishMethod:
             subscribers_blocked=outcome.blocked,
         )
         call.answer(response.SerializeToString())
+
+    def _refuse(self, call: Call, error: PenstockError) -> None:
+        self._sidecar.counters.publishes_refused += 1
+        self._sidecar.refuse(call, error)
 
 
 def run_of(request: PublishRequest, limits: TopicLimits) -> Run:

@@ -5,8 +5,9 @@ then. Sent messages may have been in transit when a connection broke; so the ear
 recorded, too.
 """
 
+from asyncio import AbstractEventLoop, TimerHandle
+from collections.abc import Callable
 from enum import Enum, auto
-from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -17,7 +18,6 @@ from penstock.core.durability.records import PausedRecord
 from penstock.core.ports.connection import Encoding
 from penstock.core.sessions.session import Ending, Session
 from penstock.doors.sidecar.nexusd.client_progress import CertainProgress, newest_of
-from penstock.doors.sidecar.nexusd.heartbeat import Heartbeat
 from penstock.doors.sidecar.nexusd.loss_warnings import LossWarnings
 from penstock.doors.sidecar.transport.method import Call, EndCause, Handler
 from penstock.doors.sidecar.transport.status import refuse
@@ -57,6 +57,51 @@ class Certainty(Enum):
     """The client wanted no more; it has seen what it says, and of the rest nothing is known."""
     SENT = auto()
     """The connection broke, and with it what was on its way."""
+
+
+class Heartbeat:
+    """Keepalive of a silent stream. What a stream sends moves no timer, so a busy one costs nothing here.
+
+    Args:
+        interval_s: longest silence; 0 for no limit.
+        beat: called after that.
+    """
+
+    __slots__ = ("_beat", "_interval_s", "_loop", "_sent_at", "_timer")
+
+    def __init__(self, loop: AbstractEventLoop, interval_s: float, beat: Callable[[], None]) -> None:
+        self._loop = loop
+        self._interval_s = interval_s
+        self._beat = beat
+        self._sent_at = 0.0
+        self._timer: TimerHandle | None = None
+
+    def start(self) -> None:
+        """The stream has begun."""
+        self.note_sent()
+        if self._interval_s:
+            self._look_in(self._interval_s)
+
+    def note_sent(self) -> None:
+        """The stream has just sent something."""
+        self._sent_at = self._loop.time()
+
+    def stop(self) -> None:
+        """The stream is over."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look_in(self, seconds: float) -> None:
+        self._timer = self._loop.call_later(seconds, self._look)
+
+    def _look(self) -> None:
+        left_s = self._sent_at + self._interval_s - self._loop.time()
+        if left_s > 0:
+            self._look_in(left_s)
+        else:
+            self._look_in(self._interval_s)
+            self._beat()
 
 
 class Stream(Handler):
@@ -157,14 +202,18 @@ class Stream(Handler):
         """It publishes nothing."""
 
     def close(self, reason: str) -> None:
-        """Core ends it, and may be in the middle of a delivery."""
-        ending, who = Ending(reason), self.call.identity
+        """Core ends it."""
+        if self.session is None:
+            return
+        broker, ending, who = self._sidecar.broker, Ending(reason), self.call.identity
         assert who is not None
         # A user with a new password reconnects with it, and continues.
-        if ending is Ending.UNKNOWN and not self._sidecar.broker.access.is_known(who):
-            self.forget(ENDINGS[ending])
+        if ending is Ending.UNKNOWN and not broker.access.is_known(who):
+            broker.paused.forget(self.id)
         else:
-            self.pause(Certainty.SENT, ENDINGS[ending])
+            broker.paused.pause(self.id, self._record_at(broker.position_of(self.session), Certainty.SENT))
+        self._let_go()
+        refuse(self.call, ENDINGS[ending])
 
     # The call
 
@@ -226,34 +275,35 @@ class Stream(Handler):
     def forget(self, error: PenstockError | None = None) -> None:
         """End the stream for good."""
         if self.session is not None:
-            self.session.is_resumable = False
             self._sidecar.broker.paused.forget(self.id)
-            self._end(error)
+            self._end(error, is_final=True)
 
     def abandon(self) -> None:
         """The stream failed; its caller ends the call."""
         if self.session is not None:
             self._leave()
 
-    def _end(self, error: PenstockError | None) -> None:
-        self._leave()
+    def _end(self, error: PenstockError | None, *, is_final: bool = False) -> None:
+        self._leave(is_final=is_final)
         if error is None:
             self.call.finish()
         else:
             refuse(self.call, error)
 
-    def _leave(self) -> None:
+    def _leave(self, *, is_final: bool = False) -> None:
+        session = self._let_go()
+        self._sidecar.broker.disconnect_soon(session, self, is_final=is_final)
+
+    def _let_go(self) -> Session:
+        """Stop everything of this side. Returns the session."""
         session, self.session = self.session, None
         assert session is not None
         self._heartbeat.stop()
         self._warnings.stop()
         self._received.stop()
         self.call.handler = None
-        sidecar = self._sidecar
-        del sidecar.streams[self.id]
-        sidecar.broker.pause(session)  # what is published from here on cannot reach it
-        # Core may be in the middle of a delivery to it.
-        sidecar.loop.call_soon(partial(sidecar.broker.disconnect, session, self, is_graceful=True))
+        del self._sidecar.streams[self.id]
+        return session
 
     # What is sent
 

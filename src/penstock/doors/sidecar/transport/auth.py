@@ -51,6 +51,7 @@ class CallAuth:
         self._credentials = Authenticator(
             access, loop, address_limits, is_named_by_certificate=is_named_by_certificate
         )
+        self._access = access
         self._counters = counters
         self._loop = loop
         self._throttled_log = ThrottledLog(log, loop.time)
@@ -102,7 +103,7 @@ class CallAuth:
             begin()
 
     def _recall(self, call: Call, known: Known, authorization: bytes | None) -> Identity | None:
-        key = (authorization, self._credentials.generation)
+        key = (authorization, self._access.generation)
         identity = known.get(key) or self._credentials.decide_now(authorization, "", call.peer)
         if identity is not None:
             _remember(known, key, identity)
@@ -117,7 +118,7 @@ class CallAuth:
     async def _verify(
         self, call: Call, known: Known, authorization: bytes, begin: Callable[[], None]
     ) -> None:
-        generation = self._credentials.generation
+        generation = self._access.generation
         try:
             identity = await self._credentials.decide(authorization, "", call.peer)
         except PenstockError as error:

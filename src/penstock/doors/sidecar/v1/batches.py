@@ -97,18 +97,24 @@ class Batch:
             return
         runs = [run for some in gathered.values() for run in some]
         refused: dict[str, PenstockError] = {}  # by topic: what is true of a run is true of all to its topic
-        self._wait_for(
-            self._broker.publish_all(runs, self.sender, lambda run, error: refused.update({run.topic: error}))
+        receipt = self._broker.publish_all(
+            runs, self.sender, lambda run, error: refused.update({run.topic: error})
         )
+        self._wait_for(receipt.ticket)
         for index, some in gathered.items():
             error = refused.get(some[0].topic)
             if error is not None:
                 self._refuse(index, error)
                 continue
-            last, topic = some[-1], self._broker.topics[some[0].topic]
-            place = self._places[index] = Place(some, sum(run.count for run in some), some[0].sequence)
-            place.subscribers, place.last_offset = len(topic.audience), last.last_offset
-            place.is_stored = topic.rules.is_kept or topic.audience.wants_storing or last.shape.retain
+            last = some[-1]
+            self._places[index] = Place(
+                some,
+                sum(run.count for run in some),
+                some[0].sequence,
+                subscribers=receipt.subscribers_of(last.topic),
+                last_offset=last.last_offset,
+                is_stored=receipt.is_stored(last),
+            )
 
     def _publish_once(self, index: int, runs: Sequence[Run]) -> None:
         """Publish messages with ids, unless they were published before."""

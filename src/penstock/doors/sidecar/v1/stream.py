@@ -4,7 +4,6 @@ Requests are answered in order. After the last request events continue, until th
 or the server ends it. A client that does not read its events is not read from either.
 """
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
@@ -122,7 +121,7 @@ class SubscribeStream(Handler):
         """The client has disconnected."""
         subscriber = self._let_go()
         if subscriber is not None:
-            self._disconnect(subscriber.session)
+            self.service.broker.disconnect(subscriber.session, self, is_graceful=True)
 
     # Requests
 
@@ -181,8 +180,8 @@ class SubscribeStream(Handler):
         """It publishes nothing."""
 
     def close(self, reason: str) -> None:
-        """Core ends it; it may be in the middle of a delivery."""
-        self._end(ENDINGS[Ending(reason)])
+        """Core ends it."""
+        self._finish(ENDINGS[Ending(reason)])
 
     # What else is said
 
@@ -231,19 +230,20 @@ class SubscribeStream(Handler):
     # Endings
 
     def _end(self, error: PenstockError) -> None:
-        """Say why it ends, as the last thing."""
+        """End the stream for an error that this side has found."""
+        subscriber = self._finish(error)
+        if subscriber is not None:
+            self.service.broker.disconnect_soon(subscriber.session, self)
+
+    def _finish(self, error: PenstockError) -> Subscriber | None:
+        """Say why it ends, as the last thing. Returns the subscriber, once."""
         self.warn_if_due()
         subscriber = self._let_go()
         self.service.refuse(self._call, error)
-        if subscriber is not None:
-            self.service.broker.pause(subscriber.session)  # what is published until then cannot reach it
-            self.service.loop.call_soon(partial(self._disconnect, subscriber.session))
+        return subscriber
 
     def _let_go(self) -> Subscriber | None:
         """Detach the session, and return it, once."""
         subscriber, self._subscriber = self._subscriber, None
         self.service.discard(self)
         return subscriber
-
-    def _disconnect(self, session: Session) -> None:
-        self.service.broker.disconnect(session, self, is_graceful=True)

@@ -8,7 +8,6 @@ does not read its responses is not read from.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -256,7 +255,7 @@ class SocketConnection:
             self._client.publish_acks.acks.unblock()
 
     def close(self, reason: str) -> None:
-        """Core ends the connection; it may be in the middle of a delivery."""
+        """Core ends the connection."""
         ending = Ending(reason)
         client = self._detach_client()
         if client is None:
@@ -264,11 +263,6 @@ class SocketConnection:
         if ending is Ending.SLOW:
             self._on_slow(client)
         self.end(*ENDINGS[ending], CLOSING_S.get(ending))
-        if client.session.connection is self:
-            self.door.broker.pause(client.session)  # what is published until then cannot reach it
-            self.door.loop.call_soon(
-                partial(self.door.broker.disconnect, client.session, self, is_graceful=False)
-            )
 
     def _on_slow(self, client: Client) -> None:
         """Report a slow client to itself and to the log."""

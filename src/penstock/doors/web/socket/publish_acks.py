@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from penstock.core.broker import ChunkReceipt
 from penstock.core.ports.log import Ticket
 from penstock.core.sessions.session import Session
 from penstock.doors.web.socket.replies import Ack, complaint_of, failure_of, frame_of, not_found, refusal_of
@@ -58,7 +59,7 @@ class PublishAcks:
                 except (PenstockError, BadMessage) as error:
                     refusals[place] = error
         places = {id(run): place for place, run in runs.items()}
-        ticket = self._connection.door.broker.publish_all(
+        receipt = self._connection.door.broker.publish_all(
             list(runs.values()),
             self._session,
             lambda run, error: refusals.update({places[id(run)]: error}),
@@ -72,8 +73,8 @@ class PublishAcks:
                 refusal = self._refuse(item.topic, item.request_id, refusals[place])
                 answers.append((refusal, None, None))
             else:
-                answers.append((self._confirm(item, frames), item.topic, item.request_id))
-        return answers, ticket
+                answers.append((_confirm(item, receipt, frames), item.topic, item.request_id))
+        return answers, receipt.ticket
 
     def _read(self, request: Publish) -> Run:
         door, topic = self._connection.door, request.topic
@@ -86,19 +87,6 @@ class PublishAcks:
         if len(payload) > limit_bytes:
             raise TooLarge(f"the payload has {len(payload)} bytes and {limit_bytes} are allowed")
         return Run(topic, payload, 0, len(payload), 1, _SHAPE, properties, NEVER)
-
-    def _confirm(self, request: Publish, frames: dict[str, bytes]) -> bytes:
-        """The response to a publish; those of one read to one topic are the same, but for their ids."""
-        topic, frame = request.topic, None
-        if request.request_id is None:
-            frame = frames.get(topic)
-        if frame is None:
-            count = len(self._connection.door.broker.topics[topic].audience)
-            text = f"Published to {count} subscriber(s)"
-            frame = frame_of(Ack("publish", topic, text, request_id=request.request_id))
-            if request.request_id is None:
-                frames[topic] = frame
-        return frame
 
     def _refuse(self, topic: str, request_id: RequestId, error: PenstockError | BadMessage) -> bytes:
         if isinstance(error, BadMessage):
@@ -129,6 +117,19 @@ class PublishAcks:
         connection.read_pause.resume(COMMIT)
         if not self._waiting:
             connection.resume_soon()
+
+
+def _confirm(request: Publish, receipt: ChunkReceipt, frames: dict[str, bytes]) -> bytes:
+    """The response to a publish; those of one read to one topic are the same, but for their ids."""
+    topic, frame = request.topic, None
+    if request.request_id is None:
+        frame = frames.get(topic)
+    if frame is None:
+        text = f"Published to {receipt.subscribers_of(topic)} subscriber(s)"
+        frame = frame_of(Ack("publish", topic, text, request_id=request.request_id))
+        if request.request_id is None:
+            frames[topic] = frame
+    return frame
 
 
 def _failed(item: Publish | bytes) -> Answer:
