@@ -61,10 +61,10 @@ async def fill(
         waiting = asyncio.create_task(publish(http, topic, client_id))
 
         def is_settled(waiting: asyncio.Task[httpx.Response] = waiting) -> bool:
-            return waiting.done() or holding.held_total != 0
+            return waiting.done() or holding.blocked_total != 0
 
         await until(is_settled, "the request was neither answered nor blocked", every_s=0.001)
-        if holding.held_total:
+        if holding.blocked_total:
             assert not waiting.done()
             return answered, waiting
         assert waiting.result().status_code == 200
