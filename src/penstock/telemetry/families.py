@@ -9,7 +9,7 @@ from prometheus_client.utils import INF
 
 from penstock.common.histogram import Histogram
 from penstock.core.diagnostics.ledger import LOSSES
-from penstock.core.topics.topic import Loss
+from penstock.core.topics.topic import LossKind
 from penstock.telemetry.labels import Sums
 from penstock.telemetry.metrics import OutboxTotals, Rings, ServerMetrics, expired_of
 from penstock.telemetry.samples import Process, read_process
@@ -97,6 +97,6 @@ async def take_snapshot(metrics: ServerMetrics) -> Snapshot:
     )
 
 
-def _loss_labels(loss: Loss) -> tuple[str, str]:
+def _loss_labels(loss: LossKind) -> tuple[str, str]:
     reason, policy = loss
     return str(reason), NO_POLICY if policy is None else str(policy)

@@ -12,7 +12,7 @@ from heapq import heappop, heappush, heappushpop
 from typing import TypeAlias
 
 from penstock.core.topics.registry import Registry
-from penstock.core.topics.topic import Loss, Topic
+from penstock.core.topics.topic import LossKind, Topic
 from penstock.model import is_public
 
 TOPICS_A_SLICE = 1_000
@@ -21,7 +21,7 @@ OTHER_TOPICS = "other_topics"
 """Label of all topics without one of their own."""
 PUBLISHED = "published"
 DELIVERED = "delivered"
-Sums: TypeAlias = Counter[str | Loss]
+Sums: TypeAlias = Counter[str | LossKind]
 """Messages published, delivered, and lost by reason and policy, of one or several topics."""
 
 

@@ -19,7 +19,7 @@ from penstock.core.ports.archive import Archive
 from penstock.core.runtime.clock import Clock, SystemClock
 from penstock.core.sessions.session import Session
 from penstock.core.subscriptions.audience import Audience
-from penstock.core.topics.topic import Loss, Topic
+from penstock.core.topics.topic import LossKind, Topic
 from penstock.model import Reason
 from penstock.telemetry.labels import DELIVERED, PUBLISHED, Labels, Sums
 from penstock.telemetry.samples import LoopLag, RecentTimes
@@ -229,11 +229,11 @@ class Audiences:
         return size, reduce(Depth.with_, (self._depths.get(filter, EMPTY) for filter in filters), EMPTY)
 
 
-def dropped_of(sums: dict[Loss, int] | Sums) -> int:
+def dropped_of(sums: dict[LossKind, int] | Sums) -> int:
     """Messages that subscribers lost involuntarily."""
     return sum(count for loss, count in sums.items() if isinstance(loss, tuple) and loss[0] in LOSSES)
 
 
-def expired_of(sums: dict[Loss, int] | Sums) -> int:
+def expired_of(sums: dict[LossKind, int] | Sums) -> int:
     """Messages that expired before a subscriber got them."""
     return sum(count for loss, count in sums.items() if isinstance(loss, tuple) and loss[0] is Reason.EXPIRED)

@@ -39,10 +39,10 @@ class PendingEncoding(Struct, frozen=True):
         return any(options.marks for options in self.wishes)
 
     def encode(self, runs: Sequence[Run], now: float) -> bytes:
-        raise AssertionError("nobody is there to encode for")
+        raise AssertionError("the session has no connection to encode for")
 
     def frames(self, runs: Sequence[Run], now: float, *, again: bool = False) -> list[Frame]:
-        raise AssertionError("nobody is there to encode for")
+        raise AssertionError("the session has no connection to encode for")
 
     def oversize(self, runs: Sequence[Run], now: float) -> list[Run]:
         return []

@@ -45,7 +45,7 @@ class Fanout:
         self._drainer = drainer
         self._commit_gate = drainer.commit_gate
         self._is_durable = is_durable
-        self._has_given = False  # to some, who got a part of a stretch
+        self._has_given = False  # a session got a part of this stretch
 
     def deliver(self, stretches: list[Stretch]) -> None:
         """Deliver the stretches of a turn, with one write per flowing session."""

@@ -53,7 +53,9 @@ class Queues:
         self._block_wildcards = settings.outbox.block_wildcards
         self._expiring: dict[Session | SharedGroup[Session], None] = {}  # a queued message may expire
         self.too_slow: dict[Session, None] = {}  # to be closed at the end of this flush
-        self.credited: dict[Session, list[Entry]] = {}  # what those who count get at the end of this flush
+        self.credited: dict[
+            Session, list[Entry]
+        ] = {}  # sent to sessions with credit at the end of this flush
         self.outcomes = Outcomes()  # of this turn
 
     def configure(self, settings: CoreSettings) -> None:

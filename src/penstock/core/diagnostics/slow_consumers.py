@@ -13,7 +13,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from penstock.core.runtime.clock import Clock
-from penstock.core.sessions.session import Losses, Session
+from penstock.core.sessions.session import LossCounts, Session
 from penstock.core.settings import SlowSettings
 from penstock.model import Door, Policy, Reason
 
@@ -222,7 +222,7 @@ class LossReport(Struct, frozen=True):
 def note_loss(session: Session, reason: Reason, count: int) -> None:
     """Count messages that a session did not get because it was slow."""
     if session.losses is None:
-        session.losses = Losses()
+        session.losses = LossCounts()
     if reason is Reason.EXPIRED:
         session.losses.expired += count
     else:

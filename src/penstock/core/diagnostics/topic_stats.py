@@ -12,7 +12,7 @@ from penstock.common.topics import is_reserved
 from penstock.core.runtime.clock import Clock
 from penstock.core.runtime.tick import Stretch
 from penstock.core.topics.registry import Registry
-from penstock.core.topics.topic import Loss, Topic
+from penstock.core.topics.topic import LossKind, Topic
 from penstock.model import Policy, Reason, Run
 
 TOPICS_TIMED = 10_000
@@ -37,9 +37,9 @@ class TopicStats:
         topics.notify_forgotten(self._on_forgotten)
         self.latency = Histogram()
         """From the first byte of a turn read to the last byte of its stretches written."""
-        self.lost: dict[Loss, int] = {}
+        self.lost: dict[LossKind, int] = {}
         """Losses and expiries of all topics since start."""
-        self.lost_reserved: dict[Loss, int] = {}
+        self.lost_reserved: dict[LossKind, int] = {}
         """The same of the server's own among them."""
 
     def note(self, stretches: list[Stretch]) -> None:

@@ -302,7 +302,7 @@ class CatchUp:
     def _begin_reading(self) -> None:
         catch_ups = self._session.catch_ups
         assert catch_ups is not None
-        if catch_ups.may_read(self):
+        if catch_ups.take_slot(self):
             self._reading = get_running_loop().create_task(self._read())
 
     async def _search(self) -> None:

@@ -13,7 +13,7 @@ READERS = 4
 """Most filters of a session that are read at the same time; the others wait."""
 
 
-class Joiner(Protocol):
+class FilterCatchUp(Protocol):
     """Filters on their way to the head."""
 
     @property
@@ -42,77 +42,79 @@ class Joiner(Protocol):
 class CatchUpSlots:
     """Catch-ups of one session; a filter has one at most."""
 
-    __slots__ = ("_joins", "_readers", "_scheduler", "_waiting")
+    __slots__ = ("_catch_ups", "_readers", "_scheduler", "_waiting")
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
-        self._joins: dict[str, Joiner] = {}
-        self._readers: set[Joiner] = set()
-        self._waiting: dict[Joiner, None] = {}  # for their turn to read
+        self._catch_ups: dict[str, FilterCatchUp] = {}
+        self._readers: set[FilterCatchUp] = set()
+        self._waiting: dict[FilterCatchUp, None] = {}  # for their turn to read
 
     def __len__(self) -> int:
-        return len(self._joins)
+        return len(self._catch_ups)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._joins)
+        return iter(self._catch_ups)
 
     def __contains__(self, filter: object) -> bool:
-        return filter in self._joins
+        return filter in self._catch_ups
 
     @property
     def position(self) -> int | None:
         """Position of the slowest; None if there is none."""
-        return min((join.position for join in self._each()), default=None)
+        return min((catch_up.position for catch_up in self._each()), default=None)
 
-    def add(self, join: Joiner) -> None:
+    def add(self, catch_up: FilterCatchUp) -> None:
         """One more, of filters that have none."""
-        for filter in join.filters:
-            self._joins[filter] = join
+        for filter in catch_up.filters:
+            self._catch_ups[filter] = catch_up
 
-    def remove(self, join: Joiner) -> None:
+    def remove(self, catch_up: FilterCatchUp) -> None:
         """It has ended; the next one may read in its place, from the next turn on."""
-        self._joins = {filter: other for filter, other in self._joins.items() if other is not join}
-        self._waiting.pop(join, None)
-        if join in self._readers:
-            self._readers.remove(join)
+        self._catch_ups = {
+            filter: other for filter, other in self._catch_ups.items() if other is not catch_up
+        }
+        self._waiting.pop(catch_up, None)
+        if catch_up in self._readers:
+            self._readers.remove(catch_up)
             if self._waiting:
                 following = next(iter(self._waiting))
                 del self._waiting[following]
                 self._scheduler.call_soon(following.go_on)  # not now: its place may be a seam
 
-    def may_read(self, join: Joiner) -> bool:
-        """Return whether a catch-up may read now; if not, it continues when its turn comes."""
-        if join not in self._readers:
+    def take_slot(self, catch_up: FilterCatchUp) -> bool:
+        """Take a reader slot. Returns False if none is free; the catch-up continues when its turn comes."""
+        if catch_up not in self._readers:
             if len(self._readers) >= READERS:
-                self._waiting[join] = None
+                self._waiting[catch_up] = None
                 return False
-            self._readers.add(join)
+            self._readers.add(catch_up)
         return True
 
     def go_on(self) -> None:
         """The session takes data again."""
-        for join in self._each():
-            join.go_on()
+        for catch_up in self._each():
+            catch_up.go_on()
 
     def keep_if(self, is_allowed: Callable[[str], bool]) -> None:
         """End the catch-ups of filters that are not allowed any more."""
-        for join in self._each():
-            forbidden = next((filter for filter in join.filters if not is_allowed(filter)), None)
+        for catch_up in self._each():
+            forbidden = next((filter for filter in catch_up.filters if not is_allowed(filter)), None)
             if forbidden is not None:
-                join.fail(NotAuthorized(f"not allowed to subscribe to {forbidden} any more"))
+                catch_up.fail(NotAuthorized(f"not allowed to subscribe to {forbidden} any more"))
 
     def leave(self, filter: str) -> bool:
         """Remove a filter from its catch-up. Returns False if it has none."""
-        join = self._joins.pop(filter, None)
-        if join is not None:
-            join.leave(filter)
-        return join is not None
+        catch_up = self._catch_ups.pop(filter, None)
+        if catch_up is not None:
+            catch_up.leave(filter)
+        return catch_up is not None
 
     def stop(self) -> None:
         """The session has lost its connection."""
         self._waiting.clear()
-        for join in self._each():
-            join.stop()
+        for catch_up in self._each():
+            catch_up.stop()
 
-    def _each(self) -> list[Joiner]:
-        return list(dict.fromkeys(self._joins.values()))
+    def _each(self) -> list[FilterCatchUp]:
+        return list(dict.fromkeys(self._catch_ups.values()))

@@ -25,7 +25,7 @@ from penstock.core.topics.topic import Topic
 from penstock.model import Door
 
 
-class Losses(Struct):
+class LossCounts(Struct):
     """Messages that a session lost since its door last asked."""
 
     dropped: int = 0
@@ -117,8 +117,8 @@ class Session:
         self.wire: object = None  # what its forms were made for; a door compares it on return
         # Of what is stored; nothing is while `journal` is None:
         self.journal: list[Step] | None = None  # what happened to `inflight` and `received` in this turn
-        self.position: int | None = None  # it is owed what it wants after this offset; None if nothing
-        self.past_subscriptions: tuple[PastSubscription, ...] = ()  # what it wanted earlier, and is owed too
+        self.position: int | None = None  # messages after this offset are queued; None if there are none
+        self.past_subscriptions: tuple[PastSubscription, ...] = ()  # earlier filters with queued messages
         self.left_at: int | None = None  # when it went away, in wall time
         self.born = 0  # its first step
         self.is_recorded = False  # the state store knows of it
@@ -130,14 +130,14 @@ class Session:
         self.topics: dict[str, Topic] = {}  # those it may publish to, decided once
         self.outbox: Outbox | None = None
         self.outbox_messages: int | None = None  # what may wait there, if that is less than the settings say
-        self.credit: int | None = None  # so many messages it takes before it says more; None for any number
-        self.losses: Losses | None = None  # since its door last asked; None if there were none
+        self.credit: int | None = None  # messages that it still takes; None for any number
+        self.losses: LossCounts | None = None  # since its door last asked; None if there were none
         self.is_resumable = False  # what still waits when the connection ends is read back if it returns
         self.last_position: int | None = None  # once the connection has ended: how far it had got
-        self.is_coming = False  # it is not told yet that it is connected, and gets nothing before
+        self.is_coming = False  # its door has not confirmed the connection; nothing is sent before
         self.is_paused = False
         self.is_flowing = False
-        self.is_fetching = False  # what it is owed is being read
+        self.is_fetching = False  # its offline queue is being fetched
         self.first_uncommitted_id = 0  # first delivery that waits for its commit, with all behind it
         self.catch_ups: CatchUpSlots | None = None  # filters whose past is being sent before they are live
         self.blocked_by: set[Session] | None = None  # slow subscribers that make it wait under `block`

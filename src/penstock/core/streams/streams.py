@@ -31,7 +31,7 @@ from penstock.core.streams.waiters import (
     Done,
     IsHere,
     Missed,
-    Pending,
+    PendingSend,
     Receiver,
     Sender,
     Take,
@@ -102,11 +102,11 @@ class Streams:
         caller = self._request_senders.of(sending.identity, Door.STREAMS)
         if self._request_senders.is_free(caller):
             return self._send(sending, caller, done)
-        pending = Pending(done)  # a slow subscriber under `block` holds it back
+        pending = PendingSend(done)  # a slow subscriber under `block` holds it back
         self._request_senders.when_unblocked(caller, partial(self._send_late, sending, caller, pending))
         return pending
 
-    def _send_late(self, sending: Sending, caller: Session, pending: Pending) -> None:
+    def _send_late(self, sending: Sending, caller: Session, pending: PendingSend) -> None:
         if not pending.is_cancelled:
             pending.inner = self._send(sending, caller, pending.finish)
 
@@ -183,11 +183,11 @@ class Streams:
         """Publish a message that goes into the log; a stream that is there gets it after its commit."""
         if not self._node.log.is_durable:
             raise InvalidRequest("nothing is stored here: this server has no data directory")
-        pending, receipt = Pending(done), self._matching.store(run, caller, known_as)
+        pending, receipt = PendingSend(done), self._matching.store(run, caller, known_as)
         self._publishing.when_committed(receipt.ticket, partial(self._on_stored, receipt, pending))
         return pending
 
-    def _on_stored(self, receipt: Receipt, pending: Pending, failure: Exception | None) -> None:
+    def _on_stored(self, receipt: Receipt, pending: PendingSend, failure: Exception | None) -> None:
         stream = self._find(receipt.topic)
         if not receipt.is_duplicate:
             self.counters.sends += failure is None

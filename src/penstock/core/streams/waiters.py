@@ -110,7 +110,7 @@ class Sender(Timed):
         self._on_cancel(self)
 
 
-class Pending:
+class PendingSend:
     """Send in progress: its publisher is blocked, or its commit is pending."""
 
     __slots__ = ("_done", "inner")

@@ -68,7 +68,7 @@ class SharedGroup(Generic[MemberT]):
         self.members: dict[MemberT, Subscription] = {}
         self.present: OrderedDict[MemberT, None] = OrderedDict()  # connected; whose turn is next comes first
         self._wanting: OrderedDict[MemberT, None] = OrderedDict()  # those at QoS 1 or 2
-        self._placed: set[MemberT] = set()  # those who learn the cursor of each message
+        self._placed: set[MemberT] = set()  # members that get the cursor of each message
         self.offline_queue = OfflineQueue(limits)
         self.again: dict[int, None] = {}  # offsets that are offered again, before the rest of the queue
         self.is_kept = False  # a member has come back for messages, or will

@@ -47,7 +47,7 @@ class Subscriber:
         if session.catch_ups is not None:
             session.catch_ups.leave(filter)
         self._node.tick.settle()
-        is_new = old is None or not old.options.qos  # at QoS 0 nothing is owed
+        is_new = old is None or not old.options.qos  # at QoS 0 nothing is queued offline
         since = self._node.history.head if old is None or is_new else old.since
         subscription = Subscription(filter, options, encoding, policy, since)
         group = self._node.router.open_group(filter)

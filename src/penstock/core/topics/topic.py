@@ -17,7 +17,7 @@ STALE = -1
 DELETED = -2
 """Version of the audience of a deleted topic."""
 
-Loss = tuple[Reason, Policy | None]
+LossKind = tuple[Reason, Policy | None]
 """Why something was lost, and by which policy."""
 
 
@@ -72,7 +72,7 @@ class Topic:
         # Since the server started, for `topic_stats.py`:
         self.start = 0  # the sequence at that time
         self.delivered = 0  # messages, once for each session that got them
-        self.lost: dict[Loss, int] | None = None
+        self.lost: dict[LossKind, int] | None = None
         self.recent: Recent | None = None
 
     @property
