@@ -183,7 +183,7 @@ LOOKS: dict[str, Look] = {
     "retained.max_messages": lambda server: server.broker.retained.limit,
     "ledger.rows": lambda server: server.broker.ledger._rows_limit,
     "message_ids.window_s": lambda server: server.broker._node.dedup._window,
-    "message_ids.max": lambda server: server.broker._node.dedup._max,
+    "message_ids.max": lambda server: server.broker._node.dedup._known.limit,
     "slow.after_ms": lambda server: server.broker.slow_consumers._after_s * 1000,
     "slow.keep_s": lambda server: server.broker.slow_consumers._keep_us / 1_000_000,
     "slow.max_clients": lambda server: server.broker.slow_consumers._limit,

@@ -6,12 +6,12 @@ addresses that connect too fast or send wrong passwords only the latest are reme
 """
 
 import socket
-from collections import OrderedDict
 from enum import StrEnum
 from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from penstock.core.runtime.bounded_map import BoundedMap
 from penstock.core.runtime.clock import Clock
 from penstock.net.rate_limit import TokenBucket
 
@@ -162,30 +162,29 @@ class _Buckets:
     def __init__(self, rate: float, burst: int) -> None:
         self._rate = rate
         self._burst = burst
-        self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()  # the latest last
+        self._buckets: BoundedMap[str, TokenBucket] = BoundedMap(ADDRESSES_REMEMBERED)
 
     def __len__(self) -> int:
         return len(self._buckets)
 
     def find(self, name: str, now: float) -> TokenBucket:
         """Return the bucket of an address; a new one makes idle ones forgotten."""
-        bucket = self._buckets.get(name)
-        if bucket is not None:
-            self._buckets.move_to_end(name)
-            return bucket
-        self.forget_idle(now, FORGOTTEN_FOR_ONE)
-        if len(self._buckets) >= ADDRESSES_REMEMBERED:
-            self._buckets.popitem(last=False)
-        bucket = self._buckets[name] = TokenBucket(self._rate, self._burst)
+        bucket = self._buckets.use(name)
+        if bucket is None:
+            self.forget_idle(now, FORGOTTEN_FOR_ONE)
+            bucket = TokenBucket(self._rate, self._burst)
+            self._buckets.put(name, bucket)
+            self._buckets.take_stale()
         return bucket
 
     def forget_idle(self, now: float, most: int) -> None:
         """Forget full buckets, the oldest first: they are no different from new ones."""
         for _ in range(most):
             oldest = next(iter(self._buckets), None)
-            if oldest is None or not self._buckets[oldest].is_full(now):
+            bucket = None if oldest is None else self._buckets.find(oldest)
+            if oldest is None or bucket is None or not bucket.is_full(now):
                 return
-            del self._buckets[oldest]
+            self._buckets.pop(oldest)
 
 
 def network_of(host: str) -> str:

@@ -8,8 +8,8 @@ from typing import Generic, Protocol, TypeVar
 
 from penstock.core.diagnostics.counters import Counters
 from penstock.core.runtime.clock import Clock
+from penstock.core.runtime.deadlines import DeadlineChecks, HasDeadline
 from penstock.net.address_limits import AddressLimits, Verdict
-from penstock.net.deadline_wheel import DeadlineWheel, HasDeadline
 from penstock.net.door import Peer
 
 FILES_KEPT_FREE = 500
@@ -80,7 +80,7 @@ class ConnectionRegistry(Generic[V]):
         self._address_limits = address_limits
         self._connection_limit = connection_limit
         self._connection_limit.add(lambda: len(self.connections))
-        self._wheel = DeadlineWheel(clock, loop)
+        self._checks = DeadlineChecks(clock, loop)
         self._all_gone = asyncio.Event()
 
     def limit(self, max_connections: int) -> None:
@@ -109,7 +109,7 @@ class ConnectionRegistry(Generic[V]):
         """Register a connection without any check."""
         self.connections.add(connection)
         if deadline is not None:
-            self._wheel.add(connection, deadline)
+            self._checks.add(connection, deadline)
 
     def check_address(self, connection: V) -> Verdict:
         """Apply the address limits to a connection."""
@@ -129,7 +129,7 @@ class ConnectionRegistry(Generic[V]):
         if connection not in self.connections:
             return False
         self.connections.discard(connection)
-        self._wheel.discard(connection)
+        self._checks.discard(connection)
         if connection.is_counted:
             self._address_limits.leave(connection.peer.host)
         if not self.connections:
@@ -139,7 +139,7 @@ class ConnectionRegistry(Generic[V]):
     def watch(self, connection: V, deadline: float) -> None:
         """Check a connection at a time, if it is still open."""
         if connection in self.connections:
-            self._wheel.add(connection, deadline)
+            self._checks.add(connection, deadline)
 
     async def wait_until_gone(self, timeout_s: float) -> None:
         """Wait until every connection is closed, at most this long."""

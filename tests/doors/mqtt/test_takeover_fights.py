@@ -2,7 +2,6 @@
 
 import pytest
 
-from penstock.doors.mqtt import takeover_fights
 from penstock.doors.mqtt.takeover_fights import TakeoverFight, TakeoverFightDetector
 from tests.support.clock import ManualClock
 
@@ -82,9 +81,9 @@ def test_clients_are_told_apart(clock: ManualClock, detector: TakeoverFightDetec
 
 
 def test_no_more_clients_are_remembered_than_there_is_room_for(
-    clock: ManualClock, detector: TakeoverFightDetector, fight: Fight, monkeypatch: pytest.MonkeyPatch
+    clock: ManualClock, detector: TakeoverFightDetector, fight: Fight
 ) -> None:
-    monkeypatch.setattr(takeover_fights, "CLIENTS_REMEMBERED", 100)
+    detector._contests.limit = 100
     told = []
     for start in range(0, 1_000, 50):
         told += fight.go_on(1, 0.1)

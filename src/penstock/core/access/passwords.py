@@ -25,6 +25,7 @@ from penstock.common.scram import (
 )
 from penstock.core.access.files import Line, read_lines
 from penstock.core.access.identity import is_user_name
+from penstock.core.runtime.bounded_map import BoundedMap
 
 REMEMBERED_S = 300.0
 """Time for which a verified password need not be verified again."""
@@ -53,27 +54,21 @@ class RememberedPasswords:
 
     def __init__(self, monotonic: Callable[[], float], limit: int = REMEMBERED_USERS) -> None:
         self._monotonic = monotonic
-        self._limit = limit
         self._key = os.urandom(blake2b.MAX_KEY_SIZE)
-        self._entries: dict[str, tuple[bytes, float]] = {}
+        self._digests: BoundedMap[str, bytes] = BoundedMap(limit)
         self._lock = Lock()  # verifications end in several threads at once
 
     def add(self, user: str, stored: str, password: bytes) -> None:
         """Remember that this password belongs to this stored hash."""
-        entry = (self._digest(stored, password), self._monotonic() + REMEMBERED_S)
+        digest, now = self._digest(stored, password), self._monotonic()
         with self._lock:
-            self._entries.pop(user, None)
-            if len(self._entries) >= self._limit:
-                del self._entries[next(iter(self._entries))]
-            self._entries[user] = entry
+            self._digests.put(user, digest, now + REMEMBERED_S)
+            self._digests.take_stale(now)
 
     def has(self, user: str, stored: str, password: bytes) -> bool:
         """Return whether this password was recently verified for the user's present hash."""
-        entry = self._entries.get(user)
-        if entry is None:
-            return False
-        digest, until = entry
-        return self._monotonic() < until and hmac.compare_digest(digest, self._digest(stored, password))
+        digest = self._digests.find(user, self._monotonic())
+        return digest is not None and hmac.compare_digest(digest, self._digest(stored, password))
 
     def _digest(self, stored: str, password: bytes) -> bytes:
         return blake2b(b"%s\0%s" % (stored.encode(), password), key=self._key, digest_size=32).digest()

@@ -5,10 +5,8 @@ the receipt of the first. Ids are kept for a while and up to a number. The entry
 same commit as the message, so a crash leaves both or neither.
 """
 
-from collections import OrderedDict
 from operator import attrgetter
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from penstock.core.durability.recorder import Recorder
@@ -17,13 +15,14 @@ from penstock.core.ports.log import Log
 from penstock.core.ports.state import StateStore
 from penstock.core.publishing.outcome import Receipt
 from penstock.core.publishing.properties import MAX_ID_BYTES
+from penstock.core.runtime.bounded_map import BoundedMap
 from penstock.core.runtime.clock import Clock
 from penstock.core.settings import MessageIdSettings
 from penstock.errors import InvalidRequest
 from penstock.model import Reason, Run
 
-EXPIRED_A_TIME = 2
-"""Most expired ids that are dropped for each new one."""
+DROPPED_A_TIME = 2
+"""Most ids that are dropped for each new one: expired ones, and those above the limit."""
 EXPIRED_A_SECOND = 1_000
 """Most expired ids that are dropped in a second without new ones."""
 SHED_A_STEP = 200
@@ -35,30 +34,23 @@ Key = tuple[str | None, str, str]
 """A user, a topic and a message id."""
 
 
-class Known(Struct, frozen=True, gc=False):
-    """A receipt, and when it is forgotten."""
-
-    receipt: Receipt
-    expires_at: float
-
-
 class DedupWindow:
     """The receipts of messages with an id, oldest first."""
 
     def __init__(
         self, settings: MessageIdSettings, log: Log, state: StateStore, clock: Clock, recorder: Recorder
     ) -> None:
+        self._known: BoundedMap[Key, Receipt] = BoundedMap(settings.max)
         self.configure(settings)
         self._log = log
         self._state = state
         self._clock = clock
         self._recorder = recorder
-        self._known: OrderedDict[Key, Known] = OrderedDict()
 
     def configure(self, settings: MessageIdSettings) -> None:
         """Remember ids that come from now on for another time, or another number of them; see `shed`."""
         self._window = settings.window_s
-        self._max = settings.max
+        self._known.limit = settings.max
         self.is_on = bool(settings.window_s and settings.max)
 
     def __len__(self) -> int:
@@ -86,56 +78,48 @@ class DedupWindow:
 
     def find(self, key: Key) -> Receipt | None:
         """The receipt of the message that was accepted under this key, if it is not too long ago."""
-        known = self._known.get(key)
-        if known is None or known.expires_at <= self._clock.monotonic():
-            return None
-        return replace(known.receipt, is_duplicate=True)
+        receipt = self._known.find(key, self._clock.monotonic())
+        return None if receipt is None else replace(receipt, is_duplicate=True)
 
     def add(self, key: Key, receipt: Receipt) -> None:
         """Remember a message that was accepted in this turn."""
         now = self._clock.monotonic()
-        if key in self._known:
-            self._forget(key)  # its time was over
-        self._known[key] = Known(receipt, now + self._window)
+        expired = self._known.pop(key)
+        if expired is not None:
+            self._delete_record(key, expired)
+        self._known.put(key, receipt, now + self._window)
         if receipt.is_stored:
             self._recorder.put(RECEIPTS, _name(key), _record_of(key, receipt))
-        self._expire(now, EXPIRED_A_TIME)
-        self._shed(EXPIRED_A_TIME)
+        self._drop_stale(now, DROPPED_A_TIME)
 
     def shed(self) -> bool:
         """Drop some ids above the limit, oldest first. Returns whether there are more."""
-        self._shed(SHED_A_STEP)
-        return len(self._known) > self._max
-
-    def _shed(self, count: int) -> None:
-        for _ in range(min(count, len(self._known) - self._max)):
-            self._forget(next(iter(self._known)))
+        self._drop_stale(self._clock.monotonic(), SHED_A_STEP)
+        return len(self._known) > self._known.limit
 
     def roll_back(self) -> None:
         """A commit has failed: what it took with it was never accepted, and its ids are free again."""
-        last_offset, lost = self._log.last_offset, list[Key]()
+        last_offset, lost = self._log.last_offset, list[tuple[Key, Receipt]]()
         for key in reversed(self._known):
-            receipt = self._known[key].receipt
-            if receipt.offset <= last_offset:
+            receipt = self._known.find(key)
+            if receipt is None or receipt.offset <= last_offset:
                 break
             if receipt.is_stored:
-                lost.append(key)
-        for key in lost:
-            self._forget(key)
+                lost.append((key, receipt))
+        for key, receipt in lost:
+            self._known.pop(key)
+            self._delete_record(key, receipt)
 
     def reap(self, now: float) -> None:
         """Forget what is old enough."""
-        self._expire(now, EXPIRED_A_SECOND)
+        self._drop_stale(now, EXPIRED_A_SECOND)
 
-    def _expire(self, now: float, count: int) -> None:
-        for _ in range(min(count, len(self._known))):
-            key = next(iter(self._known))
-            if self._known[key].expires_at > now:
-                break
-            self._forget(key)
+    def _drop_stale(self, now: float, most: int) -> None:
+        for key, receipt in self._known.take_stale(now, most):
+            self._delete_record(key, receipt)
 
-    def _forget(self, key: Key) -> None:
-        if self._known.pop(key).receipt.is_stored:
+    def _delete_record(self, key: Key, receipt: Receipt) -> None:
+        if receipt.is_stored:
             self._recorder.delete(RECEIPTS, _name(key))
 
     def restore(self) -> None:
@@ -147,11 +131,11 @@ class DedupWindow:
             key = (record.user, record.topic, record.message_id)
             age_us = max(wall_us - record.published_at, 0)  # not younger because the clock was set back
             age = age_us / 1_000_000
-            is_one_of_many = len(records) - place > self._max
+            is_one_of_many = len(records) - place > self._known.limit
             if is_one_of_many or age >= self._window or self._is_lost(record):
                 self._recorder.delete(RECEIPTS, _name(key))
             else:
-                self._known[key] = Known(_receipt_of(record), now + self._window - age)
+                self._known.put(key, _receipt_of(record), now + self._window - age)
 
     def _is_lost(self, record: ReceiptRecord) -> bool:
         """Drop an entry whose message was never stored.

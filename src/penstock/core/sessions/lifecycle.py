@@ -1,6 +1,5 @@
 """Session lifecycle: connect, takeover, disconnect, expiry, and the wills that follow."""
 
-import heapq
 from collections.abc import Callable
 from functools import partial
 
@@ -14,6 +13,7 @@ from penstock.core.durability.records import SessionRecord
 from penstock.core.node import Node
 from penstock.core.ports.connection import ConnectionPort, Encoding
 from penstock.core.publishing.publish import Publisher
+from penstock.core.runtime.deadlines import WAITS_PER_SECOND, Deadlines
 from penstock.core.sessions.progress import progress_of
 from penstock.core.sessions.session import FOREVER, Ending, Session
 from penstock.core.sessions.will import Will
@@ -27,9 +27,6 @@ from penstock.errors import (
     StorageUnavailable,
 )
 from penstock.model import Door
-
-STALE_DEADLINES = 1_000
-"""Stale deadlines of reconnected sessions that may accumulate before they are removed."""
 
 
 class Arrival(Struct, frozen=True):
@@ -60,8 +57,7 @@ class SessionService:
         self._publishing = publishing
         self._subscribing = subscribing
         self.wills = Wills(node, publishing)
-        self._deadlines: list[tuple[float, int, Session]] = []  # of absent sessions and late wills
-        self._deadline_number = 0
+        self._deadlines: Deadlines[Session] = Deadlines(WAITS_PER_SECOND)  # of offline sessions
         self._detach_soon = self.disconnect_soon  # one object for all sessions
 
     def connect(
@@ -242,10 +238,9 @@ class SessionService:
     def _await_return(self, session: Session, now: float, left: float) -> None:
         """Wait for a session that left a while ago; what it has left of its time begins now at the latest."""
         session.expires_at = max(left + session.expiry, now)
-        self._set_deadline(session.expires_at, session)
         if session.will is not None:
             session.will_due = max(left + min(session.will.delay, session.expiry), now)
-            self._set_deadline(session.will_due, session)
+        self._set_deadline(session)
 
     def position_of(self, session: Session) -> int:
         """Return the offset up to which everything for a session was sent or is accounted for.
@@ -288,6 +283,7 @@ class SessionService:
         for filter in list(session.subscriptions):
             self._subscribing.leave(session, filter)
         self._node.queues.end(session)
+        self._deadlines.discard(session)
         if self._node.sessions.get(session.client_id) is session:
             del self._node.sessions[session.client_id]
             self._node.recorder.forget(session)
@@ -332,26 +328,18 @@ class SessionService:
     def reap(self, now: float) -> None:
         """End the sessions, and publish the wills, whose time has come."""
         self.wills.publish_kept()
-        while self._deadlines and self._deadlines[0][0] <= now:
-            _, _, session = heapq.heappop(self._deadlines)
+        while (session := self._deadlines.take(now)) is not None:
             if session.connection is None and self._node.sessions.get(session.client_id) is session:
                 self._publish_due_will(session, now)
                 if session.expires_at <= now:
                     self._node.counters.sessions_expired += 1
                     self.end(session)
+                else:
+                    self._set_deadline(session)
 
-    def _set_deadline(self, when: float, session: Session) -> None:
-        self._deadline_number += 1
-        heapq.heappush(self._deadlines, (when, self._deadline_number, session))
-        if len(self._deadlines) > 4 * len(self._node.sessions) + STALE_DEADLINES:
-            self._forget_stale_deadlines()
-
-    def _forget_stale_deadlines(self) -> None:
-        away = [session for session in self._node.sessions.values() if session.connection is None]
-        self._deadlines = []
-        for session in away:
-            for when in (session.expires_at, session.will_due):
-                if when < FOREVER:
-                    self._deadline_number += 1
-                    self._deadlines.append((when, self._deadline_number, session))
-        heapq.heapify(self._deadlines)
+    def _set_deadline(self, session: Session) -> None:
+        """Look at an offline session when its will is due, or when it expires."""
+        is_late = session.will is not None
+        when = min(session.expires_at, session.will_due) if is_late else session.expires_at
+        if when < FOREVER:
+            self._deadlines.add(session, when)

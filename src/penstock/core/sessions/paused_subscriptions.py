@@ -5,15 +5,13 @@ With a durable log it is stored from the start of its stream, so a client finds 
 time continues across restarts. Number and bytes are limited; the oldest are dropped first.
 """
 
-from collections import OrderedDict
-from itertools import islice
-
 from msgspec import Struct
 from msgspec.structs import replace
 
 from penstock.core.durability.records import PAUSED, PausedRecord
 from penstock.core.node import Node
 from penstock.core.ports.log import Settled
+from penstock.core.runtime.bounded_map import BoundedMap
 
 MOST_PAUSED = 100_000
 MOST_BYTES = 64 * 1024 * 1024
@@ -23,28 +21,12 @@ REAPED_AT_ONCE = 10_000
 """Most records that one pass drops: after a restart many may expire in the same second."""
 
 
-class Rest(Struct, frozen=True, gc=False):
-    """A paused subscription, and when it is forgotten."""
-
-    record: PausedRecord
-    expires_at: float
-
-    @property
-    def bytes(self) -> int:
-        """About what it takes in memory: its client decides how many texts it has, and how long they are."""
-        record = self.record
-        texts = (record.client_id, *record.filters, *(record.stale or ()), *record.sequences)
-        return (len(texts) + len(record.__struct_fields__)) * TEXT_BYTES + sum(map(len, texts))
-
-
 class PausedSubscriptions:
     """The paused subscriptions, by their ids."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._resting: OrderedDict[str, Rest] = OrderedDict()  # who was paused first comes first
-        self.limit = MOST_PAUSED
-        """Most paused subscriptions."""
+        self._resting: BoundedMap[str, PausedRecord] = BoundedMap(MOST_PAUSED)
         self.limit_bytes = MOST_BYTES
         self.bytes = 0
 
@@ -53,6 +35,15 @@ class PausedSubscriptions:
 
     def __contains__(self, id: object) -> bool:
         return id in self._resting
+
+    @property
+    def limit(self) -> int:
+        """Most paused subscriptions."""
+        return self._resting.limit
+
+    @limit.setter
+    def limit(self, limit: int) -> None:
+        self._resting.limit = limit
 
     # Of one subscription
 
@@ -70,10 +61,8 @@ class PausedSubscriptions:
 
     def find(self, id: str, user: str | None) -> PausedRecord | None:
         """A subscription that is paused; None if there is none, or it is another user's."""
-        rest = self._resting.get(id)
-        if rest is None or rest.record.user != user or rest.expires_at <= self._node.clock.monotonic():
-            return None
-        return rest.record
+        record = self._resting.find(id, self._node.clock.monotonic())
+        return None if record is None or record.user != user else record
 
     def take(self, id: str, user: str | None) -> PausedRecord | None:
         """Return and remove a paused subscription that is being resumed. The store has it until `forget`."""
@@ -95,10 +84,7 @@ class PausedSubscriptions:
 
     def reap(self, now: float) -> None:
         """Once a second: forget those whose time is over; of very many, the first."""
-        for id, rest in list(islice(self._resting.items(), REAPED_AT_ONCE)):
-            if rest.expires_at > now:
-                break
-            self.forget(id)
+        self._drop_stale(now, REAPED_AT_ONCE)
 
     def restore(self) -> None:
         """At start: those that were paused still are, and those that were live are paused from now on."""
@@ -115,19 +101,30 @@ class PausedSubscriptions:
 
     def _rest(self, id: str, record: PausedRecord, expires_at: float) -> None:
         self._wake(id)
-        rest = self._resting[id] = Rest(record, expires_at)
-        self.bytes += rest.bytes
+        self._resting.put(id, record, expires_at)
+        self.bytes += _size_of(record)
         while len(self._resting) > self.limit or self.bytes > self.limit_bytes:
             self.forget(next(iter(self._resting)))
 
     def _wake(self, id: str) -> bool:
         """Remove a paused subscription from memory. Returns whether there was one."""
-        rest = self._resting.pop(id, None)
-        self.bytes -= 0 if rest is None else rest.bytes
-        return rest is not None
+        record = self._resting.pop(id)
+        self.bytes -= 0 if record is None else _size_of(record)
+        return record is not None
+
+    def _drop_stale(self, now: float, most: int) -> None:
+        for id, record in self._resting.take_stale(now, most):
+            self.bytes -= _size_of(record)
+            self._node.recorder.delete(PAUSED, id)
 
     def _put(self, id: str, record: PausedRecord) -> None:
         self._node.recorder.put(PAUSED, id, record, is_urgent=True)
+
+
+def _size_of(record: PausedRecord) -> int:
+    """About what it takes in memory: its client decides how many texts it has, and how long they are."""
+    texts = (record.client_id, *record.filters, *(record.stale or ()), *record.sequences)
+    return (len(texts) + len(record.__struct_fields__)) * TEXT_BYTES + sum(map(len, texts))
 
 
 def _age_of(stored: tuple[str, Struct]) -> tuple[bool, int]:

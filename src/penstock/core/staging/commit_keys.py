@@ -1,7 +1,5 @@
 """Keys of finished stage commits, so that a repeated commit does nothing."""
 
-from collections import OrderedDict
-
 from msgspec import Struct
 
 from penstock.core.durability.records import (
@@ -9,6 +7,7 @@ from penstock.core.durability.records import (
     ReleasedRecord,
 )
 from penstock.core.node import Node
+from penstock.core.runtime.bounded_map import BoundedMap
 
 Key = tuple[str | None, str]
 """Owner of a commit, and the key it chose."""
@@ -16,15 +15,14 @@ Key = tuple[str | None, str]
 
 _SECOND_US = 1_000_000
 FORGOTTEN_A_TIME = 2
-"""Most keys that are dropped for each new one after the limit was lowered."""
+"""Most keys that are dropped for each new one; there may be too many after the limit was lowered."""
 
 
 class Finished(Struct, frozen=True, gc=False):
-    """A commit that is finished, the number of its record, and when it is forgotten."""
+    """A commit that is finished, and the number of its record."""
 
     number: int
     record: ReleasedRecord
-    expires_at: float
 
 
 class CommitKeys:
@@ -32,38 +30,35 @@ class CommitKeys:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._finished: OrderedDict[Key, Finished] = OrderedDict()  # which finds its first at once
+        self._finished: BoundedMap[Key, Finished] = BoundedMap(node.settings.stage.max_keys)
 
     def find(self, key: Key) -> ReleasedRecord | None:
         """The commit that was made under this key, if it is not too long ago."""
-        finished = self._finished.get(key)
-        if finished is None or finished.expires_at <= self._node.clock.monotonic():
-            return None
-        return finished.record
+        finished = self._finished.find(key, self._node.clock.monotonic())
+        return None if finished is None else finished.record
 
     def add(self, number: int, record: ReleasedRecord) -> None:
         """Remember a commit whose record is stored."""
         settings = self._node.settings.stage
         age_s = max((self._node.clock.wall_us() - record.finished_at) / _SECOND_US, 0.0)
-        expires_at = self._node.clock.monotonic() + settings.keys_s - age_s
+        now = self._node.clock.monotonic()
         key = record.owner, record.key
-        if key in self._finished:  # its time was over
-            self._forget(key)
-        self._finished[key] = Finished(number, record, expires_at)
-        for _ in range(min(FORGOTTEN_A_TIME, len(self._finished) - settings.max_keys)):
-            self._forget(next(iter(self._finished)))
+        expired = self._finished.pop(key)
+        if expired is not None:
+            self._delete_record(expired)
+        self._finished.limit = settings.max_keys
+        self._finished.put(key, Finished(number, record), now + settings.keys_s - age_s)
+        self._drop_stale(now, FORGOTTEN_A_TIME)
 
     def reap(self) -> None:
         """Forget what is old enough."""
-        now = self._node.clock.monotonic()
-        while self._finished:
-            key, oldest = next(iter(self._finished.items()))
-            if oldest.expires_at > now:
-                break
-            self._forget(key)
+        self._drop_stale(self._node.clock.monotonic(), len(self._finished))
 
-    def _forget(self, key: Key) -> None:
-        finished = self._finished.pop(key)
+    def _drop_stale(self, now: float, most: int) -> None:
+        for _, finished in self._finished.take_stale(now, most):
+            self._delete_record(finished)
+
+    def _delete_record(self, finished: Finished) -> None:
         self._node.recorder.delete(RELEASED, str(finished.number))
 
     def restore(self) -> list[int]:

@@ -11,12 +11,12 @@ from penstock.core.node import Node
 from penstock.core.publishing.idempotent import IdempotentPublisher
 from penstock.core.publishing.outcome import Receipt
 from penstock.core.publishing.publish import Publisher, raise_it
-from penstock.core.runtime.timeouts import Timeouts
+from penstock.core.runtime.deadlines import Timeouts
 from penstock.core.sessions.session import Session
 from penstock.core.streams.buffers import StreamBuffers
 from penstock.core.streams.counters import StreamCounters
 from penstock.core.streams.stream import Stream, weight_of
-from penstock.core.streams.waiters import Handover, Receiver, Sender, Take, Watching
+from penstock.core.streams.waiters import Handover, Receiver, Sender, Take, Waiter, Watching
 from penstock.errors import PenstockError
 from penstock.model import Door, Reason, Run
 
@@ -31,7 +31,7 @@ class Matching:
         accepting: IdempotentPublisher,
         buffers: StreamBuffers,
         counters: StreamCounters,
-        timeouts: Timeouts,
+        timeouts: Timeouts[Waiter],
         watching: Watching,
     ) -> None:
         self._clock, self._tick, self._log = node.clock, node.tick, node.log
@@ -183,7 +183,7 @@ class Matching:
             stream.receivers = None
         stream.used_at = self._clock.monotonic()
         self._counters.receivers_waiting -= 1
-        self._timeouts.remove(receiver)
+        self._timeouts.discard(receiver)
         return True
 
     def line_up_sender(self, sender: Sender) -> None:
@@ -204,7 +204,7 @@ class Matching:
             stream.senders = None
         stream.used_at = self._clock.monotonic()
         self._counters.senders_waiting -= 1
-        self._timeouts.remove(sender)
+        self._timeouts.discard(sender)
         return True
 
     def give_up_sender(self, sender: Sender) -> bool:

@@ -30,7 +30,6 @@ class Stream:
         "_messages",
         "bytes",
         "count",
-        "due",
         "is_open",
         "on_published",
         "receivers",
@@ -53,7 +52,6 @@ class Stream:
         self.count = 0
         self.bytes = 0
         self.returned = 0  # messages at the front that somebody was to get who had gone
-        self.due: int | None = None  # the second in which the first of its messages expires
         self._messages: Run | deque[Run] | None = None  # oldest first
         self.receivers: OrderedDict[Receiver, None] | None = None
         self.senders: OrderedDict[Sender, None] | None = None

@@ -19,7 +19,7 @@ from penstock.core.node import Node
 from penstock.core.publishing.idempotent import IdempotentPublisher
 from penstock.core.publishing.outcome import Receipt
 from penstock.core.publishing.publish import Publisher
-from penstock.core.runtime.timeouts import Timed, Timeouts
+from penstock.core.runtime.deadlines import Timeouts
 from penstock.core.sessions.session import Session
 from penstock.core.settings import StreamSettings
 from penstock.core.streams.buffers import StreamBuffers
@@ -36,6 +36,7 @@ from penstock.core.streams.waiters import (
     Sender,
     Take,
     Wait,
+    Waiter,
     Watching,
 )
 from penstock.core.topics.topic import Topic
@@ -77,7 +78,7 @@ class Streams:
         self.is_draining = False
         self.buffers = StreamBuffers(self._settings, node.ledger)
         self.counters = StreamCounters()
-        self._timeouts = Timeouts(node.clock, node.scheduler, self._on_due)
+        self._timeouts: Timeouts[Waiter] = Timeouts(node.clock, node.scheduler, self._on_due)
         self._watching = Watching(node.log, publishing.when_committed)
         self._matching = Matching(
             node, publishing, accepting, self.buffers, self.counters, self._timeouts, self._watching
@@ -299,16 +300,16 @@ class Streams:
 
     # Waiting in vain
 
-    def _on_due(self, who: Timed) -> None:
+    def _on_due(self, who: Waiter) -> None:
         if isinstance(who, Receiver):
             self.counters.receive_timeouts += 1
             self._miss(who, WaitTimeout("nothing came in time"))
-        elif isinstance(who, Sender):
+        else:
             self.counters.send_timeouts += 1
             self._miss(who, WaitTimeout("there was no room in time"))
             self._matching.let_in(who.stream)
 
-    def _miss(self, who: Timed, error: PenstockError) -> None:
+    def _miss(self, who: Waiter, error: PenstockError) -> None:
         """End a wait; idempotent."""
         if isinstance(who, Receiver) and self._matching.leave(who):
             who.missed(error)
@@ -331,11 +332,9 @@ class Streams:
         for who in self._timeouts:
             if isinstance(who, Receiver):
                 identity, is_allowed = who.identity, access.may_subscribe(who.identity, who.stream.topic.name)
-            elif isinstance(who, Sender):
+            else:
                 identity = who.caller.identity
                 is_allowed = access.may_publish(identity, who.stream.topic.name)
-            else:
-                continue
             if not (is_allowed and access.is_known(identity)) or access.is_outdated(identity):
                 self._miss(who, NotAuthorized("the right to this was taken away"))
                 self._matching.let_in(who.stream)

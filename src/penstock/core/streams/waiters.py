@@ -12,7 +12,6 @@ from msgspec import Struct
 from penstock.core.access.identity import Identity
 from penstock.core.ports.log import LogWriter, Settled, Ticket
 from penstock.core.publishing.outcome import Receipt
-from penstock.core.runtime.timeouts import Timed
 from penstock.core.sessions.session import Session
 from penstock.core.streams.stream import Stream
 from penstock.errors import PenstockError
@@ -54,7 +53,7 @@ class Wait(Protocol):
         ...
 
 
-class Receiver(Timed):
+class Receiver:
     """Stands in line for a message."""
 
     __slots__ = ("_on_cancel", "identity", "is_here", "missed", "since", "stream", "take")
@@ -69,7 +68,6 @@ class Receiver(Timed):
         since: float,
         on_cancel: "Callable[[Receiver], object]",
     ) -> None:
-        super().__init__()
         self.stream = stream
         self.identity = identity
         self.take = take
@@ -83,7 +81,7 @@ class Receiver(Timed):
         self._on_cancel(self)
 
 
-class Sender(Timed):
+class Sender:
     """Stands in line with a message that is not published before there is room for it, or a receiver."""
 
     __slots__ = ("_on_cancel", "caller", "done", "run", "since", "stream")
@@ -97,7 +95,6 @@ class Sender(Timed):
         since: float,
         on_cancel: "Callable[[Sender], object]",
     ) -> None:
-        super().__init__()
         self.stream = stream
         self.run = run
         self.caller = caller
@@ -108,6 +105,9 @@ class Sender(Timed):
     def cancel(self) -> None:
         """Leave the line: the message was never published."""
         self._on_cancel(self)
+
+
+Waiter = Receiver | Sender
 
 
 class PendingSend:

@@ -5,15 +5,16 @@ value and deeper levels holds its own value under None.
 """
 
 from collections.abc import Iterator
-from heapq import heapify, heappop, heappush
 from typing import TypeAlias
 
+from penstock.core.runtime.deadlines import Deadlines
 from penstock.core.topics.retained_value import RetainedValue
 from penstock.core.topics.topic import Topic
 from penstock.model import NEVER, Door, Run, bare_shape
 
 Branch: TypeAlias = "dict[str | None, Topic | Branch]"
-_SUPERSEDED_AT_MOST = 1_000
+EXPIRIES_PER_SECOND = 50
+"""Buckets of expiring values: one is removed at most 20 ms late."""
 VAIN_NODES = 200
 """Non-matching nodes after which `match` yields None."""
 
@@ -26,8 +27,7 @@ class Retained:
         self._root: Branch = {}
         self._count = 0
         self._own_count = 0  # of these, the server's own values, which the limit is not about
-        self._expiries: list[tuple[float, int, Topic]] = []
-        self._number = 0  # so that equal times need not compare topics
+        self._expiries: Deadlines[Topic] = Deadlines(per_second=EXPIRIES_PER_SECOND)
 
     def __len__(self) -> int:
         return self._count
@@ -57,39 +57,31 @@ class Retained:
             self._own_count += value.shape.door is Door.SERVER
         topic.retained = value
         if value.expires_at != NEVER:
-            self._expect(topic, value.expires_at)
+            self._expiries.add(topic, value.expires_at)
 
     def delete(self, topic: Topic) -> None:
         """Forget the topic's value."""
         if topic.retained is not None:
             self._own_count -= topic.retained.shape.door is Door.SERVER
             topic.retained = None
+            self._expiries.discard(topic)
             self._count -= 1
             self._uproot(topic)
 
     def reap(self, now: float) -> list[Topic]:
         """Remove expired values; return their topics."""
         reaped: list[Topic] = []
-        while self._expiries and self._expiries[0][0] <= now:
-            _, _, topic = heappop(self._expiries)
-            if topic.retained is not None and topic.retained.is_expired(now):
-                topic.gone_offset = topic.retained.offset
+        while (topic := self._expiries.take(now)) is not None:
+            value = topic.retained
+            if value is None or value.expires_at == NEVER:
+                continue
+            if value.is_expired(now):
+                topic.gone_offset = value.offset
                 self.delete(topic)
                 reaped.append(topic)
+            else:  # a later value than the one that was expected to expire
+                self._expiries.add(topic, value.expires_at)
         return reaped
-
-    def _expect(self, topic: Topic, when: float) -> None:
-        self._number += 1
-        heappush(self._expiries, (when, self._number, topic))
-        if len(self._expiries) > 2 * self._count + _SUPERSEDED_AT_MOST:
-            self._forget_superseded()
-
-    def _forget_superseded(self) -> None:
-        """Keep one time for each value: a topic may get a new value a thousand times before one expires."""
-        due = {topic: topic.retained.expires_at for *_, topic in self._expiries if topic.retained is not None}
-        times = [(when, topic) for topic, when in due.items() if when != NEVER]
-        self._expiries = [(when, number, topic) for number, (when, topic) in enumerate(times)]
-        heapify(self._expiries)
 
     def match(self, filter: str) -> Iterator[Topic | None]:
         """Iterate lazily over topics with a value that match a filter; values may change meanwhile.

@@ -1,7 +1,6 @@
 """The MQTT door: where it listens, and the connections it has."""
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -9,6 +8,7 @@ import structlog
 from msgspec.structs import replace
 
 from penstock.core.broker import Broker
+from penstock.core.runtime.bounded_map import BoundedMap
 from penstock.core.runtime.clock import Clock
 from penstock.doors.mqtt.capabilities import abilities_of, announcement
 from penstock.doors.mqtt.connect import ConnectHandler
@@ -110,7 +110,7 @@ class MqttDoor:
         self._http_origins = http_origins or self._origins
         self._refused = 0
         self._flapping = TakeoverFightDetector(clock)
-        self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()  # the latest client last
+        self._buckets: BoundedMap[str, TokenBucket] = BoundedMap(BUCKETS_REMEMBERED)  # by client
         self._throttled_log = ThrottledLog(log, clock.monotonic, LINES_PER_SECOND)
         self._entrances: list[ByteEntrance] = []
         self._within: ByteEntrance | None = None  # for connections from the HTTP listener
@@ -304,12 +304,11 @@ class MqttDoor:
         settings = self.settings
         if not settings.publish_rate:
             return None
-        bucket = self._buckets.pop(client_id, None) or TokenBucket(
-            settings.publish_rate, settings.publish_burst
-        )
-        self._buckets[client_id] = bucket
-        if len(self._buckets) > BUCKETS_REMEMBERED:
-            self._buckets.popitem(last=False)
+        bucket = self._buckets.use(client_id)
+        if bucket is None:
+            bucket = TokenBucket(settings.publish_rate, settings.publish_burst)
+            self._buckets.put(client_id, bucket)
+            self._buckets.take_stale()
         return bucket
 
     def look_for_fights(self, connection: Connection, client_id: str) -> None:

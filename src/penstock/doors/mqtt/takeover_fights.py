@@ -5,10 +5,9 @@ disconnected. Both look healthy to themselves, so only the server can report it.
 count and by identifier length.
 """
 
-from collections import OrderedDict
-
 from msgspec import Struct
 
+from penstock.core.runtime.bounded_map import BoundedMap
 from penstock.core.runtime.clock import Clock
 
 TAKEOVERS = 5
@@ -47,8 +46,8 @@ class TakeoverFightDetector:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        # By the hash of the identifier, which may be 64 KiB long; the latest last.
-        self._contests: OrderedDict[int, TakeoverRecord] = OrderedDict()
+        # By the hash of the identifier, which may be 64 KiB long.
+        self._contests: BoundedMap[int, TakeoverRecord] = BoundedMap(CLIENTS_REMEMBERED)
 
     def note(self, client_id: str, old: str, new: str) -> TakeoverFight | None:
         """Count a takeover; return a fight if it is to be reported.
@@ -71,13 +70,11 @@ class TakeoverFightDetector:
 
     def _contest(self, client_id: str) -> TakeoverRecord:
         key = hash(client_id)
-        contest = self._contests.get(key)
-        if contest is not None:
-            self._contests.move_to_end(key)
-            return contest
-        if len(self._contests) >= CLIENTS_REMEMBERED:
-            self._contests.popitem(last=False)
-        contest = self._contests[key] = TakeoverRecord()
+        contest = self._contests.use(key)
+        if contest is None:
+            contest = TakeoverRecord()
+            self._contests.put(key, contest)
+            self._contests.take_stale()
         return contest
 
 

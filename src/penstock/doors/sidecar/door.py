@@ -2,14 +2,13 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
-from typing import cast
 
 import structlog
 from msgspec import Struct
 
 from penstock.core.broker import Broker
 from penstock.core.runtime.clock import Clock
-from penstock.core.runtime.timeouts import Timed, Timeouts
+from penstock.core.runtime.deadlines import Timeouts
 from penstock.doors.sidecar.settings import SidecarSettings
 from penstock.doors.sidecar.transport.auth import CallAuth
 from penstock.doors.sidecar.transport.call import Deadline
@@ -105,7 +104,7 @@ class SidecarDoor:
         # One buffer for all connections, because a chunk is taken whole at once.
         self.buffer = memoryview(bytearray(READ_BYTES))
         self.methods: Methods = {}
-        self.deadlines = Timeouts(clock, self.loop, self._on_due)
+        self.deadlines: Timeouts[Deadline] = Timeouts(clock, self.loop, self._on_due)
         self.is_reading = False  # what is sent meanwhile leaves when that is done
         self._load = load
         self._offer: Services | None = None
@@ -250,8 +249,7 @@ class SidecarDoor:
         """End a call at a time on the monotonic clock."""
         self.deadlines.add(timer, min(deadline, self.clock.monotonic() + FAR_S))
 
-    def _on_due(self, who: Timed) -> None:
-        timer = cast("Deadline", who)
+    def _on_due(self, timer: Deadline) -> None:
         call = timer.call
         assert call.deadline is not None
         if call.deadline > self.clock.monotonic():

@@ -1,6 +1,6 @@
 """Timeouts of one HTTP connection: for a request, between requests, for reading a response, for closing."""
 
-from penstock.net.deadline_wheel import LATE_S
+from penstock.core.runtime.deadlines import LATE_S
 from penstock.net.http.settings import HttpSettings
 
 CLOSING_TIMEOUT_S = 5.0

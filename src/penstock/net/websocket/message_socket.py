@@ -2,7 +2,7 @@
 
 All messages of one read reach the inner protocol in one call, pings included, so that pongs leave in order
 with other responses. The inner protocol writes whole frames, because one frame may be for very many
-connections. Silent peers are pinged, so that lost ones are noticed; one deadline wheel serves all
+connections. Silent peers are pinged, so that lost ones are noticed; one timer serves all
 connections of an entrance.
 """
 
@@ -10,7 +10,7 @@ import asyncio
 from typing import Protocol
 
 from penstock.core.runtime.clock import Clock, Scheduler
-from penstock.net.deadline_wheel import DeadlineWheel, HasDeadline
+from penstock.core.runtime.deadlines import DeadlineChecks, HasDeadline
 from penstock.net.door import Peer
 from penstock.net.log_throttle import ThrottledLog
 from penstock.net.websocket.frame_socket import FrameSocket, hang_up
@@ -22,7 +22,7 @@ PING_FRAME = control_frame(PING, b"")
 
 
 class Keepalive:
-    """Timing of pings, and the deadline wheel for them.
+    """Timing of pings, and the one timer for them.
 
     Args:
         ping_s: silence after which a peer is pinged; 0 for no pings.
@@ -33,16 +33,16 @@ class Keepalive:
         self.ping_s = ping_s
         self.timeout_s = timeout_s
         self.now = clock.monotonic
-        self._wheel = DeadlineWheel(clock, scheduler)
+        self._checks = DeadlineChecks(clock, scheduler)
 
     def watch(self, socket: HasDeadline) -> None:
         """Start watching a connection."""
         if self.ping_s:
-            self._wheel.add(socket, self.now() + self.ping_s)
+            self._checks.add(socket, self.now() + self.ping_s)
 
     def forget(self, socket: HasDeadline) -> None:
         """Stop watching a connection. Idempotent."""
-        self._wheel.discard(socket)
+        self._checks.discard(socket)
 
 
 class MessageProtocol(Protocol):

@@ -8,7 +8,6 @@ window of it.
 from collections import deque
 from typing import TYPE_CHECKING
 
-from penstock.core.runtime.timeouts import Timed
 from penstock.doors.sidecar.transport.method import HIGH_WATER_BYTES, Call, EndCause, Streaming, Unary
 from penstock.net.log_throttle import shortened
 from penstock.wire.grpc import (
@@ -32,13 +31,12 @@ TOO_MUCH = "too many messages are on their way; try again"
 _NOT_ONE = "the body of this call has to be one message"
 
 
-class Deadline(Timed):
+class Deadline:
     """A call that ends by itself at some time."""
 
     __slots__ = ("call",)
 
     def __init__(self, call: "Http2Call") -> None:
-        super().__init__()
         self.call = call
 
 

@@ -228,7 +228,7 @@ class Connection(Outbound):
         """A call is over; its response may still wait to be read."""
         self._calls.pop(stream_id, None)
         if call.timer is not None:
-            self.door.deadlines.remove(call.timer)
+            self.door.deadlines.discard(call.timer)
         self._unfinished.pop(stream_id, None)
         if waiting_bytes := self.http2.waiting_bytes(stream_id):
             self.await_reading(stream_id, waiting_bytes)

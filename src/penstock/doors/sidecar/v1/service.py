@@ -10,6 +10,7 @@ from secrets import token_hex
 from penstock.core.broker import Broker
 from penstock.core.replay.message_ids import MessageIds
 from penstock.core.runtime.clock import Clock
+from penstock.core.runtime.deadlines import DeadlineChecks
 from penstock.core.sessions.session import Session
 from penstock.doors.sidecar.settings import SidecarSettings
 from penstock.doors.sidecar.transport.method import Call, Methods, Streaming, Unary
@@ -19,7 +20,6 @@ from penstock.doors.sidecar.v1.publishing import PublishCall
 from penstock.doors.sidecar.v1.stream import SubscribeStream
 from penstock.doors.sidecar.v1.why import Why
 from penstock.errors import NotAuthorized, PenstockError, ShuttingDown
-from penstock.net.deadline_wheel import DeadlineWheel
 
 NAME = "penstock.v1.Penstock"
 LOOK_S = 1.0
@@ -42,7 +42,7 @@ class PenstockService:
         self._streams: set[SubscribeStream] = set()
         self._why = Why(self)
         self._throttled_log = CallLog(clock, "refused")  # a request or an entry: the call continues
-        self._wheel = DeadlineWheel(clock, self.loop)
+        self._checks = DeadlineChecks(clock, self.loop)
         self._timer: TimerHandle | None = None
         self._generation = broker.access.generation
         broker.notify_withdrawn(self._on_rights_withdrawn)
@@ -106,13 +106,13 @@ class PenstockService:
         """One more listens."""
         self._streams.add(stream)
         if self.settings.heartbeat_s:
-            self._wheel.add(stream, self.clock.monotonic() + self.settings.heartbeat_s)
+            self._checks.add(stream, self.clock.monotonic() + self.settings.heartbeat_s)
         self._look_soon()
 
     def discard(self, stream: SubscribeStream) -> None:
         """One less."""
         self._streams.discard(stream)
-        self._wheel.discard(stream)
+        self._checks.discard(stream)
         self._stop_looking()
 
     def _look_soon(self) -> None:
