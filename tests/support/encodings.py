@@ -12,7 +12,7 @@ from math import ceil
 from msgspec import Struct
 from msgspec.structs import replace
 
-from penstock.core.delivery.encodings import PendingEncoding
+from penstock.core.delivery.reencoding import PendingEncoding
 from penstock.core.ports.connection import Encoding, Frame
 from penstock.model import NEVER, Run
 

@@ -14,9 +14,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from penstock.common.topics import matches
-from penstock.core.delivery.encodings import PendingEncoding
 from penstock.core.delivery.inflight import Pending
 from penstock.core.delivery.outbox import Entry
+from penstock.core.delivery.reencoding import PendingEncoding
 from penstock.core.durability.inflight_journal import Window
 from penstock.core.durability.records import (
     BEHIND,

@@ -7,8 +7,8 @@ from msgspec import Struct
 
 from penstock.common.topics import check_topic, is_reserved
 from penstock.core.access.identity import Identity
-from penstock.core.delivery import encodings
-from penstock.core.delivery.encodings import PendingEncoding
+from penstock.core.delivery import reencoding
+from penstock.core.delivery.reencoding import PendingEncoding
 from penstock.core.durability.records import SessionRecord
 from penstock.core.node import Node
 from penstock.core.ports.connection import ConnectionPort, Encoding
@@ -298,7 +298,7 @@ class SessionService:
             group.leave(session, old)
             session.subscriptions[filter] = new
             group.join(session, new)
-        encodings.reencode(session, reencode)
+        reencoding.reencode(session, reencode)
 
     # Wills
 

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from penstock.common.topics import FilterSet, check_filter, split_share
-from penstock.core.delivery.encodings import make_own
 from penstock.core.delivery.outbox import Entry
+from penstock.core.delivery.reencoding import make_own
 from penstock.core.node import Node
 from penstock.core.ports.connection import Encoding
 from penstock.core.sessions.session import Session

@@ -10,7 +10,7 @@ from abc import abstractmethod
 from functools import partial, reduce
 from typing import TYPE_CHECKING
 
-from penstock.core.delivery.encodings import PendingEncoding
+from penstock.core.delivery.reencoding import PendingEncoding
 from penstock.core.ports.connection import Encoding
 from penstock.core.sessions.session import Session
 from penstock.doors.mqtt.encodings import MqttEncoding, encoding_of

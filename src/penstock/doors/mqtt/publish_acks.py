@@ -12,7 +12,7 @@ from penstock.core.sessions.session import Session
 from penstock.doors.mqtt.reason_codes import ends_connection, in_words, reason_of
 from penstock.errors import InvalidPayload, PenstockError, QuotaExceeded
 from penstock.model import Run
-from penstock.net.acks import OrderedAcks
+from penstock.net.acks_after_commit import OrderedAcks
 from penstock.net.read_pause import BACKPRESSURE
 from penstock.wire.mqtt.packets import PubAck, PubRec, Version
 from penstock.wire.mqtt.reasons import ReasonCode

@@ -22,7 +22,7 @@ from penstock.errors import (
     TooLarge,
 )
 from penstock.model import Door
-from penstock.net.acks import OrderedAcks
+from penstock.net.acks_after_commit import OrderedAcks
 from penstock.wire.grpc import encode_message
 from penstock.wire.sidecar.batches import BadBatch, Entry, LongBatch, read_batch
 

@@ -9,7 +9,7 @@ from penstock.doors.web.socket.replies import Ack, complaint_of, failure_of, fra
 from penstock.doors.web.socket.requests import BadMessage, Publish, RequestId, read_payload
 from penstock.errors import NotAuthorized, PenstockError, StorageUnavailable, TooLarge
 from penstock.model import NEVER, Door, Run, bare_shape
-from penstock.net.acks import OrderedAcks
+from penstock.net.acks_after_commit import OrderedAcks
 from penstock.net.read_pause import COMMIT
 
 if TYPE_CHECKING:

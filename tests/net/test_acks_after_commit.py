@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from penstock.core.ports.log import Settled, Ticket
-from penstock.net.acks import OrderedAcks
+from penstock.net.acks_after_commit import OrderedAcks
 
 FAILURE = OSError("no space left")
 
