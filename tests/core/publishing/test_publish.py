@@ -7,6 +7,7 @@ import pytest
 
 from penstock.common.topics import TopicLimits
 from penstock.core.access.file_access import FileAccess
+from penstock.core.sessions.session import TOPICS_REMEMBERED
 from penstock.core.settings import CoreSettings, LogSettings, OutboxSettings, TopicRule
 from penstock.core.topics.ring import RUN_BYTES
 from penstock.errors import InvalidTopic, NotAuthorized, PenstockError, QuotaExceeded, StorageUnavailable
@@ -329,6 +330,33 @@ def test_a_forbidden_topic_is_refused_and_nothing_is_recorded(tmp_path: Path) ->
         sender.publish("secret", b"x", retain=True)
     assert list(stage.broker.topics) == ["open/a"]
     assert stage.broker.history.head == 1
+
+
+def test_one_receipt_names_the_runs_of_a_chunk_that_no_subscription_matches() -> None:
+    stage = Stage()
+    sender, reader = stage.client("s"), stage.client("r")
+    reader.subscribe("heard/#")
+    topics = [f"{'heard' if number % 2 else 'alone'}/{number}" for number in range(2 * TOPICS_REMEMBERED)]
+    runs = [make_run(topic, b"x") for topic in topics]
+    receipt = stage.broker.publish_all(runs, sender.session, lambda run, error: pytest.fail(str(error)))
+    assert [run.topic for run in receipt.unmatched] == topics[::2]
+    assert (receipt.subscribers_of(topics[0]), receipt.subscribers_of(topics[1])) == (0, 1)
+    assert receipt.ticket is None
+
+
+def test_a_receipt_says_which_runs_need_a_commit() -> None:
+    stage = Stage(CoreSettings(log=LogSettings(capture=("stored/#",))), disk=Disk())
+    sender, reader = stage.client("s"), stage.client("r")
+    reader.subscribe("wanted", 1)
+    runs = [
+        make_run("stored/a", b"x"),
+        make_run("wanted", b"x", qos=1),
+        make_run("value", b"x", retain=True),
+        make_run("fleeting", b"x", qos=1),
+    ]
+    receipt = stage.broker.publish_all(runs, sender.session, lambda run, error: pytest.fail(str(error)))
+    assert list(map(receipt.is_stored, runs)) == [True, True, True, False]
+    assert receipt.ticket is not None
 
 
 def test_a_refused_run_does_not_stop_the_others_of_its_chunk(tmp_path: Path) -> None:
