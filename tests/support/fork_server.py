@@ -13,8 +13,10 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
+from pkgutil import walk_packages
 
 PR_SET_CHILD_SUBREAPER = 36
 IS_SUPPORTED = sys.platform == "linux"
@@ -25,10 +27,11 @@ PRELOADED = (
     "penstock.app.run",
     "penstock.app.server",
     "penstock.cli.commands.serve",
-    "typer.main",
-    "uvloop",
+    "yaml",
 )
-"""Modules that every server imports; none of them starts a thread."""
+"""Modules that every server imports, beside its doors; none of them starts a thread."""
+OPTIONAL = ("typer._adapters", "uvloop")
+"""Modules that servers import where they exist."""
 
 
 class ForkedProcess(subprocess.Popen[bytes]):
@@ -52,6 +55,8 @@ class ForkServer:
     ) -> ForkedProcess:
         """Run `penstock` with these words in a new child process of this one."""
         connection = self._socket or self._start()
+        for output in (stdout, stderr):
+            output.write_bytes(b"")  # it exists as soon as this returns
         request = [list(words), dict(environment), os.getcwd(), str(stdout), str(stderr)]  # noqa: PTH109
         _adopt_orphans(True)
         try:
@@ -119,8 +124,12 @@ def _serve_forks(connection: socket.socket) -> list[str] | None:
 
 
 def _main() -> None:
-    for module in PRELOADED:
+    doors = import_module("penstock.doors")
+    for module in (*PRELOADED, *(found.name for found in walk_packages(doors.__path__, "penstock.doors."))):
         import_module(module)
+    for module in OPTIONAL:
+        with suppress(ImportError):
+            import_module(module)
     words = _serve_forks(socket.socket(fileno=int(sys.argv[1])))
     if words is not None:
         main = import_module("penstock.__main__")
