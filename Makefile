@@ -12,9 +12,10 @@ BIN := .venv/bin
 LIGHT := .venv/.installed-to-run
 SPARK := .venv/.installed-to-demonstrate
 STAMP := .venv/.installed
+COMPILED := .venv/.compiled
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo test test-fast coverage check bench bench-spark soak docs screenshots clean
+.PHONY: help setup run demo test test-fast coverage check ready bench bench-spark soak docs screenshots clean
 
 help: ## Print this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,10 +46,18 @@ check: $(STAMP) ## Format, lint, types, and who may import whom.
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-test: check ## Run check, then every test.
+ready:
+	@$(MAKE) --no-print-directory -j 2 check $(COMPILED)
+
+# Once, beside check, which uses one core: else every worker of the first run would compile every test.
+$(COMPILED): $(STAMP)
+	@$(BIN)/pytest -n 0 --collect-only -qq > /dev/null || true
+	@touch $@
+
+test: ready ## Run check, then every test.
 	$(PYTEST) $(PYTEST_ARGS)
 
-test-fast: check ## Run check, then the tests that start nothing but Python.
+test-fast: ready ## Run check, then the tests that start nothing but Python.
 	$(PYTEST) -m 'not system' $(PYTEST_ARGS)
 
 coverage: $(STAMP) ## Measure the coverage of core and wire by their own tests, and check its floor.

@@ -7,24 +7,18 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
 
+from tests.support.examples import SOAK_FACTOR, is_soak, load_profiles
+from tests.support.fork_server import IS_SUPPORTED, ForkServer
 from tests.support.servers import RunningServer, Settings, StartServer, is_setting, start
 from tests.support.tiers import SYSTEM, ForeignPrograms, group_of, is_system, rank
 
 TESTS = Path(__file__).parent
 FOREIGN = ForeignPrograms()
+FRESH = frozenset({"e2e", "faults"})
+"""Folders whose servers start as users start them, since they are about whole processes."""
 
-# How long an example takes says more about the machine than about us. The examples are the same each time, so
-# that a change is judged by what it changes; `make soak` looks for new ones.
-settings.register_profile(
-    "any machine",
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-    derandomize="PENSTOCK_SOAK" not in os.environ,
-)
-settings.register_profile("coverage", settings.get_profile("any machine"), max_examples=10)
-settings.load_profile("any machine")
+load_profiles()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -81,7 +75,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 @pytest.fixture(scope="session")
 def scale() -> int:
     """How many times the usual amount a test should use: 1, or 10 when `make soak` runs it."""
-    return 10 if os.environ.get("PENSTOCK_SOAK") else 1
+    return SOAK_FACTOR if is_soak() else 1
 
 
 @pytest.fixture(scope="session")
@@ -107,15 +101,30 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     running.stop()
 
 
+@pytest.fixture(scope="session")
+def fork_server() -> Iterator[ForkServer | None]:
+    """Process that has loaded Penstock and forks servers; None where that is not possible."""
+    forks = ForkServer() if IS_SUPPORTED else None
+    yield forks
+    if forks is not None:
+        forks.close()
+
+
 @pytest.fixture(scope="module")
-def start_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartServer]:
-    """Starts further servers; what a test leaves running is stopped, and checked, after its module."""
+def start_server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, fork_server: ForkServer | None
+) -> Iterator[StartServer]:
+    """Starts further servers; what a test leaves running is stopped, and checked, after its module.
+
+    They are forked, which is quicker, but not in the folders of `FRESH`.
+    """
+    forks = None if request.path.relative_to(TESTS).parts[0] in FRESH else fork_server
     with ExitStack() as running:
 
         def start_one(
             settings: Settings | None = None, *flags: str, environment: Mapping[str, str] | None = None
         ) -> RunningServer:
-            one = start(tmp_path_factory.mktemp("server"), settings or {}, flags, environment or {})
+            one = start(tmp_path_factory.mktemp("server"), settings or {}, flags, environment or {}, forks)
             running.callback(one.stop)
             return one
 

@@ -12,6 +12,8 @@ from typing import Any, Protocol
 
 import yaml
 
+from tests.support.fork_server import ForkServer
+
 START_TIMEOUT_S = 60.0
 """A machine that is busy takes its time; one that ends instead of listening is noticed at once."""
 STOP_TIMEOUT_S = 30.0
@@ -101,9 +103,17 @@ class StartServer(Protocol):
 
 
 def start(
-    folder: Path, settings: Settings, flags: Sequence[str], environment: Mapping[str, str]
+    folder: Path,
+    settings: Settings,
+    flags: Sequence[str],
+    environment: Mapping[str, str],
+    forks: ForkServer | None = None,
 ) -> RunningServer:
-    """Start a server whose settings file and output are in a folder."""
+    """Start a server whose settings file and output are in a folder.
+
+    Args:
+        forks: starts the server without loading Penstock again; not with variables of its own.
+    """
     mqtt = {"port": 0, **settings.get("mqtt", {})}
     http = {"port": "off", **settings.get("http", {})}
     sidecar = {"port": 0, **settings.get("sidecar", {})}
@@ -113,17 +123,27 @@ def start(
     file.write_text(
         yaml.safe_dump({**settings, "mqtt": mqtt, "http": http, "sidecar": sidecar}), encoding="utf-8"
     )
-    words = [sys.executable, "-m", "penstock", "serve", "--config", str(file), *flags]
-    with (folder / "stdout").open("wb") as stdout, (folder / "stderr").open("wb") as stderr:
-        process = subprocess.Popen(
-            words, env={**bare_environment(), **environment}, stdout=stdout, stderr=stderr
-        )
+    words = ["serve", "--config", str(file), *flags]
+    outputs = (folder / "stdout", folder / "stderr")
+    process: subprocess.Popen[bytes]
+    if forks is not None and not environment:
+        process = forks.fork(words, bare_environment(), *outputs)
+    else:
+        process = _start_fresh(words, {**bare_environment(), **environment}, *outputs)
     try:
         return RunningServer(process, folder)
     except BaseException:
         process.kill()
         process.wait()
         raise
+
+
+def _start_fresh(
+    words: Sequence[str], environment: Mapping[str, str], output: Path, errors: Path
+) -> "subprocess.Popen[bytes]":
+    with output.open("wb") as stdout, errors.open("wb") as stderr:
+        command = [sys.executable, "-m", "penstock", *words]
+        return subprocess.Popen(command, env=environment, stdout=stdout, stderr=stderr)
 
 
 def is_on_disk() -> bool:

@@ -7,6 +7,7 @@ import pytest
 
 from tests.client.grpc.nexusd.daemon import daemon
 from tests.client.grpc.twins import TWINS, Connect
+from tests.support.fork_server import ForkServer
 from tests.support.ports import free_port
 from tests.support.servers import RunningServer, Settings, start
 
@@ -28,14 +29,15 @@ def address(server: RunningServer) -> str:
 class MortalServer:
     """Server that can be killed and restarted at the same address."""
 
-    def __init__(self, folder: Path, settings: Settings) -> None:
+    def __init__(self, folder: Path, settings: Settings, forks: ForkServer | None) -> None:
         self._folder = folder
+        self._forks = forks
         self._settings = {**settings, "sidecar": {"port": free_port(), **settings.get("sidecar", {})}}
         self._running: RunningServer | None = None
         self.address = f"127.0.0.1:{self._settings['sidecar']['port']}"
 
     def start(self) -> None:
-        self._running = start(self._folder, self._settings, (), {})
+        self._running = start(self._folder, self._settings, (), {}, self._forks)
 
     def kill(self) -> None:
         if self._running is not None:
@@ -48,14 +50,14 @@ class MortalServer:
 
 
 @pytest.fixture
-def start_mortal(tmp_path: Path) -> Iterator[Callable[..., MortalServer]]:
+def start_mortal(tmp_path: Path, fork_server: ForkServer | None) -> Iterator[Callable[..., MortalServer]]:
     """Starts servers that tests may kill."""
     servers: list[MortalServer] = []
 
     def start_one(**settings: object) -> MortalServer:
         folder = tmp_path / f"mortal{len(servers)}"
         folder.mkdir()
-        servers.append(MortalServer(folder, settings))
+        servers.append(MortalServer(folder, settings, fork_server))
         servers[-1].start()
         return servers[-1]
 

@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 from argon2 import PasswordHasher
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.common.topics import matches
 from penstock.core.access.file_access import FileAccess
 from penstock.core.access.identity import Identity
 from penstock.errors import InvalidConfig
+from tests.support.examples import examples
 
 SECRET = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1).hash("secret")
 USERS = f"alice:{SECRET}\nbob:{SECRET}\n"
@@ -266,7 +267,7 @@ def load_acl(folder: Path, acl: Acl) -> FileAccess:
     return FileAccess.load(folder / "users", folder / "acl", True)
 
 
-@settings(max_examples=300)
+@examples(75)
 @given(acls, identities, topics)
 def test_rights_agree_with_the_naive_model(folder: Path, acl: Acl, identity: Identity, topic: str) -> None:
     access = load_acl(folder, acl)
@@ -277,7 +278,7 @@ def test_rights_agree_with_the_naive_model(folder: Path, acl: Acl, identity: Ide
 def test_no_message_reaches_a_subscriber_who_may_not_read_it(folder: Path) -> None:
     delivered = 0
 
-    @settings(max_examples=300)
+    @examples(75)
     @given(acls, identities, plain_filters, st.lists(topics, min_size=5, max_size=20))
     def check(acl: Acl, identity: Identity, filter: str, some_topics: list[str]) -> None:
         nonlocal delivered

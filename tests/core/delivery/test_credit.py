@@ -1,7 +1,7 @@
 """Sessions that say how many messages they take: never one more, nothing lost, nothing overtaken."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.settings import CoreSettings, OutboxSettings, RingSettings
@@ -9,6 +9,7 @@ from penstock.model import Policy
 from tests.core.replay.followers import Joiner, numbers, publish
 from tests.support.broker import Client, Stage
 from tests.support.disk import Disk
+from tests.support.examples import examples
 
 
 def counting(stage: Stage, client_id: str = "r", credit: int = 0, room_bytes: int | None = None) -> Client:
@@ -185,7 +186,7 @@ MOVES = st.lists(
 )
 
 
-@settings(max_examples=150)
+@examples(40)
 @given(journal=MOVES, is_joined=st.booleans())
 def test_whatever_happens_credit_is_exact_and_nothing_is_lost(
     journal: list[tuple[str, int]], is_joined: bool

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -16,6 +15,7 @@ from penstock.core.subscriptions.shared import SharedGroup
 from penstock.model import Policy, Run
 from tests.support.broker import Client, Stage
 from tests.support.encodings import PlainEncoding
+from tests.support.examples import examples
 
 
 def numbers(first: int, last: int) -> list[bytes]:
@@ -871,7 +871,7 @@ def _is_wild(name: str, topic: str) -> bool:
     return {"fleeting": topic.startswith("b/"), "faithful": True, "strict": topic.startswith("b/")}[name]
 
 
-QUICK = settings(max_examples=40, stateful_step_count=30)
+QUICK = examples(15, stateful_step_count=30)
 Delivering.TestCase.settings = Sharing.TestCase.settings = QUICK
 TestNothingIsLostSilently = Delivering.TestCase
 TestNothingSharedIsLostSilently = Sharing.TestCase

@@ -1,7 +1,7 @@
 """What waits for one subscriber, compared with a plain list of single messages."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
 
@@ -9,6 +9,7 @@ from penstock.core.delivery.outbox import Outbox
 from penstock.core.delivery.policy import Decision, Limits
 from penstock.model import NEVER, Policy, Run
 from tests.support.encodings import PlainEncoding
+from tests.support.examples import examples
 from tests.support.samples import make_run, payloads_of
 
 FORM = PlainEncoding()
@@ -188,7 +189,7 @@ def flatten(runs: list[Run]) -> list[Message]:
     return [message for run in runs for message in messages_of(run)]
 
 
-@settings(max_examples=200)
+@examples(50)
 @given(st.builds(Limits, st.integers(1, 8), st.integers(1, 16)), stories)
 def test_an_outbox_behaves_like_a_list_of_single_messages(limits: Limits, todo: list[Step]) -> None:
     pair = Pair(limits)

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.common.cursor import Cursor
@@ -13,6 +13,7 @@ from penstock.core.settings import CoreSettings, LogSettings, OutboxSettings, Ri
 from tests.core.replay.followers import Joiner, is_told
 from tests.support.broker import Stage
 from tests.support.disk import Disk
+from tests.support.examples import examples
 
 TOPICS = ("a", "a/b", "b", "c")
 FILTERS = ("a", "a/#", "+", "a/b", "a/+")
@@ -166,7 +167,7 @@ def _run(
     asyncio.run(play())
 
 
-@settings(max_examples=200)
+@examples(50)
 @given(
     ring=st.integers(0, 8),
     capture=st.sampled_from(CAPTURES),

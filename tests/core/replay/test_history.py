@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -25,6 +25,7 @@ from penstock.model import Reason, Run
 from penstock.storage.memory import MemoryLog
 from tests.support.broker import Client, Stage
 from tests.support.disk import Disk
+from tests.support.examples import examples
 from tests.support.samples import payloads_of
 from tests.support.waiting import until
 
@@ -952,7 +953,7 @@ TOPICS = ("a", "a/b", "a/c", "d", "kept/e", "kept/f")
 FILTERS = ("#", "a/#", "a", "+", "kept/+", "+/b")
 
 
-@settings(max_examples=150)
+@examples(40)
 @given(
     ring=st.integers(0, 9),
     memory=st.sampled_from([(3_000, 100_000), (100_000, 700), (3_000, 700), (100_000, 100_000)]),

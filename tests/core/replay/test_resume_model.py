@@ -6,7 +6,7 @@ However often the server dies meanwhile: what a reader has not seen comes once a
 import asyncio
 from collections.abc import Sequence
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
 
@@ -18,6 +18,7 @@ from penstock.core.settings import CoreSettings, LogSettings, RingSettings
 from tests.core.replay.followers import Joiner, is_told
 from tests.support.broker import Client, Stage
 from tests.support.disk import Disk
+from tests.support.examples import examples
 
 TOPICS = ("a", "b", "t/x")
 FILTERS = (("a",), ("a", "b"), ("#",), ("a", "t/#"))
@@ -199,7 +200,7 @@ class World:
         assert served == expected
 
 
-@settings(max_examples=300)
+@examples(75)
 @given(
     ring=st.integers(0, 6),
     capture=st.sampled_from(CAPTURES),

@@ -1,6 +1,5 @@
 """Streams against a naive model: whatever happens in whatever order, everyone gets what the rules say."""
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -8,6 +7,7 @@ from penstock.core.settings import CoreSettings, RingSettings, StreamSettings
 from penstock.core.streams.stream import GROUP
 from tests.core.streams.streaming import Crowd, Receive, Send
 from tests.support.broker import Client, Stage
+from tests.support.examples import examples
 
 DEFAULT_SIZE = 3
 FOREVER = 10_000.0
@@ -242,5 +242,5 @@ class StreamRules(RuleBasedStateMachine):
             assert {published[sequence - 1] for sequence in lost} == set(naive.dropped)
 
 
-StreamRules.TestCase.settings = settings(max_examples=50, stateful_step_count=30)
+StreamRules.TestCase.settings = examples(20, stateful_step_count=30)
 TestStreamRules = StreamRules.TestCase

@@ -4,7 +4,7 @@ import gc
 from weakref import ref
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.common.topics import matches, split_share
@@ -19,6 +19,7 @@ from penstock.core.topics.registry import Registry
 from penstock.core.topics.topic import Topic
 from penstock.model import Policy
 from tests.support.encodings import PlainEncoding
+from tests.support.examples import examples
 from tests.support.samples import make_session
 
 TOPICS = ("a", "a/b", "a//b", "/", "b/b", "a/b/c", "a/b/c/d", "$x", "$x/b", "b")
@@ -166,7 +167,7 @@ steps = st.one_of(
 stories = st.lists(steps, max_size=8) | st.lists(steps, min_size=20, max_size=60)
 
 
-@settings(max_examples=200)
+@examples(50)
 @given(stories)
 def test_a_topic_reaches_exactly_those_whose_filters_match(todo: list[tuple[str, str, str, int]]) -> None:
     board = Switchboard()

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.common.topics import TopicLimits
@@ -25,6 +25,7 @@ from tests.support.broker import Stage
 from tests.support.connection import MemoryConnection
 from tests.support.disk import Disk
 from tests.support.encodings import PlainEncoding, as_plain
+from tests.support.examples import examples
 from tests.support.samples import make_run
 
 KEEPING = LogSettings(capture=("#",))
@@ -463,7 +464,7 @@ def test_a_caller_that_has_used_a_topic_makes_it_again(stage: Stage) -> None:
         assert stage.broker.delete_topic("a")
 
 
-@settings(max_examples=40)
+@examples(15)
 @given(st.lists(st.tuples(st.sampled_from(["make", "delete", "use", "restart"]), st.sampled_from("ab"))))
 def test_whatever_happens_topics_are_there_as_a_set_would_have_them(steps: list[tuple[str, str]]) -> None:
     disk = Disk()

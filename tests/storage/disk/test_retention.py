@@ -8,7 +8,7 @@ from random import Random
 from threading import Lock, Thread
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from msgspec import Struct
 
@@ -34,6 +34,7 @@ from penstock.storage.disk.rocksdb.layout import (
 )
 from penstock.storage.disk.rocksdb.store import Changes, Store
 from tests.storage.disk.retention_log import HOUR_US, NOW_US, SIZE, RetentionLog, bytes_for
+from tests.support.examples import examples
 
 
 @pytest.fixture(scope="module")
@@ -633,7 +634,7 @@ def may_leave(case: Case, wall_us: int, count: int) -> bool:
     return all(at in due and not is_spared(at) for at in range(count))
 
 
-@settings(max_examples=300)
+@examples(75)
 @given(cases(), st.integers(0, 12))
 def test_as_much_leaves_as_all_rules_allow_and_no_more(case: Case, hours: int) -> None:
     wall_us = NOW_US + hours * HOUR_US
@@ -653,7 +654,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@examples(20, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(steps, st.integers(1, 4), st.none() | st.integers(0, 30))
 def test_store_and_index_agree_whatever_happens(
     log: RetentionLog, todo: list[tuple[str, str]], room: int, held: int | None

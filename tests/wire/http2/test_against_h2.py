@@ -1,10 +1,11 @@
 """Whatever the two sides do, another library's client accepts all we write, and both see what was meant."""
 
 from h2.settings import SettingCodes
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.wire.http2 import ErrorCode, Field, Limits
+from tests.support.examples import examples
 from tests.wire.http2.pair import Call, Pair
 
 NARROW = Limits(streams=3, stream_window_bytes=65_535, connection_window_bytes=65_535)
@@ -131,7 +132,7 @@ def check(call: Call) -> None:
         assert call.seen_reset == ErrorCode.NO_ERROR or (call.has_asked and call.seen_reset is None)
 
 
-@settings(max_examples=300, print_blob=True)
+@examples(75, print_blob=True)
 @given(st.sampled_from([NARROW, WIDE]), st.lists(steps, min_size=12, max_size=50))
 def test_everything_arrives_as_it_was_meant(limits: Limits, drawn: list[tuple[object, ...]]) -> None:
     pair = Pair(limits)

@@ -2,10 +2,11 @@
 
 from random import Random
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.wire.http2 import BodyReceived, ConnectionFault, RequestStarted, ServerConnection
+from tests.support.examples import examples
 from tests.wire.http2.broken_rules import ALL
 from tests.wire.http2.raw_client import (
     ACK,
@@ -107,7 +108,7 @@ random_frames = st.builds(
 )
 
 
-@settings(max_examples=400)
+@examples(100)
 @given(st.lists(random_frames, max_size=12))
 def test_random_frames_do_no_harm(frames: list[bytes]) -> None:
     serve([GREETING, *frames])

@@ -9,12 +9,13 @@ from hpack.exceptions import HPACKDecodingError
 from hpack.huffman import HuffmanEncoder
 from hpack.huffman_constants import REQUEST_CODES, REQUEST_CODES_LENGTH
 from hpack.huffman_table import decode_huffman as decode_reference
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock.wire.http2 import CompressionFault, Field, encode_headers
 from penstock.wire.http2.hpack import EMPTY_TABLE, Decoder
 from penstock.wire.http2.hpack_tables import decode_huffman
+from tests.support.examples import examples
 
 LIMIT_BYTES = 16_384
 
@@ -208,7 +209,7 @@ starts = st.sampled_from([0x82, 0xBE, 0xC0, 0xFF, 0x40, 0x41, 0x7F, 0x00, 0x0F, 
 random_blocks = st.lists(starts | st.integers(0, 255), max_size=24).map(bytes)
 
 
-@settings(max_examples=1_000)
+@examples(200)
 @given(st.lists(random_blocks, min_size=1, max_size=4))
 @example([b"\x3f\xe1\x1f\x20\x3f\xe1\x1f"])
 @example([b"\x40\x00\x00\xbe", b"\x20\x40\x00\x00", b"\xbe"])
@@ -254,7 +255,7 @@ def test_text_survives_its_coding(text: bytes) -> None:
     assert decode_huffman(ENCODER.encode(text)) == text
 
 
-@settings(max_examples=1_000)
+@examples(200)
 @given(
     st.binary(max_size=12) | st.lists(st.sampled_from([0xFF, 0xFE, 0xF8, 0x00, 0x1F]), max_size=6).map(bytes)
 )

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from penstock.wire.mqtt import (
@@ -31,9 +30,10 @@ from penstock.wire.mqtt import (
     Will,
     encode_packet,
 )
+from tests.support.examples import examples
 from tests.wire.mqtt.catalogue import PROPERTIES, REASONS
 
-thorough = settings(max_examples=120, print_blob=True)
+thorough = examples(30, print_blob=True)
 
 versions = st.sampled_from(Version)
 qos_levels = st.integers(0, 2)

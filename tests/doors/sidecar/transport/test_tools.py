@@ -124,6 +124,10 @@ const gather = (call) => new Promise((resolve) => {
 """
 
 
+FETCHES, FETCH_S = 3, 50
+"""Attempts to fetch a package, and the time for each."""
+
+
 @pytest.fixture(scope="module")
 def grpc_js() -> Path:
     """Folder with gRPC for JavaScript; it is fetched once and stays for later runs."""
@@ -132,9 +136,15 @@ def grpc_js() -> Path:
 
     def fetch(folder: Path) -> None:
         words = ["npm", "install", "--no-audit", "--no-fund", "--silent", "--prefix", str(folder), *GRPC_JS]
-        fetched = subprocess.run(words, capture_output=True, text=True, timeout=50, check=False)
-        if fetched.returncode:
-            pytest.skip(f"gRPC for JavaScript cannot be fetched: {fetched.stderr[:200]}")
+        failure = ""
+        for _ in range(FETCHES):
+            try:
+                subprocess.run(words, capture_output=True, text=True, timeout=FETCH_S, check=True)
+            except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+                failure = f"{error}: {error.stderr}"
+            else:
+                return
+        pytest.skip(f"gRPC for JavaScript cannot be fetched: {failure[:300]}")
 
     return build_once(
         Path(tempfile.gettempdir()) / "penstock-tests" / "-".join(GRPC_JS).replace("/", "-"), fetch
