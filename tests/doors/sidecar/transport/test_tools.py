@@ -141,7 +141,7 @@ def grpc_js() -> Path:
             try:
                 subprocess.run(words, capture_output=True, text=True, timeout=FETCH_S, check=True)
             except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-                failure = f"{error}: {error.stderr}"
+                failure = f"{error}: {error.stderr!s}"
             else:
                 return
         pytest.skip(f"gRPC for JavaScript cannot be fetched: {failure[:300]}")
