@@ -84,10 +84,9 @@ class DedupWindow:
     def add(self, key: Key, receipt: Receipt) -> None:
         """Remember a message that was accepted in this turn."""
         now = self._clock.monotonic()
-        expired = self._known.pop(key)
+        expired = self._known.put(key, receipt, now + self._window)
         if expired is not None:
             self._delete_record(key, expired)
-        self._known.put(key, receipt, now + self._window)
         if receipt.is_stored:
             self._recorder.put(RECEIPTS, _name(key), _record_of(key, receipt))
         self._drop_stale(now, DROPPED_A_TIME)

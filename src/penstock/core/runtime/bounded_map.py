@@ -47,10 +47,18 @@ class BoundedMap(Generic[Key, Value]):
     def __reversed__(self) -> Iterator[Key]:
         return reversed(self._entries)
 
-    def put(self, key: Key, value: Value, expires_at: float = inf) -> None:
-        """Add or replace an entry; it becomes the latest. `take_stale` makes room."""
-        self._entries.pop(key, None)
-        self._entries[key] = _Entry(value, expires_at)
+    def put(self, key: Key, value: Value, expires_at: float = inf) -> Value | None:
+        """Add or replace an entry, which becomes the latest; return the earlier value.
+
+        `take_stale` makes room.
+        """
+        entries = self._entries
+        earlier = entries.get(key)
+        entries[key] = _Entry(value, expires_at)
+        if earlier is None:
+            return None
+        entries.move_to_end(key)
+        return earlier.value
 
     def find(self, key: Key, now: float = -inf) -> Value | None:
         """Return a value, unless it has expired."""
@@ -76,12 +84,15 @@ class BoundedMap(Generic[Key, Value]):
         Args:
             most: most entries that are removed at once.
         """
-        entries, stale = self._entries, list[tuple[Key, Value]]()
-        for _ in range(min(most, len(entries))):
+        entries = self._entries
+        stale: list[tuple[Key, Value]] = []
+        while entries and len(stale) < most:
             key = next(iter(entries))
-            if len(entries) <= self.limit and entries[key].expires_at > now:
+            entry = entries[key]
+            if len(entries) <= self.limit and entry.expires_at > now:
                 break
-            stale.append((key, entries.pop(key).value))
+            del entries[key]
+            stale.append((key, entry.value))
         return stale
 
     def clear(self) -> None:
