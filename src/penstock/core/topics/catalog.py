@@ -15,7 +15,7 @@ NAMES_AT_ONCE = 500
 
 
 class TopicCatalog:
-    """Topics that the log knows, and topics that the registry has forgotten."""
+    """Topics that the log knows, and captured topics that the registry has forgotten."""
 
     def __init__(self, log: LogCatalog, limit: int) -> None:
         """Args:
@@ -56,7 +56,9 @@ class TopicCatalog:
         return self._stored or {}
 
     def note_forgotten(self, topic: Topic) -> None:
-        """Keep the last sequence of a topic that leaves the registry."""
+        """Keep the last sequence of a topic that leaves the registry, if the log captures it."""
+        if not topic.rules.is_kept:
+            return
         if len(self._forgotten) < self.limit:
             self._forgotten[topic.name] = topic.sequence
         else:
