@@ -31,8 +31,13 @@ class ChunkReceipt(Struct, frozen=True, gc=False):
     topics: Registry
     ticket: Ticket | None = None
     """The commit that covers all runs; None if nothing of them is stored."""
-    unmatched: Sequence[Run] = ()
-    """Runs to topics that no subscription matches, in order."""
+    unmatched: int = 0
+    """Number of runs to topics that no subscription matches."""
+
+    def is_matched(self, run: Run) -> bool:
+        """Return whether a subscription matches the topic of a run; True for one that was refused."""
+        topic = self.topics.get(run.topic)
+        return topic is None or topic.audience is not NOBODY
 
     def subscribers_of(self, topic: str) -> int:
         """Return how many subscribers an accepted run of this topic has, offline ones included."""
@@ -100,7 +105,7 @@ class Publisher:
         offset, version, append = sequencer.head + 1, self._router.version, sequencer.turn.runs.append
         era = recency.era if offset < recency.next_era else recency.era_at(offset)
         is_durable, failure, is_kept = log.is_durable, log.failure, False
-        unmatched: list[Run] = []
+        unmatched = 0
         try:
             for run in runs:
                 topic = find_topic(run.topic)
@@ -138,14 +143,14 @@ class Publisher:
                 elif audience is not NOBODY:
                     last = tick.add(topic, run)
                 else:
-                    unmatched.append(run)
+                    unmatched += 1
                 if topic.stream is not None:
                     topic.stream.on_published(topic.stream, run)
         finally:
             self._advance(offset - 1, sender)
         return self._receipt(is_kept, unmatched) if is_kept or unmatched else self._plain_receipt
 
-    def _receipt(self, is_kept: bool, unmatched: Sequence[Run]) -> ChunkReceipt:
+    def _receipt(self, is_kept: bool, unmatched: int) -> ChunkReceipt:
         return ChunkReceipt(self._topics, self._rollback.watch() if is_kept else None, unmatched)
 
     def _advance(self, head: int, sender: Session) -> None:

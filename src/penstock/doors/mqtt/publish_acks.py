@@ -1,12 +1,13 @@
 """Acknowledgements of publishes at QoS 1 and 2: sent after their commit, in order."""
 
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from penstock.core.broker import ChunkReceipt
 from penstock.core.ports.log import Ticket
 from penstock.core.sessions.session import Session
 from penstock.doors.mqtt.reason_codes import ends_connection, in_words, reason_of
@@ -69,7 +70,7 @@ class PublishAcks:
         receipt = connection.door.broker.publish_all(
             admitted, self._session, lambda run, error: refused.update({id(run): error})
         )
-        data = self._pubacks(taken, receipt.unmatched)
+        data = self._pubacks(taken, receipt)
         acks = Acks(PubAck, list(map(_packet_id_of, taken)), data, len(taken))
         if refused:
             acks.refused = [position for position, run in enumerate(taken) if id(run) in refused]
@@ -80,16 +81,15 @@ class PublishAcks:
         if len(runs) > allowed:
             connection.end(ReasonCode.RECEIVE_MAXIMUM_EXCEEDED)
 
-    def _pubacks(self, runs: list[Run], unmatched: Sequence[Run]) -> list[bytes]:
-        if not unmatched or self._connection.version is Version.V311:
+    def _pubacks(self, runs: list[Run], receipt: ChunkReceipt) -> list[bytes]:
+        if not receipt.unmatched or self._connection.version is Version.V311:
             return [PUBACK + run.packet_id.to_bytes(2, "big") for run in runs]
-        if len(unmatched) == len(runs):
+        if receipt.unmatched == len(runs):
             return [PUBACK_UNHEARD + run.packet_id.to_bytes(2, "big") + UNHEARD for run in runs]
-        unheard = set(map(id, unmatched))
         return [
-            PUBACK_UNHEARD + run.packet_id.to_bytes(2, "big") + UNHEARD
-            if id(run) in unheard
-            else PUBACK + run.packet_id.to_bytes(2, "big")
+            PUBACK + run.packet_id.to_bytes(2, "big")
+            if receipt.is_matched(run)
+            else PUBACK_UNHEARD + run.packet_id.to_bytes(2, "big") + UNHEARD
             for run in runs
         ]
 
