@@ -184,6 +184,21 @@ def test_messages_without_payload_are_bounded_by_their_number() -> None:
     assert [d.sequence for d in reader.take()] == [8, 9, 10]
 
 
+def test_a_session_that_left_before_it_was_cut_gets_live_messages_when_it_is_back() -> None:
+    stage = small_stage()
+    sender = stage.client("s")
+    reader = stage.client("r", clean=False, expiry=60.0)
+    reader.subscribe("a", 1)
+    stage.settle()
+    reader.drop()
+    stage.broker.cut_slow(reader.session)
+    back = stage.client("r", clean=False, expiry=60.0)
+    stage.settle()
+    publish_all(sender, numbers(1, 3))
+    stage.settle()
+    assert back.take_payloads() == numbers(1, 3)
+
+
 def test_disconnect_closes_a_slow_subscriber_and_records_what_it_missed() -> None:
     stage = small_stage()
     sender, reader = stage.client("s"), stage.client("r")

@@ -209,8 +209,7 @@ class Queues:
         slow, self.too_slow = self.too_slow, {}
         for session in slow:
             self.slow_consumers.mark(session, Policy.DISCONNECT)
-            session.is_paused = True  # nothing more leaves until it is detached
-            if session.connection is not None:
+            if session.connection is not None:  # else it left in this turn, and may be back
                 self._discard(session)
                 session.close(Ending.SLOW)
 
