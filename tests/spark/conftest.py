@@ -35,7 +35,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
 
     folder = tmp_path_factory.mktemp("spark")
     confs = {
-        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",  # its life is short
         "spark.driver.memory": "1g",
         "spark.local.dir": str(folder),
         "spark.sql.shuffle.partitions": "2",
