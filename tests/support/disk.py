@@ -284,6 +284,8 @@ class DiskLog:
         gone = self._disk.content.last_sequences.get(topic, 0)
         return max((run.sequence + run.count - 1 for run in runs if run.topic == topic), default=gone)
 
+    has_unreadable_names = False
+
     async def topics_after(self, name: str, limit: int) -> list[tuple[str, int]]:
         content = self._disk.content
         names = {run.topic for run in content.runs} | content.last_sequences.keys()

@@ -82,7 +82,8 @@ class Housekeeping:
     def start(self, settings: Settings) -> None:
         """Start all timers."""
         self.timers.repeat("losses", LOSSES_INTERVAL_S, self.log_losses)
-        self.timers.repeat("retention", RETENTION_INTERVAL_S, self._trim)
+        if self._broker.log.is_durable:
+            self.timers.repeat("retention", RETENTION_INTERVAL_S, self._trim)
         self.configure(settings)
 
     def configure(self, settings: Settings) -> None:

@@ -18,6 +18,7 @@ from penstock.core.broker import Broker
 from penstock.core.diagnostics.sys_topics import SysTopics
 from penstock.core.replay.message_ids import name_of_node
 from penstock.core.runtime.clock import Clock, SystemClock
+from penstock.core.topics.catalog import EAGER_NAMES
 from penstock.doors.mqtt.door import WEBSOCKET_PATH, MqttDoor
 from penstock.doors.sidecar.door import SidecarDoor, load_services
 from penstock.doors.streams.routes import add_routes as add_stream_routes
@@ -82,6 +83,7 @@ class Server:
         names = settings.websocket
         self._origins = Origins(settings.host, names.hosts, names.origins, settings.http.cors_origins)
         self._lag = LoopLag()
+        self._loading: asyncio.Task[None] | None = None
         self._metrics = self._make_metrics()
         self.mqtt = self._make_mqtt()
         self.socket = self._make_socket()
@@ -226,7 +228,7 @@ class Server:
     async def _load_catalog(self) -> None:
         """Read the names of stored topics, so that their first publish need not."""
         try:
-            await self.broker.catalog.load()
+            await self.broker.catalog.load(EAGER_NAMES)
         except StorageUnavailable as error:  # a listing tries again
             log.warning("topics of the log cannot be read now", reason=str(error))
 
@@ -235,7 +237,8 @@ class Server:
         timeout_s = self.settings.shutdown_timeout_s
         deadline = time.monotonic() + timeout_s - min(SEALING_S, timeout_s / 10)
         goodbye_at = deadline - min(GOODBYE_S, timeout_s / 4)
-        self._loading.cancel()
+        if self._loading is not None:
+            self._loading.cancel()
         self._lag.stop()
         self._housekeeping.stop()
         self.broker.streams.drain()  # pending requests get a response while the doors are open

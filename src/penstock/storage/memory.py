@@ -146,6 +146,8 @@ class MemoryLog:
         """Always 0: no earlier process has committed anything."""
         return 0
 
+    has_unreadable_names = False
+
     async def topics_after(self, name: str, limit: int) -> list[tuple[str, int]]:
         """Always empty: no earlier process has committed anything."""
         return []

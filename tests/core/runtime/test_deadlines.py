@@ -1,7 +1,7 @@
 """Deadlines of many objects: each is due in time, and traffic costs nothing."""
 
 import random
-from math import ceil
+from math import ceil, inf, nextafter
 
 from penstock.core.runtime.deadlines import LATE_S, SPARE_BUCKETS, DeadlineChecks, Deadlines, Timeouts
 from tests.support.clock import ManualClock, ManualScheduler
@@ -313,3 +313,11 @@ def test_one_added_while_another_is_looked_at_is_not_lost() -> None:
     checks.add(Opener(clock, [None]), clock.monotonic())
     scheduler.advance(4)
     assert len(second.looked_at) == 1
+
+
+def test_nothing_is_taken_before_its_time_by_the_rounding_of_a_product() -> None:
+    for now in (1894264.88, 10.299999999999999, 0.1 + 0.2):
+        deadlines = Deadlines[Timed](50)
+        deadlines.add(Timed(), nextafter(now, inf))
+        assert deadlines.take(now) is None
+        assert deadlines.take(now + 0.04) is not None

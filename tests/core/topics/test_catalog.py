@@ -106,11 +106,34 @@ async def test_the_log_is_asked_for_names_beyond_the_limit(monkeypatch: pytest.M
     assert (stage.broker.topics["c"].sequence, asked) == (3, ["c"])
 
 
-async def test_a_topic_that_is_forgotten_keeps_its_last_sequence() -> None:
-    rings = CoreSettings(log=KEEPS, ring=RingSettings(messages=0))
-    stage = Stage(rings)
+async def test_the_log_is_asked_for_a_topic_that_was_used_and_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk = Disk()
+    settings = CoreSettings(log=KEEPS, ring=RingSettings(messages=0))
+    stage = Stage(settings, disk=disk)
     await stage.broker.catalog.load()
-    stage.client("s").publish("a", b"1", b"2")
+    stage.client("s").publish("a", b"1", b"2", qos=1)
     stage.settle()
     assert stage.broker.topics.forget_unused() == 1
+    asked = sequences_read(stage, monkeypatch)
     assert (stage.broker.catalog.last_sequence("a"), stage.broker.history.newest("a")) == (2, 2)
+    assert asked == ["a", "a"]
+
+
+async def test_the_log_is_asked_if_some_names_could_not_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = restarted("a")
+    monkeypatch.setattr(stage.log, "has_unreadable_names", True)
+    await stage.broker.catalog.load()
+    asked = sequences_read(stage, monkeypatch)
+    stage.client("s").publish("a", b"z", qos=1)
+    assert (stage.broker.topics["a"].sequence, asked) == (3, ["a"])
+
+
+async def test_nothing_is_kept_at_the_start_of_a_log_with_very_many_names() -> None:
+    stage = restarted("a", "b", "c")
+    await stage.broker.catalog.load(limit=2)
+    assert dict(stage.broker.catalog.stored) == {}
+    assert stage.broker.history.newest("c") == 2
+    await stage.broker.catalog.load()
+    assert list(stage.broker.catalog.stored) == ["a", "b", "c"]

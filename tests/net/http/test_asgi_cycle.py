@@ -213,6 +213,21 @@ async def test_continue_is_sent_when_the_application_asks_for_the_body(house: Ho
     assert (await peer.ask(get())).status == 200
 
 
+async def test_no_continue_is_sent_into_a_response_that_has_begun(house: House) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send(start(200, length(6)))
+        await send(part(b"one", more=True))
+        reading = asyncio.create_task(receive())
+        await asyncio.sleep(0)
+        await send(part(b"two"))
+        reading.cancel()
+
+    data = request("POST", "/app/x", "Content-Length: 3", "Expect: 100-continue")
+    head, _, body = (await ask(house, app, data)).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200 ")
+    assert body == b"onetwo"
+
+
 async def test_without_continue_the_connection_ends_with_the_response(house: House) -> None:
     await house.open()
     peer = await house.connect()

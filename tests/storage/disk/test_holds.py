@@ -180,7 +180,19 @@ def test_there_are_only_so_many_holds() -> None:
     desk.clock.advance(60)
     desk.create("c")
     assert desk.names() == ["b", "c"]
+    assert [hold.name for hold in desk.holds.drop_lapsed()] == ["a"]
     assert set(desk.stored()) == {"b", "c"}
+
+
+def test_a_refused_hold_changes_nothing() -> None:
+    desk = Desk(max_holds_per_owner=1)
+    desk.create("lapses", owner="bob", lapse_s=60)
+    desk.create("stays", owner="ann", lapse_s=600)
+    desk.sequencer.end_turn(is_urgent=True)
+    desk.clock.advance(60)
+    with pytest.raises(QuotaExceeded):
+        desk.create("more", owner="ann")
+    assert desk.sequencer.turn.is_empty  # so that no commit waits for its end
 
 
 def test_one_owner_cannot_take_all_holds() -> None:

@@ -267,6 +267,7 @@ class Queues:
 
         Returns the shared groups whose other members may get something.
         """
+        self.too_slow.pop(session, None)
         self.backpressure.unblock(session)
         self.backpressure.forget(session)
         waiting: list[Entry] = []

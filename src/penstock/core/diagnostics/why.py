@@ -43,7 +43,7 @@ def check_asker(broker: Broker, who: Identity, topic: str, client_id: str | None
 
 
 async def explain(broker: Broker, topic: str, sequence: int, client_id: str | None = None) -> Explanation:
-    """Why a client did not get a message; without a client, what became of the message."""
+    """Explain the delivery of a message to a client; without a client, to all subscribers."""
     known = broker.topics.get(topic)
     newest = broker.catalog.last_sequence(topic) if known is None else known.sequence
     if not 1 <= sequence <= newest and not await Case(broker, topic, sequence, None).rows():
@@ -194,17 +194,17 @@ class Case:
     def _sum_up(self, rows: int, waited_for: set[str], subscribers: int) -> str:
         """The same in sentences."""
         count = len(waited_for - {GROUP})
-        missed = {0: "Nobody is recorded as not having got it.", 1: "One record says who did not get it."}
+        missed = {0: "No failed deliveries recorded.", 1: "One failed delivery recorded."}
         waits = {
-            0: "It waits in its stream, for whoever receives it." if waited_for else "It waits for nobody.",
-            1: "It still waits for one subscriber.",
+            0: "Queued in its stream for the next receiver." if waited_for else "Not queued for anyone.",
+            1: "Queued for one subscriber.",
         }
         has = {0: "no subscribers", 1: "one subscriber"}
         return " ".join(
             (
                 "It was published.",
-                missed.get(rows, f"{rows} records say who did not get it."),
-                waits.get(count, f"It still waits for {count} subscribers."),
+                missed.get(rows, f"{rows} failed deliveries recorded."),
+                waits.get(count, f"Queued for {count} subscribers."),
                 f"{self._topic} has {has.get(subscribers, f'{subscribers} subscribers')} now.",
             )
         )

@@ -171,6 +171,7 @@ class Recorder:
         self._groups.pop(group, None)
         if self._group_records.pop(group, None) is not None:
             self._turn.delete(GROUPS, group.filter)
+            self._ask(is_urgent=False)
 
     def save_value(self, topic: str, value: RetainedValue, expires_at: int | None) -> None:
         """Store the retained value of a topic, with the wall time of its expiry."""
@@ -247,7 +248,7 @@ class Recorder:
             self._note_moves()
         is_urgent, self._is_urgent = self._is_urgent, False
         waiting, self._waiting = self._waiting, []
-        for callback in waiting:  # only now: the commit may begin as soon as someone waits for it
+        for callback in waiting:  # only now: the commit may begin as soon as a callback waits for it
             self._log.when_committed(self._log.ticket, callback)
         self._log.commit(self._sequencer.end_turn(is_urgent=is_urgent))
 

@@ -61,7 +61,7 @@ class LogWriter(Protocol):
 
     @property
     def failure(self) -> Exception | None:
-        """Why nothing can be committed at present, if that is so. It gets well by itself."""
+        """Error that prevents commits at present; None if there is none. The log retries by itself."""
         ...
 
     @property
@@ -75,7 +75,7 @@ class LogWriter(Protocol):
         ...
 
     def commit(self, turn: Turn) -> None:
-        """Take a finished turn; never waits. Turns come in the order of their offsets.
+        """Take over a finished turn; never waits. Turns come in the order of their offsets.
 
         A turn that is urgent is committed soon; others may wait for more turns to join.
         """
@@ -150,6 +150,11 @@ class LogCatalog(Protocol):
 
         Each comes with a sequence that it has reached. Topics committed since may be included or not.
         """
+        ...
+
+    @property
+    def has_unreadable_names(self) -> bool:
+        """`topics_after` has left out a topic or a sequence that it could not read."""
         ...
 
     async def find_sequence(self, topic: str, sequence: int) -> int | None:

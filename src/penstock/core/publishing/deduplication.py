@@ -57,7 +57,7 @@ class DedupWindow:
         return len(self._known)
 
     def key_of(self, run: Run, user: str | None, known_as: str | None = None) -> Key | None:
-        """Under which key a user's message is remembered; None if it is not.
+        """Key of a user's message; None if it has no id.
 
         Args:
             known_as: its id in the one spelling that counts, if it may be written in others.

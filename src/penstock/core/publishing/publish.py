@@ -35,7 +35,7 @@ class ChunkReceipt(Struct, frozen=True, gc=False):
     """Number of runs to topics that no subscription matches."""
 
     def is_matched(self, run: Run) -> bool:
-        """Return whether a subscription matches the topic of a run; True for one that was refused."""
+        """Return whether a subscription matches the topic of an accepted run."""
         topic = self.topics.get(run.topic)
         return topic is None or topic.audience is not NOBODY
 
@@ -199,8 +199,9 @@ class Publisher:
             found.append(outcomes.of(run) if outcomes else NOTHING_LOST)
 
         def settle(failure: Exception | None) -> None:
-            if failure is None:  # the flush was before the commit, and before a release
-                node.request_senders.when_acknowledgeable(sender, lambda: callback(found[0], None))
+            if failure is None:  # the flush was before the commit, unless that is of an earlier turn
+                outcome = found[0] if found else NOTHING_LOST
+                node.request_senders.when_acknowledgeable(sender, lambda: callback(outcome, None))
             else:
                 callback(NOTHING_LOST, failure)
 

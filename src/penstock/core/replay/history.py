@@ -40,7 +40,7 @@ class History:
         self.clock = clock
         self.start = log.last_offset  # rings know nothing of what is not behind this
         self._sequencer = log.sequencer
-        self.seats = Semaphore(READERS)  # of those who look around or read; all others wait in their order
+        self.seats = Semaphore(READERS)  # of readers at work; all others wait in their order
 
     @property
     def head(self) -> int:

@@ -35,7 +35,7 @@ RINGS_A_SLICE = 100
 NO_FLOORS: Mapping[str, int] = {}
 NEAR_TOPICS = 500
 NEAR_MESSAGES = 2_000
-"""Most bytes that rings hold for a reader; beyond that the log is read."""
+"""Most messages that a reader takes from rings at once; beyond that the log is read."""
 
 
 class Past(Protocol):

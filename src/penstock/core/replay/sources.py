@@ -21,7 +21,7 @@ NEVER_LOOKED = -1
 NOWHERE = maxsize
 """The next offset of a source that has nothing."""
 RUNS_AHEAD = 16
-"""Most bytes that are held of a ring while a replay passes over all of them."""
+"""Runs of a ring that are read ahead while a replay passes over all rings."""
 GAPS_KEPT = 1_000
 LEAST_BYTES = 64
 """Least weight of a run in a chunk, so that small messages do not make it too large."""

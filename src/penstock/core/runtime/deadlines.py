@@ -50,6 +50,8 @@ class Deadlines(Generic[Item]):
     def add(self, item: Item, when: float) -> None:
         """Add an object that is due at a monotonic time; an earlier deadline of it stays."""
         number = ceil(when * self._per_second)
+        if number / self._per_second < when:  # by the rounding of the product
+            number += 1
         known = self._numbers.get(item)
         if known is not None:
             if known <= number:
@@ -78,9 +80,8 @@ class Deadlines(Generic[Item]):
 
     def take(self, now: float) -> Item | None:
         """Remove and return an object that is due, the first one first; None if there is none."""
-        due = now * self._per_second
         while not self._due:
-            if not self._order or self._order[0] > due:
+            if not self._order or self._order[0] / self._per_second > now:
                 return None
             self._due_number = heappop(self._order)
             self._due = dict.fromkeys(reversed(self._buckets.pop(self._due_number)))
@@ -106,7 +107,7 @@ class Deadlines(Generic[Item]):
 
 
 class Timeouts(Deadlines[Item]):
-    """Deadlines with one timer, set for the first of them, and not at all while there is none.
+    """Deadlines with one timer, set for the first of them.
 
     Args:
         on_due: called with each object that is due, after it was removed.

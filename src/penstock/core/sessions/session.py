@@ -155,8 +155,10 @@ class Session:
         connection = self.connection
         if connection is not None and self.detach_soon is not None:
             self.is_paused, self.is_flowing = True, False  # nothing more leaves
-            connection.close(ending)
-            self.detach_soon(self, connection)
+            try:
+                connection.close(ending)
+            finally:
+                self.detach_soon(self, connection)
 
     @property
     def is_waiting(self) -> bool:

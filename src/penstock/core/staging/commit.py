@@ -99,7 +99,7 @@ class Slice(Struct, frozen=True):
 
 
 def digest_of(ids: Iterable[str]) -> bytes:
-    """Separator of stage names in a list; names cannot hold it."""
+    """Digest of stage names in order. No name has a line break."""
     return blake2b("\n".join(ids).encode(), digest_size=16).digest()
 
 

@@ -16,6 +16,8 @@ Key = tuple[str | None, str]
 _SECOND_US = 1_000_000
 FORGOTTEN_A_TIME = 2
 """Most keys that are dropped for each new one; there may be too many after the limit was lowered."""
+FORGOTTEN_A_SECOND = 1_000
+"""Most keys that are dropped in one pass."""
 
 
 class Finished(Struct, frozen=True, gc=False):
@@ -51,8 +53,9 @@ class CommitKeys:
         self._drop_stale(now, FORGOTTEN_A_TIME)
 
     def reap(self) -> None:
-        """Forget what is old enough."""
-        self._drop_stale(self._node.clock.monotonic(), len(self._finished))
+        """Forget what is old enough or too much."""
+        self._finished.limit = self._node.settings.stage.max_keys
+        self._drop_stale(self._node.clock.monotonic(), FORGOTTEN_A_SECOND)
 
     def _drop_stale(self, now: float, most: int) -> None:
         for _, finished in self._finished.take_stale(now, most):

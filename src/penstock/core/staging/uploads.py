@@ -81,5 +81,5 @@ class Uploads:
 
 
 def as_known(failure: Exception) -> PenstockError:
-    """Why something could not be stored."""
+    """Return a failed commit as an error with a code."""
     return failure if isinstance(failure, PenstockError) else StorageUnavailable(str(failure))

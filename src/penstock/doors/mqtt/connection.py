@@ -1,9 +1,9 @@
 """One MQTT connection: packets in, calls to core, and its end.
 
-It is an asyncio protocol and core's sink at once. Reading and writing never wait: a chunk is taken
+It is an asyncio protocol and core's connection port at once. Reading and writing never wait: a chunk is taken
 whole, deliveries arrive as joined bytes at the tick's flush, acknowledgements follow in the same turn; the
-way out is in `link.py`. What the packets mean is in `handlers.py`; publishes come in runs and go to core from
-here, through `publish_acks.py` if they want a response.
+way out is in `outbound.py`. What the packets mean is in `handlers.py`; publishes come in runs and go to core
+from here, through `publish_acks.py` if they want a response.
 """
 
 import asyncio
@@ -156,7 +156,7 @@ class Connection(Outbound):
         self.end(ReasonCode.KEEP_ALIVE_TIMEOUT)
         return self._deadline
 
-    # Core's sink
+    # Connection port of core
 
     def hold(self, *, is_unacknowledged: bool) -> None:
         super().hold(is_unacknowledged=is_unacknowledged)

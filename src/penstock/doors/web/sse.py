@@ -189,7 +189,7 @@ class EventStream:
             flow.write(block("gap", _lost_place(wish.lost, following), following))
         self.service.add(self)
 
-    # Core's sink
+    # Connection port of core
 
     def write(self, data: bytes) -> None:
         """Send messages."""

@@ -243,8 +243,8 @@ class AsgiRequest:
             return
         start = status_line(status)
         lines = self._read_headers(status, message.get("headers", ()))
-        if request.wants_continue:
-            request.keep_alive = False  # the next bytes may be its body or another request
+        if request.wants_continue:  # the next bytes may be its body or another request
+            request.keep_alive = request.wants_continue = False
         has_body = request.method != "HEAD" and status not in BODILESS
         if has_body and self._unsent_bytes is None and request.version == "1.1":
             self._is_chunked = True

@@ -174,13 +174,10 @@ class Holds:
 
     def _check_room(self, owner: str) -> None:
         """Raise if there are too many holds, lapsed ones not counted."""
-        theirs = sum(held.record.owner == owner for held in self._held.values())
-        if len(self._held) >= self._limit or theirs >= self._limit_per_owner:
-            self.drop_lapsed()
-            theirs = sum(held.record.owner == owner for held in self._held.values())
-        if len(self._held) >= self._limit:
+        held = [each for each in self._held.values() if not self._has_lapsed(each)]
+        if len(held) >= self._limit:
             raise QuotaExceeded(f"there are {self._limit} holds already")
-        if theirs >= self._limit_per_owner:
+        if sum(each.record.owner == owner for each in held) >= self._limit_per_owner:
             raise QuotaExceeded(f"this owner has {self._limit_per_owner} holds already")
 
     def _find(self, name: str, owner: str | None) -> _Held:

@@ -82,7 +82,8 @@ class DiskLog:
         self.epoch = found.epoch + 1
         self.damage: tuple[Gap, ...] = found.damage
         self._index = found.index
-        self._sequences = found.sequences
+        self._sequences = found.sequences  # of unsealed topics; not changed any more
+        self.has_unreadable_names = False
         for note in opening.notes:
             log.warning("the log was damaged", what=note)
         if self._mark.value is None and not opening.is_new:
@@ -243,7 +244,11 @@ class DiskLog:
         return end_of_epoch(self._epochs, epoch)
 
     async def topics_after(self, name: str, limit: int) -> list[tuple[str, int]]:
-        sealed = await self._loop.run_in_executor(self._readers, topics_after, self._store, name, limit)
+        return await self._loop.run_in_executor(self._readers, self._topics_after, name, limit)
+
+    def _topics_after(self, name: str, limit: int) -> list[tuple[str, int]]:
+        sealed, is_whole = topics_after(self._store, name, limit)
+        self.has_unreadable_names = self.has_unreadable_names or not is_whole
         found = dict(sealed)
         last = sealed[-1][0] if len(sealed) == limit else None  # more sealed topics may follow
         for topic, sequence in self._sequences.items():

@@ -181,7 +181,7 @@ class Stream(Handler):
         replay = nexusd.ReplayComplete(topic=topic, replayed_count=count, latest_sequence=latest)
         self._tell(encode_event(replay_complete=replay))
 
-    # Core's sink
+    # Connection port of core
 
     @property
     def peer(self) -> Peer:

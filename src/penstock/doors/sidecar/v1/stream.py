@@ -167,7 +167,7 @@ class SubscribeStream(Handler):
         else:
             filters.refuse(request_id, InvalidRequest("the request has no action that is known here"))
 
-    # Core's sink
+    # Connection port of core
 
     def write(self, data: bytes) -> None:
         """Send messages."""

@@ -348,16 +348,18 @@ def _extents_in(contents: Contents) -> dict[str, Extent]:
     return extents_of(contents.take(0, maxsize, maxsize, None).runs)
 
 
-def topics_after(store: Store, name: str, limit: int) -> Names:
-    """The first sealed topics after a name; unreadable ones are omitted."""
+def topics_after(store: Store, name: str, limit: int) -> tuple[Names, bool]:
+    """The first sealed topics after a name, and whether all of them could be read."""
     found: Names = []
     place: bytes | None = _behind(name)
+    is_whole = True
     while place is not None and len(found) < limit:
         try:
             place = _add(store, found, place, limit)
         except DamagedData as error:
+            is_whole = False
             place = store.readable_after(SEQUENCES, error.key)
-    return found
+    return found, is_whole
 
 
 def _add(store: Store, found: Names, place: bytes, limit: int) -> bytes | None:
