@@ -85,7 +85,7 @@ class FileAccess:
         # Replaced as a whole, so that threads see the old or the new one:
         self._contents = read_files(sources, self._secret)
         self.generation = 0
-        self._outdated: set[str] = set()  # users who had another line
+        self._outdated: set[str] = set()  # users whose line has changed
 
     @classmethod
     def load(

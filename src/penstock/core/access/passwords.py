@@ -76,14 +76,14 @@ class RememberedPasswords:
 
 def hash_password(password: bytes) -> str:
     """Make what the password file holds instead of a password."""
-    from argon2 import PasswordHasher  # noqa: PLC0415 - only who uses passwords pays for loading it
+    from argon2 import PasswordHasher  # noqa: PLC0415 - slow import, only for servers with passwords
 
     return PasswordHasher().hash(password)
 
 
 def is_password(password: bytes, stored: str) -> bool:
     """Return whether a hash belongs to a password."""
-    from argon2 import PasswordHasher  # noqa: PLC0415 - only who uses passwords pays for loading it
+    from argon2 import PasswordHasher  # noqa: PLC0415 - slow import, only for servers with passwords
     from argon2.exceptions import InvalidHashError, VerificationError  # noqa: PLC0415
 
     try:

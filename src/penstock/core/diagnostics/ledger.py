@@ -96,7 +96,7 @@ class Ledger:
         self._number = 0
         self.counts: dict[Reason, int] = {}
         self.rows_forgotten = 0
-        self.is_watched = False  # someone listens to the news
+        self.is_watched = False  # a subscriber or the log takes the news
         self._news: dict[tuple[str, str, Reason], News] = {}
         self._told: dict[Reason, int] = {}  # of `counts`, as of the last `take_losses`
         self._last_loss = ("", "")  # whose, and of which topic

@@ -67,7 +67,7 @@ class Recovery:
     def __init__(self, node: Node, session_service: SessionService) -> None:
         self._node = node
         self._session_service = session_service
-        self._changed: list[Session] = []  # those who have left filters and are owed something by them
+        self._changed: list[Session] = []  # with past filters that have queued messages
 
     def restore(self) -> None:
         """Recover everything, before the first connection."""
@@ -200,7 +200,7 @@ class Recovery:
             encoding = PendingEncoding((Options(sent.level),))
         return Pending(run, encoding.as_retained() if sent.is_retained else encoding, sent.level)
 
-    # What is owed
+    # Offline queues
 
     def _restore_owed(self) -> None:
         positions = self._find_positions()

@@ -139,7 +139,7 @@ class Publisher:
                 else:
                     self._topics.begin_ring(topic, run)
                 if last is not None and last.audience is audience and last.shape is shape:
-                    last.runs.append(run)  # the same stretch goes on
+                    last.runs.append(run)  # the same stretch continues
                 elif audience is not NOBODY:
                     last = tick.add(topic, run)
                 else:

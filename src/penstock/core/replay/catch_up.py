@@ -105,7 +105,7 @@ class CatchUps:
         self._subscribing.check(session, wanted)
         if start is None:
             self._node.tick.settle()  # what is live by another filter comes first
-            on_begin(None)  # a shared group may be owed something, which leaves when it is joined
+            on_begin(None)  # a shared group may have queued messages, sent on joining
             for filter in wanted:
                 self._subscribing.subscribe(session, filter, options, encoding, policy=policy, retained=False)
             return None

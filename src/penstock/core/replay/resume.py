@@ -210,7 +210,7 @@ class Resumption:
             return None
         base = history.newest(name) if topic is None else topic.start
         if sequence < base:
-            return None  # where it goes on the log knows
+            return None  # the log knows where it continues
         lost = (Missing(name, base + 1, sequence, Reason.LOST_UNCOMMITTED),) if sequence > base else ()
         if topic is None or topic.sequence == base:
             return Place(history.head, base, lost)

@@ -35,7 +35,7 @@ class Account:
         self._missing: list[Missing] = []
         self._latest: dict[str, int] = {}  # where the last entry of a topic stands
         self._gaps: list[Gap] = []
-        self._rest: dict[Reason, Gap] = {}  # what is told of all that there is no room for
+        self._rest: dict[Reason, Gap] = {}  # summary of all that there is no room for
         self._topics: dict[str, Served] = {}
 
     def add(self, said: Statement, until: int) -> None:

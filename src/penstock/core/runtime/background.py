@@ -58,7 +58,7 @@ class Background:
             known = error if isinstance(error, PenstockError) else PenstockError("Internal server error")
             try:
                 worker.fail(known)
-            except Exception:  # whoever cannot be told may be the reason
+            except Exception:  # the failed callback may be the reason
                 log.exception("failure not told")
 
     @property

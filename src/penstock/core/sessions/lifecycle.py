@@ -82,7 +82,7 @@ class SessionService:
         is_recorded = session is not None and session.is_recorded
         had_record = is_recorded or self._node.recorder.has_stale_record(client_id)
         if session is not None:
-            is_foreign = session.identity.user != arrival.identity.user  # never shown to someone else
+            is_foreign = session.identity.user != arrival.identity.user  # never shown to another user
             if session.connection is not None:
                 self._take_over(session)
             if arrival.clean or is_foreign or not session.is_persistent:
@@ -232,7 +232,7 @@ class SessionService:
         self._await_return(session, now, now - away_s)
         self._node.recorder.begin(session)
         if record.left_at is None:
-            self._node.recorder.save(session)  # its time goes on, however often the server starts
+            self._node.recorder.save(session)  # its time continues, however often the server starts
         return session
 
     def _await_return(self, session: Session, now: float, left: float) -> None:

@@ -139,7 +139,7 @@ class Staging:
         part = upload.part
         stage = self._find(part.stage)
         if stage is not None and stage.owner != part.owner:
-            self._give_up(upload, NotAuthorized(f"the stage {part.stage} is somebody else's"))
+            self._give_up(upload, NotAuthorized(f"the stage {part.stage} belongs to another owner"))
             return
         before = self._stages.put(part)
         if before is not None:
@@ -147,7 +147,7 @@ class Staging:
         self._uploads.outdate(part)
 
         def tell(failure: Exception | None) -> None:
-            # If it failed, it is stored as soon as that is possible; who was told so sends it again.
+            # If it failed, it is stored as soon as possible; a client that got the error sends it again.
             upload.done(part if failure is None else as_known(failure))
 
         self._releasing.when_stored(tell)
@@ -169,7 +169,7 @@ class Staging:
         if stage is None:
             raise UnknownStage(f"there is no stage {id}: it was never made, has lapsed, or is committed")
         if stage.owner != self._owner_of(identity):
-            raise NotAuthorized(f"the stage {id} is somebody else's")
+            raise NotAuthorized(f"the stage {id} belongs to another owner")
         return stage
 
     def names(self, identity: Identity, prefix: str = "") -> list[str]:

@@ -26,7 +26,7 @@ class StreamBuffers:
         self.messages = 0
         self.bytes = 0
         self.dropped = 0
-        self.is_starved = False  # somebody had to wait for what other streams take
+        self.is_starved = False  # a sender had to wait for what other streams take
 
     def configure(self, settings: StreamSettings) -> None:
         """Go by other limits; what is beyond them goes with the next message of its stream."""

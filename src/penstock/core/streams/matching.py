@@ -161,7 +161,7 @@ class Matching:
             self._node_counters.delivered_at[Door.STREAMS] += 1
         return is_taken
 
-    # Those who wait
+    # Waiters
 
     def line_up(self, receiver: Receiver) -> None:
         """Add a waiting receiver; a sender that waits for one is released."""

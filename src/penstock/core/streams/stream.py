@@ -47,11 +47,11 @@ class Stream:
         self.topic = topic
         self.on_published = on_published  # called for each run of the topic
         self.size: int | None = None  # messages that it keeps; the first send decides
-        self.is_open = False  # it keeps messages at all; if not, somebody only wants to know of them
-        self.used_at = now  # when somebody last sent, received or waited here
+        self.is_open = False  # it keeps messages; if not, a reader only waits for news
+        self.used_at = now  # time of the last send, receive or wait
         self.count = 0
         self.bytes = 0
-        self.returned = 0  # messages at the front that somebody was to get who had gone
+        self.returned = 0  # messages at the front whose receiver had disconnected
         self._messages: Run | deque[Run] | None = None  # oldest first
         self.receivers: OrderedDict[Receiver, None] | None = None
         self.senders: OrderedDict[Sender, None] | None = None

@@ -90,8 +90,8 @@ class TopicAdmin:
         self._topics.declared.discard(name)
         self._save(name, DeclaredRecord(gone.sequence, self._topics.floors[name]))
         self._forget_oldest()
-        for tell in self.on_deleted:
-            tell(name, subscribers)
+        for notify in self.on_deleted:
+            notify(name, subscribers)
         return True
 
     def when_stored(self, callback: Settled) -> None:

@@ -349,7 +349,7 @@ async def test_stages_are_for_whoever_made_them(start: Start, tmp_path: Path) ->
         ):
             answer = await attempt
             assert problem(answer) == (403, "not-authorized")
-            assert answer.json()["detail"] == "the stage x is somebody else's"
+            assert answer.json()["detail"] == "the stage x belongs to another owner"
         assert (await stage(bob, "y", lines({"topic": "b/1", "data": 1}))).status_code == 201
         assert (await commit(bob, "k", "y")).json()["rows"] == 1
         (tmp_path / "acl").write_text("user ann\npublish b\n", encoding="utf-8")
