@@ -6,7 +6,7 @@ BENCH_ARGS ?=
 # Compiled tests and servers are kept, also where the environment forbids it: it halves the time to collect.
 export PYTHONDONTWRITEBYTECODE :=
 # Most tests wait, so there may be more workers than cores. Groups are in the order of tests/conftest.py.
-PYTEST := .venv/bin/pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
+PYTEST := .venv/bin/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 BIN := .venv/bin
 LIGHT := .venv/.installed-to-run

@@ -7,11 +7,12 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from xdist.remote import Producer
 
 from tests.support.examples import SOAK_FACTOR, is_soak, load_profiles
 from tests.support.fork_server import IS_SUPPORTED, ForkServer
 from tests.support.servers import RunningServer, Settings, StartServer, is_setting, start
-from tests.support.tiers import SYSTEM, ForeignPrograms, group_of, is_system, rank
+from tests.support.tiers import SYSTEM, ForeignPrograms, GroupScheduling, group_of, is_system, rank
 
 TESTS = Path(__file__).parent
 FOREIGN = ForeignPrograms()
@@ -44,9 +45,14 @@ def pytest_unconfigure() -> None:
     gc.unfreeze()  # or duckdb reports at the end what it believes to be leaks
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupScheduling:
+    return GroupScheduling(config, log)
+
+
 @pytest.hookimpl(tryfirst=True)  # before tests are selected by marker
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give each test its tier and its group, and put long groups first."""
+    """Give each test its tier, and put long groups first."""
     files: dict[Path, str] = {}
     groups: dict[pytest.Item, str] = {}
     for item in items:
@@ -54,8 +60,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if file is None:
             file = files[item.path] = item.path.relative_to(TESTS).as_posix()
         fixtures = getattr(item, "fixturenames", ())
-        groups[item] = group_of(file, fixtures)
-        item.add_marker(pytest.mark.xdist_group(groups[item]))
+        groups[item] = group_of(file)
         is_marked = item.get_closest_marker("system") is not None
         if is_system(file.split("/", 1)[0], fixtures, is_marked=is_marked):
             item.add_marker("system")

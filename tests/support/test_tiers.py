@@ -1,5 +1,7 @@
 """Every test is in one tier, and fast tests start nothing but Python."""
 
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +11,6 @@ import pytest
 from tests.support.tiers import (
     FAST,
     LONG,
-    SHARED,
     SYSTEM,
     SYSTEM_FIXTURES,
     ForeignPrograms,
@@ -35,11 +36,23 @@ def test_folders_fixtures_and_markers_make_a_system_test() -> None:
     assert all(is_system("cli", [fixture], is_marked=False) for fixture in SYSTEM_FIXTURES)
 
 
-def test_tests_share_a_worker_by_fixture_or_else_by_file() -> None:
-    assert group_of("core/test_model.py", ["tmp_path"]) == "core/test_model.py"
-    assert group_of("spark/test_options.py", ["tmp_path"]) == "spark"
-    assert group_of("cli/test_pipeline.py", ["spark", "tmp_path"]) == "spark"
-    assert group_of("dashboard/test_pages.py", ["watched_browser"]) == "dashboard"
+def test_tests_share_a_worker_by_folder_or_by_file() -> None:
+    assert group_of("core/test_model.py") == "core/test_model.py"
+    assert group_of("spark/source/test_planner.py") == "spark"
+    assert group_of("dashboard/test_pages.py") == "dashboard"
+
+
+@pytest.mark.system
+def test_one_worker_has_all_tests_of_a_file() -> None:
+    files = ["tests/support/test_clock.py", "tests/support/test_disk.py"]
+    words = [sys.executable, "-m", "pytest", "-v", "-n", "2", "--dist", "loadfile", *files]
+    variables = {name: text for name, text in os.environ.items() if not name.startswith("PYTEST_")}
+    ended = subprocess.run(
+        words, cwd=TESTS.parent, env=variables, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stdout
+    workers = set(re.findall(r"\[(gw\d)\] .*PASSED tests/support/(test_\w+)\.py::", ended.stdout))
+    assert sorted(file for _, file in workers) == ["test_clock", "test_disk"]
 
 
 def test_long_groups_are_first() -> None:
@@ -51,7 +64,7 @@ def test_long_groups_are_first() -> None:
         "browser",
         "core/test_model.py",
     ]
-    assert set(LONG) <= SYSTEM | set(SHARED.values())
+    assert set(LONG) <= SYSTEM
 
 
 def test_a_fast_test_cannot_start_a_foreign_program(request: pytest.FixtureRequest) -> None:

@@ -9,6 +9,8 @@ import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
+from xdist.scheduler import LoadFileScheduling
+
 FAST = frozenset(
     {
         "app",
@@ -50,11 +52,9 @@ SYSTEM = frozenset(
         "test_tutorial.py",
     }
 )
-SHARED = {"spark": "spark", "browser": "browser", "watched_browser": "dashboard"}
-"""Session fixtures that are too expensive for more than one worker, with the group that shares each."""
 TOGETHER = frozenset({"browser", "dashboard", "spark"})
-"""Folders whose tests start a JVM or a browser of their own: one at a time, or they starve one another."""
-SYSTEM_FIXTURES = frozenset({*SHARED, "small_disk"})
+"""Folders whose tests share a JVM or a browser: one worker has them all, or several starve one another."""
+SYSTEM_FIXTURES = frozenset({"small_disk"})
 """Fixtures that make their tests part of the system tier; `small_disk` mounts a file system."""
 LONG = ("spark", "dashboard", "faults", "deploy", "browser", "examples", "compat", "access", "bench", "e2e")
 """Groups and folders with the longest tests, longest first."""
@@ -69,18 +69,27 @@ def is_system(folder: str, fixtures: Collection[str], *, is_marked: bool) -> boo
     return is_marked or folder in SYSTEM or not SYSTEM_FIXTURES.isdisjoint(fixtures)
 
 
-def group_of(file: str, fixtures: Collection[str]) -> str:
-    """Tests of one group run in one worker, and share fixtures there."""
+def group_of(file: str) -> str:
+    """Group of a file below `tests`: a folder, or the file itself."""
     folder = file.split("/", 1)[0]
-    if folder in TOGETHER:
-        return folder
-    return next((group for fixture, group in SHARED.items() if fixture in fixtures), file)
+    return folder if folder in TOGETHER else file
 
 
 def rank(group: str) -> int:
     """Sort key: long groups first, so that none is left for the end, when other workers are idle."""
     folder = group.split("/", 1)[0]
     return LONG.index(folder) if folder in LONG else len(LONG)
+
+
+class GroupScheduling(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
+    """Scheduler of xdist: all tests of a group run in one worker, and share fixtures there.
+
+    xdist's own groups are a suffix of the node id, which it cannot change in every version of pytest; then
+    it silently spreads tests one by one, and every worker starts every server, JVM and browser.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group_of(nodeid.split("::", 1)[0].removeprefix("tests/"))
 
 
 class ForeignPrograms:
