@@ -39,8 +39,8 @@ def ps() -> Iterator[RunningServer]:
 def test_public_names_are_what_the_package_says() -> None:
     assert {"server", "RunningServer", "AsyncRunningServer"} <= set(testing.__all__)
     assert all(hasattr(testing, name) for name in testing.__all__)
-    with pytest.raises(AttributeError, match="no attribute 'servers'"):
-        testing.servers  # noqa: B018
+    with pytest.raises(AttributeError, match="no attribute 'brokers'"):
+        testing.brokers  # noqa: B018
 
 
 # Doors
