@@ -75,9 +75,8 @@ class Shape(Struct, frozen=True, gc=False, array_like=True):
     """Layout and flags of the bytes of a run. Shapes are few and compared by identity.
 
     `layout` names the framing of the slab ("" for bare payloads). Runs of one shape may be joined and
-    forwarded
-    as they are to subscribers with exactly that layout. A plain shape is not retained and has neither
-    lifetime nor properties.
+    forwarded as they are to subscribers with exactly that layout. A plain shape is not retained and has
+    neither lifetime nor properties.
     """
 
     layout: str

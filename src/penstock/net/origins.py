@@ -3,9 +3,8 @@
 A web page can make its user's browser send requests anywhere, also to servers that only the user can reach.
 So `Host` must be a name of this server: with DNS rebinding a page has an origin that agrees with its host.
 And a request that changes something, or opens a stream, must have an `Origin` of this host and port, or a
-listed
-one: another server on the same machine is another site. Programs other than browsers send no `Origin`, and
-pass.
+listed one: another server on the same machine is another site. Programs other than browsers send no `Origin`,
+and pass.
 """
 
 import re

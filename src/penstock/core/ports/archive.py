@@ -174,8 +174,7 @@ class Archive(Protocol):
         """Split a range into at most this many parts of about the same size, without reading it.
 
         The parts are adjacent, and there is at least one. With a limit on rows they end before it is
-        exceeded;
-        with one on stored bytes too, but each has at least one piece, so that it makes progress. Only gaps
-        that show without reading rows are reported: a read may find more.
+        exceeded; with one on stored bytes too, but each has at least one piece, so that it makes progress.
+        Only gaps that show without reading rows are reported: a read may find more.
         """
         ...

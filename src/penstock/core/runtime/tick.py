@@ -103,9 +103,9 @@ class Tick:
     def open_alone(self, now: float) -> bool:
         """Begin a turn for one chunk by itself, if no other chunk came within the same loop time.
 
-        `now` is the loop's time in milliseconds. On an idle server this saves a turn of the loop; on a busy
-        one
-        chunks come closer than that and share a flush. If the chunk published nothing, `forget_read` follows.
+        `now` is the loop's time, which advances in milliseconds. On an idle server this saves a turn of the
+        loop; on a busy one chunks come closer than that and share a flush. If the chunk published nothing,
+        `forget_read` follows.
         """
         if self.is_open:
             self._last_chunk_at = now

@@ -65,9 +65,8 @@ class SessionService:
     ) -> tuple[Session, bool]:
         """Attach a connection to the session of its client, and take over an older connection.
 
-        The door then resends the messages in flight and calls `resume`. `reencode` adapts an encoding to
-        the wire
-        of this connection, if it differs from the last one. Returns the session, and whether it existed.
+        The door then resends the messages in flight and calls `resume`. `reencode` adapts an encoding to the
+        wire of this connection, if it differs from the last one. Returns the session, and whether it existed.
 
         Raises:
             QuotaExceeded: there are too many sessions.

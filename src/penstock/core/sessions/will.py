@@ -1,13 +1,8 @@
 """Will: the message that is published when a connection ends without a goodbye."""
 
-from typing import TYPE_CHECKING
-
 from msgspec import Struct
 
 from penstock.model import NEVER, Properties
-
-if TYPE_CHECKING:
-    pass
 
 
 class Will(Struct, frozen=True):

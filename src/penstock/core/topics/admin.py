@@ -72,8 +72,8 @@ class TopicAdmin:
         """Delete a topic with its last messages and retained value. Returns False if there is none.
 
         Earlier publishes are delivered first, to flowing sessions. Web clients subscribed to exactly this
-        topic
-        are unsubscribed and notified; all other subscriptions stay, and match when the topic is used again.
+        topic are unsubscribed and notified; all other subscriptions stay, and match when the topic is used
+        again.
 
         Raises:
             PenstockError: it is not allowed, or nothing can be stored now.

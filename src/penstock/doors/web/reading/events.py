@@ -4,8 +4,7 @@ Beside topic and data an event has its position: an id, its sequence in the topi
 door accepts. All three are the same whenever and to whomever the message is sent.
 
 A server has three encodings of them, WebSocket frames, compressed frames and blocks of an event stream, each
-one
-object: core compares them by identity and encodes a message once for all subscribers of the same.
+one object: core compares them by identity and encodes a message once for all subscribers of the same.
 """
 
 from collections.abc import Callable, Iterator, Sequence

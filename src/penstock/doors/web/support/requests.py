@@ -87,8 +87,7 @@ async def refuse_unknown_parameters(request: Request) -> None:
     """Refuse a query parameter that the operation does not have, or has once and was given twice.
 
     A misspelt parameter would otherwise be overlooked, and what is not a text or no number be taken for
-    another
-    one: the response would be one to another question.
+    another one: the response would be one to another question.
 
     Raises:
         InvalidRequest: naming the parameter.
