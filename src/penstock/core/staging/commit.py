@@ -107,7 +107,7 @@ log = structlog.get_logger("penstock.stage")
 
 RETRY_S = 0.2
 """Delay before a slice that could not be published is retried."""
-_GOES_ON = "the commit is decided and goes on by itself: ask again with the same key"
+_CONTINUES = "the commit is decided and continues by itself: ask again with the same key"
 
 
 class StageCommits:
@@ -240,7 +240,7 @@ class StageCommits:
     def _wait_for_room(self, commit: Commit, error: QuotaExceeded) -> None:
         """Pause a commit while there are too many topics, and release its waiters."""
         commit.is_held = True
-        commit.tell(QuotaExceeded(f"{error}; {_GOES_ON}"))
+        commit.tell(QuotaExceeded(f"{error}; {_CONTINUES}"))
         self._node.scheduler.call_later(RETRY_S, partial(self._on_free, commit))
 
     def _publish(self, commit: Commit, chunks: list[Numbered]) -> None:
@@ -294,7 +294,7 @@ class StageCommits:
         self._is_busy = False
         if failure is not None:
             self._roll_back(commit, part)
-            commit.tell(StorageUnavailable(f"{failure}; {_GOES_ON}"))
+            commit.tell(StorageUnavailable(f"{failure}; {_CONTINUES}"))
             self._try_later()
             return
         commit.progress = part.progress
