@@ -1,24 +1,107 @@
-"""Artifacts that test workers share: each is built or fetched once, under a file lock."""
+"""Artifacts that test workers share: each is built or fetched once, under a file lock, and appears complete.
+
+Programs and packages of others, always with a version, stay in the user's cache for later runs:
+
+    folder = npm_install("mqtt@5.14.1")                                # folder/node_modules
+    program = go_install("github.com/summerwind/h2spec/cmd/h2spec@v2.6.0")
+    program = go_build(HERE / "paho.go", "github.com/eclipse/paho.mqtt.golang@v1.5.1")
+    program = cargo_install("mqttv5-cli@1.0.0")
+
+Each skips its test where the tool is missing or nothing can be fetched; `.ci/run` takes a skipped test for a
+failure. A test whose fetch compiles for long needs `pytest.mark.timeout`. `build_once` builds anything else.
+"""
 
 import fcntl
+import hashlib
+import os
+import re
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import signal
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryFile, mkdtemp
+
+import pytest
+
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock-tests"
+FETCHES = 3
+"""Attempts to fetch something: networks fail for a moment."""
+FETCH_S = 50
+"""Time for each attempt; all of them end before the default timeout of a test."""
+COMPILE_S = 600
+"""Time for an attempt that compiles what it fetches."""
+
+
+def npm_install(*packages: str) -> Path:
+    """Folder whose `node_modules` has these packages, as `name@version`."""
+
+    def install(folder: Path) -> None:
+        _run(
+            FETCH_S,
+            "npm",
+            "install",
+            "--no-audit",
+            "--no-fund",
+            "--silent",
+            "--prefix",
+            str(folder),
+            *packages,
+        )
+
+    return _fetch_once("npm", packages, install, "npm", "node")
+
+
+def go_install(module: str) -> Path:
+    """Program of a Go module, as `path@version`."""
+
+    def install(folder: Path) -> None:
+        _run(COMPILE_S, "go", "install", module, environment={"GOBIN": str(folder)})
+
+    return _only_file(_fetch_once("go", (module,), install, "go"))
+
+
+def go_build(source: Path, *modules: str) -> Path:
+    """Program of one Go file that imports modules, as `path@version`; compiled again when it changes."""
+    text = source.read_bytes()
+
+    def build(folder: Path) -> None:
+        (folder / "source").mkdir()
+        (folder / "source" / "main.go").write_bytes(text)
+        for words in (("mod", "init", "program"), ("get", *modules), ("build", "-o", f"../{source.stem}")):
+            _run(COMPILE_S, "go", *words, folder=folder / "source")
+        shutil.rmtree(folder / "source")
+
+    contents = hashlib.sha256(text).hexdigest()[:16]
+    return _only_file(_fetch_once("go", (source.stem, contents, *modules), build, "go"))
+
+
+def cargo_install(crate: str) -> Path:
+    """Program of a Rust crate, as `name@version`."""
+
+    def install(folder: Path) -> None:
+        words = ("install", "--quiet", "--locked", "--no-track", "--debug", "--root", str(folder), crate)
+        _run(COMPILE_S, "cargo", *words, environment={"CARGO_TARGET_DIR": str(folder / "target")})
+        shutil.rmtree(folder / "target")
+
+    return _only_file(_fetch_once("cargo", (crate,), install, "cargo") / "bin")
 
 
 def build_once(folder: Path, build: Callable[[Path], object]) -> Path:
     """Build a folder unless it exists; it appears complete or not at all.
 
-    Other workers wait for the one that builds. After a failed build the next worker tries again.
+    Other workers wait for the one that builds. After a failed build the next worker tries again, and what a
+    killed one left is removed.
 
     Args:
         build: fills the empty folder that it is given. It must not store that path: the folder is renamed.
     """
     with locked(folder):
         if not folder.exists():
-            unfinished = Path(mkdtemp(prefix=f"{folder.name}-", dir=folder.parent))
+            for abandoned in folder.parent.glob(f"{folder.name}~*"):
+                shutil.rmtree(abandoned, ignore_errors=True)
+            unfinished = Path(mkdtemp(prefix=f"{folder.name}~", dir=folder.parent))
             try:
                 build(unfinished)
                 unfinished.rename(folder)
@@ -34,3 +117,56 @@ def locked(path: Path) -> Iterator[None]:
     with (path.parent / f"{path.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+class FetchError(Exception):
+    """A command that fetches failed, or took too long."""
+
+
+def _fetch_once(kind: str, names: tuple[str, ...], fetch: Callable[[Path], object], *tools: str) -> Path:
+    """Folder in the cache, named after what is in it; its test is skipped if it cannot be made."""
+    missing = [tool for tool in tools if shutil.which(tool) is None]
+    if missing:
+        pytest.skip(f"needs {' and '.join(missing)}")
+    folder = CACHE / "-".join([kind, *(re.sub(r"[^\w.@]+", "-", name).strip("-") for name in names)])
+    failure = ""
+    for _ in range(FETCHES):
+        try:
+            return build_once(folder, fetch)
+        except FetchError as error:
+            failure = str(error)
+    return pytest.skip(f"{' and '.join(names)} cannot be fetched: {failure[-300:]}")
+
+
+def _run(
+    limit_s: float, *words: str, folder: Path | None = None, environment: Mapping[str, str] | None = None
+) -> None:
+    """Run a command to its end, or end it and all that it started."""
+    with TemporaryFile() as output:
+        process = subprocess.Popen(
+            words,
+            cwd=folder,
+            env=os.environ | dict(environment or {}),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+        try:
+            code = process.wait(limit_s)
+        except subprocess.TimeoutExpired as error:
+            raise FetchError(f"{words[0]} took more than {limit_s} s") from error
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        if code:
+            output.seek(0)
+            raise FetchError(
+                f"{words[0]} ended with {code}: {output.read().decode(errors='replace').strip()}"
+            )
+
+
+def _only_file(folder: Path) -> Path:
+    [file] = folder.iterdir()
+    return file

@@ -4,18 +4,17 @@ import asyncio
 import json
 import re
 import subprocess
-import tempfile
 from pathlib import Path
 from shutil import which
 
 import pytest
 
 from tests.doors.sidecar.transport.serving import SAY, TIMEOUT_S, Serving
-from tests.support.builds import build_once
+from tests.support.builds import npm_install
 
 pytestmark = pytest.mark.system
 
-GRPC_JS = ("@grpc/grpc-js@1.14.1",)
+GRPC_JS = "@grpc/grpc-js@1.14.1"
 CALL = ("-H", "content-type: application/grpc", "-H", "te: trailers")
 
 
@@ -124,36 +123,10 @@ const gather = (call) => new Promise((resolve) => {
 """
 
 
-FETCHES, FETCH_S = 3, 50
-"""Attempts to fetch a package, and the time for each."""
-
-
-@pytest.fixture(scope="module")
-def grpc_js() -> Path:
-    """Folder with gRPC for JavaScript; it is fetched once and stays for later runs."""
-    if which("node") is None or which("npm") is None:
-        pytest.skip("needs node and npm")
-
-    def fetch(folder: Path) -> None:
-        words = ["npm", "install", "--no-audit", "--no-fund", "--silent", "--prefix", str(folder), *GRPC_JS]
-        failure = ""
-        for _ in range(FETCHES):
-            try:
-                subprocess.run(words, capture_output=True, text=True, timeout=FETCH_S, check=True)
-            except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-                failure = f"{error}: {error.stderr!s}"
-            else:
-                return
-        pytest.skip(f"gRPC for JavaScript cannot be fetched: {failure[:300]}")
-
-    return build_once(
-        Path(tempfile.gettempdir()) / "penstock-tests" / "-".join(GRPC_JS).replace("/", "-"), fetch
-    )
-
-
-async def test_grpc_for_javascript_finds_what_it_expects(serving: Serving, grpc_js: Path) -> None:
-    script = grpc_js / "echo.js"
+async def test_grpc_for_javascript_finds_what_it_expects(serving: Serving, tmp_path: Path) -> None:
+    script = tmp_path / "echo.js"
     script.write_text(SCRIPT, encoding="utf-8")
+    (tmp_path / "node_modules").symlink_to(npm_install(GRPC_JS) / "node_modules")
     told = json.loads(await run("node", str(script), f"127.0.0.1:{serving.port}"))
     assert told == {
         "said": True,
