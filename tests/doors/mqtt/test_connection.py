@@ -7,8 +7,7 @@ import pytest
 
 from penstock.app import Server
 from penstock.config import load
-from penstock.doors.mqtt.connection import Connection
-from penstock.doors.mqtt.outbound import CONTROL_LIMIT_BYTES
+from penstock.doors.mqtt.connection import CONTROL_LIMIT_BYTES, Connection
 from penstock.wire.mqtt import (
     ConnAck,
     Connect,

@@ -6,6 +6,7 @@ checked in a thread; exchanges of several packets are in `auth.py`.
 
 import asyncio
 import secrets
+from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
@@ -17,6 +18,7 @@ from penstock.core.broker import Arrival
 from penstock.core.sessions.will import Will
 from penstock.doors.mqtt.auth import Authentication
 from penstock.doors.mqtt.capabilities import will_refusal
+from penstock.doors.mqtt.encodings import encoding_on_wire
 from penstock.doors.mqtt.reason_codes import RETURN_CODES, encode_within, in_words, refusal_of
 from penstock.errors import NotAuthorized, PenstockError
 from penstock.model import NEVER, Door, Properties
@@ -158,7 +160,13 @@ class ConnectHandler:
             return
         connack = encode_packet(welcome, packet.version)  # before any effect that it reports
         self._door.look_for_fights(connection, identity.client_id)
-        session, is_present = self._broker.connect(arrival, connection, connection.reform)
+        reencode = partial(
+            encoding_on_wire,
+            version=packet.version,
+            limit_bytes=connection.limit_bytes,
+            marks=self._door.marks,
+        )
+        session, is_present = self._broker.connect(arrival, connection, reencode)
         if is_present:
             connack = encode_packet(replace(welcome, session_present=True), packet.version)
         aliases = min(given.topic_alias_maximum or 0, self._door.settings.outgoing_topic_aliases)

@@ -2,24 +2,41 @@
 
 It is an asyncio protocol and core's connection port at once. Reading and writing never wait: a chunk is taken
 whole, deliveries arrive as joined bytes at the tick's flush, acknowledgements follow in the same turn; the
-way out is in `outbound.py`. What the packets mean is in `handlers.py`; publishes come in runs and go to core
-from here, through `publish_acks.py` if they want a response.
+way out is in the sections "Deliveries" and "Responses". What the packets mean is in `handlers.py`; publishes
+come in runs and go to core from here, through `publish_acks.py` if they want a response.
 """
 
 import asyncio
 from collections.abc import Iterable
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, cast
 
 from penstock.core.sessions.session import Ending, Session
 from penstock.doors.mqtt.handlers import HANDLERS, on_unexpected
-from penstock.doors.mqtt.outbound import Outbound
 from penstock.doors.mqtt.publish_acks import PublishAcks
-from penstock.doors.mqtt.reason_codes import ENDINGS, encode_within, ends_connection, in_words, reason_of
+from penstock.doors.mqtt.reason_codes import (
+    ENDINGS,
+    Answer,
+    encode_within,
+    ends_connection,
+    in_words,
+    reason_of,
+)
+from penstock.doors.mqtt.redelivery import Redelivery
 from penstock.errors import PenstockError
 from penstock.model import Run
 from penstock.net.door import Peer
-from penstock.net.read_pause import BACKPRESSURE, COMMIT, NO_PAUSE, PASSWORD_CHECK, RATE_LIMIT, ReadPause
+from penstock.net.rate_limit import TokenBucket
+from penstock.net.read_pause import (
+    BACKPRESSURE,
+    COMMIT,
+    NO_PAUSE,
+    PASSWORD_CHECK,
+    RATE_LIMIT,
+    UNREAD_RESPONSES,
+    ReadPause,
+)
 from penstock.net.transport import CLOSED_TRANSPORT
 from penstock.wire.mqtt.aliases import AliasWriter
 from penstock.wire.mqtt.packets import Auth, Connect, Disconnect, Packet, Version
@@ -36,37 +53,60 @@ if TYPE_CHECKING:
     from penstock.doors.mqtt.auth import AuthExchange
     from penstock.doors.mqtt.door import MqttDoor
 
+CONTROL_LIMIT_BYTES = 1024 * 1024
+"""Bytes of responses that a peer may leave unread before it is not read from."""
+UNCOMMITTED_LIMIT = 1_000
+"""Responses that may wait for a commit before the client is not read from."""
 CLOSING_TIMEOUT_S = 5.0
 """Time for the last bytes of a connection that is being closed."""
 UNKNOWN = Peer("", 0)
 """Placeholder until the address is known."""
 
 
-class Connection(Outbound):
+class Connection(asyncio.BufferedProtocol):
     """One socket on one side, a session of core on the other."""
 
     __slots__ = (
+        "_aliases",
         "_deadline",
+        "_is_full",
         "_keep_alive_s",
+        "_last_seen",
+        "_loop",
         "_publish_acks",
         "_reader",
+        "_redelivery",
+        "_session",
+        "_transport",
+        "_uncommitted_responses",
         "_waiting",
+        "bucket",
+        "door",
         "explains",
         "has_arrived",
+        "is_closing",
         "is_counted",
+        "is_held",
         "is_welcome",
+        "limit_bytes",
         "lines_logged",
         "peer",
         "proof",
+        "read_pause",
         "refusal",
+        "version",
         "wants_details",
     )
+
+    _transport: asyncio.Transport
+    read_pause: ReadPause
 
     def __init__(self, door: "MqttDoor", peer: Peer | None = None, *, has_arrived: bool = False) -> None:
         """Args:
         has_arrived: the address limits have already counted its arrival.
         """
-        super().__init__(door)
+        self.door = door
+        self._loop = door.loop
         settings = door.settings
         self._reader = RunReader(
             door.limit_bytes,
@@ -75,10 +115,19 @@ class Connection(Outbound):
             settings.max_control_bytes,
             door.abilities,
         )
+        self._session: Session | None = None
         self._publish_acks: PublishAcks | None = None
+        self._redelivery: Redelivery | None = None
+        self._aliases: AliasWriter | None = None
+        self._uncommitted_responses = 0  # that wait for a commit
         self._waiting: list[Packet | Run] | None = None  # read before CONNECT has its response
         self._deadline = 0.0  # for CONNECT, and for the last bytes
-        self._keep_alive_s = 0.0
+        self._keep_alive_s = self._last_seen = 0.0
+        self._is_full = False  # the socket takes no more
+        self.is_closing = self.is_held = False
+        self.bucket: TokenBucket | None = None
+        self.limit_bytes = 0
+        self.version = Version.V311
         self.has_arrived = has_arrived
         self.is_counted = False  # by the guard of its address
         self.is_welcome = False  # it is accepted, and CONNACK leaves after the commit
@@ -156,10 +205,65 @@ class Connection(Outbound):
         self.end(ReasonCode.KEEP_ALIVE_TIMEOUT)
         return self._deadline
 
+    # Deliveries
+
+    def write(self, data: bytes) -> None:
+        if self._aliases is not None:
+            data = self._aliases.rewrite(data)
+        self.door.counters.bytes_sent += len(data)
+        self._transport.write(data)
+
+    def pause_writing(self) -> None:
+        self._is_full = True
+        if self._session is not None:
+            self.door.broker.pause(self._session)
+
+    def resume_writing(self) -> None:
+        self._is_full = False
+        self.read_pause.resume(UNREAD_RESPONSES)
+        if self._session is not None:
+            self._continue_sending(self._session)
+
+    def begin(self, session: Session) -> None:
+        """Send again what was on its way, then let core send what it has."""
+        if session.inflight:
+            may_read = partial(self.door.broker.access.may_read, session.identity)
+            self._redelivery = Redelivery(session.inflight, self.version, may_read)
+            self.door.broker.pause(session)  # nothing new before the last of it
+            self._continue_sending(session)
+        else:
+            self.door.broker.resume(session)
+
+    def _continue_sending(self, session: Session) -> None:
+        """The way out is free."""
+        redelivery = self._redelivery
+        if redelivery is None:
+            self.door.broker.unpause(session)
+            return
+        while redelivery and not self._is_full:
+            data = redelivery.take(self.door.clock.monotonic())
+            if not data:
+                break
+            self.write(data)
+        for pending, reason in redelivery.given_up:
+            self.door.broker.give_up(session, pending.run, reason)
+        redelivery.given_up.clear()
+        if not redelivery and not self._is_full:
+            self._redelivery = None
+            self.door.broker.unpause(session)
+            self.door.broker.resume(session)
+
+    def on_acknowledged(self, session: Session) -> None:
+        """The client has room for one more of what is sent again."""
+        if self._redelivery is not None and not self._is_full:
+            self._continue_sending(session)
+
     # Connection port of core
 
     def hold(self, *, is_unacknowledged: bool) -> None:
-        super().hold(is_unacknowledged=is_unacknowledged)
+        self.is_held = True
+        if is_unacknowledged:
+            self.read_pause.pause(BACKPRESSURE)
         if self._publish_acks is not None:
             self._publish_acks.acks.block()
 
@@ -288,6 +392,60 @@ class Connection(Outbound):
         if not run.packet_id and ends_connection(error, Version.V5):
             self._loop.call_soon(self.end, reason_of(error), str(error))  # core has more of this chunk
 
+    # Responses
+
+    def answer(self, packet: Answer) -> None:
+        """Write the response to a request."""
+        self.control(self.encode(packet))
+
+    def answer_stored(self, packet: Answer, session: Session) -> None:
+        """Write the response to a request when what was done for it outlives the server."""
+        self._uncommitted_responses += 1
+        self.door.broker.when_change_stored(session, partial(self._on_stored, packet))
+        if self._uncommitted_responses > UNCOMMITTED_LIMIT:
+            self.read_pause.pause(COMMIT)
+
+    def _on_stored(self, packet: Answer) -> None:
+        self._uncommitted_responses -= 1
+        if not self.is_closing:
+            self.answer(packet)
+            self.read_pause.resume(COMMIT)
+
+    def encode(self, packet: Answer) -> bytes:
+        """The bytes of a response; if the client does not take this many, the connection ends instead."""
+        data = encode_within(packet, self.version, self.limit_bytes)
+        if data is None:  # MQTT-3.1.2-24
+            self.on_too_large()
+        return data or b""
+
+    def control(self, data: bytes, count: int = 1) -> None:
+        """Write control packets: at once, past everything that waits in the outbox."""
+        if self.is_closing:
+            return
+        self.door.counters.control_packets_sent += count
+        self.write(data)
+        if self._transport.get_write_buffer_size() > CONTROL_LIMIT_BYTES:
+            self.read_pause.pause(UNREAD_RESPONSES)
+
+    # Rate limit
+
+    def charge(self, count: int) -> None:
+        """Count messages that cannot be refused against the client's rate; it waits as long as that takes."""
+        assert self.bucket is not None
+        self.bucket.charge(count, self.door.clock.monotonic())
+        if not self.read_pause.is_paused_by(RATE_LIMIT):
+            self._throttle()
+
+    def _throttle(self) -> None:
+        """Read nothing for as long as the client is ahead of its rate, if it still has one to keep."""
+        wait_s = 0.0 if self.bucket is None else self.bucket.wait_s(self.door.clock.monotonic())
+        self._last_seen = self._loop.time()
+        if wait_s > 0:
+            self.read_pause.pause(RATE_LIMIT)
+            self._loop.call_later(wait_s, self._throttle)
+        else:
+            self.read_pause.resume(RATE_LIMIT)
+
     # Ending
 
     @property
@@ -360,6 +518,10 @@ class Connection(Outbound):
             self._transport.close()
         self._deadline = self._loop.time() + CLOSING_TIMEOUT_S
         self.door.watch(self, self._deadline)
+
+    def abort(self) -> None:
+        """Close without waiting for anything."""
+        self._transport.abort()
 
     def _drop_acks(self) -> None:
         acks, self._publish_acks = self._publish_acks, None

@@ -4,9 +4,10 @@ They are interned, so that equal ones are one object and core compares them by i
 """
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, reduce
 from math import ceil
 
+from penstock.core.delivery.reencoding import PendingEncoding
 from penstock.core.ports.connection import Encoding, Frame
 from penstock.core.subscriptions.subscription import Options
 from penstock.doors.mqtt.meta_properties import LARGEST_BYTES, MetaProperties
@@ -202,3 +203,15 @@ def encoding_of(options: Options, version: Version, limit_bytes: int, marks: Met
         limit_bytes,
         marks=marks if options.marks else None,
     )
+
+
+def encoding_on_wire(
+    encoding: Encoding, version: Version, limit_bytes: int, marks: MetaProperties
+) -> Encoding:
+    """The encoding of an earlier connection, or of a session recovered from disk, for a new connection."""
+    if isinstance(encoding, PendingEncoding):
+        parts = [encoding_of(options, version, limit_bytes, marks) for options in encoding.wishes]
+        merged = reduce(MqttEncoding.merge, parts)
+        return merged.as_retained() if encoding.is_retained else merged
+    assert isinstance(encoding, MqttEncoding)
+    return encoding.on_wire(version, limit_bytes)

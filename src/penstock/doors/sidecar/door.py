@@ -14,7 +14,6 @@ from penstock.doors.sidecar.transport.auth import CallAuth
 from penstock.doors.sidecar.transport.call import Deadline
 from penstock.doors.sidecar.transport.connection import Connection
 from penstock.doors.sidecar.transport.method import Method, Methods
-from penstock.doors.sidecar.transport.outbound import Outbound
 from penstock.doors.sidecar.transport.request_headers import Request
 from penstock.errors import InvalidConfig
 from penstock.net.address_limits import AddressLimits, AddressLimitSettings
@@ -118,11 +117,11 @@ class SidecarDoor:
             is_named_by_certificate=names_users(certificates),
         )
         self._unfinished_bytes = 0
-        self._dirty: list[Outbound] = []
+        self._dirty: list[Connection] = []
         self.ended = [0] * len(Status)  # calls, by how they ended
         self._will_write = False
         self._throttled_log = ThrottledLog(log, clock.monotonic, LINES_PER_SECOND)
-        self._registry: ConnectionRegistry[Outbound] = ConnectionRegistry(
+        self._registry: ConnectionRegistry[Connection] = ConnectionRegistry(
             clock, self.loop, self.counters, address_limits, connection_limit or ConnectionLimit()
         )
         self.connections = self._registry.connections
@@ -228,15 +227,15 @@ class SidecarDoor:
 
     # Connections
 
-    def on_open(self, connection: Outbound, deadline: float) -> None:
+    def on_open(self, connection: Connection, deadline: float) -> None:
         """A socket was accepted."""
         self._registry.enter(connection, deadline)
 
-    def on_lost(self, connection: Outbound) -> None:
+    def on_lost(self, connection: Connection) -> None:
         """A connection is closed."""
         self._registry.leave(connection)
 
-    def watch(self, connection: Outbound, deadline: float) -> None:
+    def watch(self, connection: Connection, deadline: float) -> None:
         """Check a connection at a time."""
         self._registry.watch(connection, deadline)
 
@@ -259,7 +258,7 @@ class SidecarDoor:
 
     # Writing
 
-    def write_soon(self, connection: Outbound) -> None:
+    def write_soon(self, connection: Connection) -> None:
         """Something is to be written to a connection, when this turn has brought all that it brings."""
         self._dirty.append(connection)
         if not self._will_write and not self.is_reading:
@@ -283,23 +282,23 @@ class SidecarDoor:
         """Number of ended calls by status."""
         return {f"calls_{status.name}": self.ended[status] for status in Status}
 
-    def on_refused(self, connection: Outbound, request: Request) -> None:
+    def on_refused(self, connection: Connection, request: Request) -> None:
         """A request was not for any method, or not gRPC at all."""
         if request.status is not None:
             self.ended[request.status] += 1
         self.note("call refused", connection, path=shortened(request.path))
 
-    def on_wire_error(self, connection: Outbound, text: str) -> None:
+    def on_wire_error(self, connection: Connection, text: str) -> None:
         """A peer sent bytes that break the protocol."""
         self.counters.wire_errors += 1
         self.note("bad bytes", connection, text)
 
-    def on_failure(self, connection: Outbound, path: str) -> None:
+    def on_failure(self, connection: Connection, path: str) -> None:
         """Log an unexpected error of a method."""
         self._throttled_log.write_failure(
             "call not carried out", peer=str(connection.peer), path=shortened(path)
         )
 
-    def note(self, event: str, connection: Outbound, detail: str = "", **about: str) -> None:
+    def note(self, event: str, connection: Connection, detail: str = "", **about: str) -> None:
         """One line in the program's log, unless there are too many."""
         self._throttled_log.write(event, peer=str(connection.peer), **about, detail=shortened(detail))
