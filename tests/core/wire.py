@@ -121,10 +121,10 @@ class Line:
             self._is_full = True
             self._broker.pause(self.session)
 
-    def hold(self, *, is_unacknowledged: bool) -> None:
+    def block(self, *, is_unacknowledged: bool) -> None:
         raise AssertionError("nobody blocks anybody here")
 
-    def release(self) -> None:
+    def unblock(self) -> None:
         raise AssertionError("nobody blocks anybody here")
 
     def close(self, reason: str) -> None:

@@ -14,9 +14,9 @@ class MemoryConnection:
 
     def __init__(self, on_write: Callable[[bytes], None] | None = None) -> None:
         self.writes: list[bytes] = []
-        self.holds: list[bool] = []  # for each `hold`: was it for messages without acknowledgement
-        self.releases = 0
-        self.is_held = False
+        self.blocks: list[bool] = []  # for each `block`: was it for messages without acknowledgement
+        self.unblocks = 0
+        self.is_blocked = False
         self.closed: str | None = None
         self._on_write = on_write
         self._taken = 0
@@ -29,15 +29,15 @@ class MemoryConnection:
         if self._on_write is not None:
             self._on_write(data)
 
-    def hold(self, *, is_unacknowledged: bool) -> None:
+    def block(self, *, is_unacknowledged: bool) -> None:
         """Record that the publisher behind this connection has to wait."""
-        self.holds.append(is_unacknowledged)
-        self.is_held = True
+        self.blocks.append(is_unacknowledged)
+        self.is_blocked = True
 
-    def release(self) -> None:
+    def unblock(self) -> None:
         """Record that it need not wait any more."""
-        self.releases += 1
-        self.is_held = False
+        self.unblocks += 1
+        self.is_blocked = False
 
     def close(self, reason: str) -> None:
         """Record the end and its reason."""

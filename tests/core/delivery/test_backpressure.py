@@ -51,10 +51,10 @@ def test_a_publisher_waits_until_the_slow_one_has_room(
     waiters: Waiters, publisher: Person, slow: Person
 ) -> None:
     waiters.backpressure.block(publisher.session, slow.session, 0)
-    assert publisher.connection.is_held
+    assert publisher.connection.is_blocked
     assert waiters.backpressure.is_awaited(slow.session)
     waiters.backpressure.unblock(slow.session)
-    assert not publisher.connection.is_held
+    assert not publisher.connection.is_blocked
     assert not waiters.backpressure.is_awaited(slow.session)
     assert publisher.session.blocked_by is None
 
@@ -64,7 +64,7 @@ def test_the_connection_is_told_whether_withheld_acknowledgements_are_enough(
     waiters: Waiters, publisher: Person, slow: Person, qos: int, is_unacknowledged: bool
 ) -> None:
     waiters.backpressure.block(publisher.session, slow.session, qos)
-    assert publisher.connection.holds == [is_unacknowledged]
+    assert publisher.connection.blocks == [is_unacknowledged]
 
 
 def test_a_publisher_that_waits_for_several_is_held_once_and_released_by_the_last(
@@ -77,9 +77,9 @@ def test_a_publisher_that_waits_for_several_is_held_once_and_released_by_the_las
     assert waiters.backpressure.blocked_total == 1
     for other in others[:2]:
         waiters.backpressure.unblock(other.session)
-        assert publisher.connection.is_held
+        assert publisher.connection.is_blocked
     waiters.backpressure.unblock(others[2].session)
-    assert publisher.connection.releases == 1
+    assert publisher.connection.unblocks == 1
 
 
 def test_all_who_wait_for_one_are_released_together(waiters: Waiters, slow: Person) -> None:
@@ -88,7 +88,7 @@ def test_all_who_wait_for_one_are_released_together(waiters: Waiters, slow: Pers
         waiters.backpressure.block(publisher.session, slow.session, 1)
     assert waiters.backpressure.blocked_total == 3
     waiters.backpressure.unblock(slow.session)
-    assert [publisher.connection.releases for publisher in publishers] == [1, 1, 1]
+    assert [publisher.connection.unblocks for publisher in publishers] == [1, 1, 1]
 
 
 def test_after_the_timeout_the_slow_one_makes_room_and_the_publisher_goes_on(
@@ -97,10 +97,10 @@ def test_after_the_timeout_the_slow_one_makes_room_and_the_publisher_goes_on(
     waiters.backpressure.block(publisher.session, slow.session, 1)
     waiters.scheduler.advance(4.9)
     assert waiters.given_up == []
-    assert publisher.connection.is_held
+    assert publisher.connection.is_blocked
     waiters.scheduler.advance(0.1)
     assert waiters.given_up == [slow.session]
-    assert not publisher.connection.is_held
+    assert not publisher.connection.is_blocked
     assert not waiters.backpressure.is_awaited(slow.session)
 
 
@@ -134,7 +134,7 @@ def test_a_publisher_that_has_gone_waits_for_nobody(
     publisher.session.connection = back = MemoryConnection()  # and comes again
     waiters.backpressure.unblock(slow.session)
     assert publisher.session.blocked_by is None
-    assert back.releases == 0
+    assert back.unblocks == 0
 
 
 def test_a_publisher_without_a_connection_is_not_told(
@@ -144,7 +144,7 @@ def test_a_publisher_without_a_connection_is_not_told(
     waiters.backpressure.block(publisher.session, slow.session, 1)
     waiters.backpressure.unblock(slow.session)
     assert publisher.session.blocked_by is None
-    assert (publisher.connection.holds, publisher.connection.releases) == ([], 0)
+    assert (publisher.connection.blocks, publisher.connection.unblocks) == ([], 0)
 
 
 def test_releasing_someone_nobody_waits_for_changes_nothing(waiters: Waiters, slow: Person) -> None:
@@ -160,8 +160,8 @@ def test_only_request_senders_are_freed_whatever_they_wait_for(waiters: Waiters,
         waiters.backpressure.block(caller, other.session, 1)
         waiters.backpressure.block(publisher.session, other.session, 1)
     waiters.backpressure.unblock_where(is_request_sender)
-    assert (caller.blocked_by, connection.is_held, waiters.backpressure.blocked) == (None, False, 1)
-    assert publisher.connection.is_held
+    assert (caller.blocked_by, connection.is_blocked, waiters.backpressure.blocked) == (None, False, 1)
+    assert publisher.connection.is_blocked
 
 
 def test_how_long_publishers_wait_is_noted(waiters: Waiters) -> None:

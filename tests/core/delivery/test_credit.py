@@ -88,9 +88,9 @@ def test_a_publisher_waits_under_block_until_there_is_credit() -> None:
     reader.subscribe("a", policy=Policy.BLOCK)
     publish(sender, "a", numbers(1, 2))
     stage.settle()
-    assert sender.connection.is_held
+    assert sender.connection.is_blocked
     stage.broker.grant(reader.session, 1)
-    assert not sender.connection.is_held
+    assert not sender.connection.is_blocked
 
 
 def test_retained_values_are_counted_as_well() -> None:

@@ -315,13 +315,13 @@ def test_block_holds_the_publisher_until_there_is_room(qos: int, is_unacknowledg
     reader.pause()
     publish_all(sender, numbers(1, 3), qos=qos)
     stage.settle()
-    assert not sender.connection.is_held
+    assert not sender.connection.is_blocked
     publish_all(sender, numbers(4, 5), qos=qos)
     stage.settle()
-    assert sender.connection.is_held
-    assert set(sender.connection.holds) == {is_unacknowledged}
+    assert sender.connection.is_blocked
+    assert set(sender.connection.blocks) == {is_unacknowledged}
     reader.unpause()
-    assert (sender.connection.is_held, sender.connection.releases) == (False, 1)
+    assert (sender.connection.is_blocked, sender.connection.unblocks) == (False, 1)
     assert reader.take_payloads() == numbers(1, 5)
     assert stage.broker.ledger.total == 0
 
@@ -334,9 +334,9 @@ def test_after_the_block_timeout_the_oldest_are_dropped_and_the_publisher_goes_o
     publish_all(sender, numbers(1, 5))
     stage.settle()
     stage.scheduler.advance(1.9)
-    assert sender.connection.is_held
+    assert sender.connection.is_blocked
     stage.scheduler.advance(0.2)
-    assert not sender.connection.is_held
+    assert not sender.connection.is_blocked
     assert stage.losses("r") == [("a", 1, 2, "block-timeout")]
     reader.unpause()
     assert reader.take_payloads() == numbers(3, 5)
@@ -355,9 +355,9 @@ def test_each_blockade_has_its_full_time() -> None:
     publish_all(sender, numbers(5, 8))
     stage.settle()
     stage.scheduler.advance(1.5)  # the first timer would have rung
-    assert sender.connection.is_held
+    assert sender.connection.is_blocked
     stage.scheduler.advance(0.5)
-    assert not sender.connection.is_held
+    assert not sender.connection.is_blocked
 
 
 def test_a_session_never_blocks_itself() -> None:
@@ -367,7 +367,7 @@ def test_a_session_never_blocks_itself() -> None:
     client.pause()
     publish_all(client, numbers(1, 5))
     stage.settle()
-    assert client.connection.holds == []
+    assert client.connection.blocks == []
     assert stage.losses("c") == [("a", 1, 2, "outbox-full")]
 
 
@@ -392,9 +392,9 @@ def test_a_publisher_is_held_once_for_the_slowest() -> None:
     publish_all(sender, numbers(1, 4))
     stage.settle()
     one.unpause()
-    assert sender.connection.is_held
+    assert sender.connection.is_blocked
     two.unpause()
-    assert (sender.connection.is_held, sender.connection.releases) == (False, 1)
+    assert (sender.connection.is_blocked, sender.connection.unblocks) == (False, 1)
     assert stage.broker.backpressure.blocked_total == 1
 
 
@@ -407,9 +407,9 @@ def test_every_publisher_of_a_full_outbox_is_held_and_released() -> None:
     for sender in senders[1:]:
         publish_all(sender, numbers(4, 4))
     stage.settle()
-    assert [sender.connection.is_held for sender in senders] == [False, True, True]
+    assert [sender.connection.is_blocked for sender in senders] == [False, True, True]
     reader.unpause()
-    assert [sender.connection.is_held for sender in senders] == [False, False, False]
+    assert [sender.connection.is_blocked for sender in senders] == [False, False, False]
 
 
 @pytest.mark.parametrize("leave", [Client.drop, Client.disconnect])
@@ -421,7 +421,7 @@ def test_a_slow_subscriber_that_leaves_lets_the_publisher_go(leave: Callable[[Cl
     publish_all(sender, numbers(1, 4))
     stage.settle()
     leave(reader)
-    assert not sender.connection.is_held
+    assert not sender.connection.is_blocked
     assert stage.scheduler.timers == 0
 
 
@@ -435,7 +435,7 @@ def test_a_held_publisher_that_comes_back_is_free() -> None:
     sender.drop()
     back = stage.client("s", clean=False, expiry=60.0)
     reader.unpause()
-    assert (back.connection.holds, back.connection.releases, sender.connection.releases) == ([], 0, 0)
+    assert (back.connection.blocks, back.connection.unblocks, sender.connection.unblocks) == ([], 0, 0)
 
 
 def test_expiry_makes_room_and_lets_the_publisher_go() -> None:
@@ -446,9 +446,9 @@ def test_expiry_makes_room_and_lets_the_publisher_go() -> None:
     for payload in numbers(1, 4):
         sender.publish("a", payload, ttl=1.0)
     stage.settle()
-    assert sender.connection.is_held
+    assert sender.connection.is_blocked
     stage.advance(1.0)
-    assert not sender.connection.is_held
+    assert not sender.connection.is_blocked
     assert stage.losses("r") == [("a", 1, 4, "expired")]
 
 

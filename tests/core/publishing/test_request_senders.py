@@ -234,7 +234,7 @@ def test_a_client_at_another_door_with_the_same_id_does_not_wait_for_it(stage: S
         publish(stage, caller(stage, "c"), payload)
     stage.settle()
     assert waits(stage, caller(stage, "c"))()
-    assert not device.connection.is_held
+    assert not device.connection.is_blocked
 
 
 def test_a_caller_does_not_wait_for_a_client_at_another_door_with_the_same_id(stage: Stage) -> None:
@@ -243,7 +243,7 @@ def test_a_caller_does_not_wait_for_a_client_at_another_door_with_the_same_id(st
     for payload in (b"1", b"2"):
         device.publish("a", payload, qos=1)
     stage.settle()
-    assert device.connection.is_held
+    assert device.connection.is_blocked
     assert not waits(stage, caller(stage, "c"))()
 
 
@@ -258,7 +258,7 @@ def test_nobody_waits_for_a_message_whose_publisher_is_not_known_any_more(
     for other in ("d", "e"):
         publish(stage, caller(stage, other), topic="elsewhere")
     stage.settle()
-    assert not device.connection.is_held
+    assert not device.connection.is_blocked
     assert stage.losses("slow") == [("a", 1, 1, "outbox-full")]
 
 

@@ -375,7 +375,7 @@ def test_what_a_session_is_owed_has_a_limit_by_count(
     stage.settle()
     assert back.take_payloads() == kept
     assert stage.losses("r") == [("a", *lost, "owed-full")]
-    assert sender.connection.holds == []
+    assert sender.connection.blocks == []
 
 
 def test_what_a_session_is_owed_has_a_limit_by_bytes() -> None:

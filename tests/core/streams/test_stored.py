@@ -218,11 +218,11 @@ def test_who_hangs_up_is_not_told_of_the_commit_and_its_message_stays(
 def test_a_stored_send_that_is_held_back_is_told_of_its_commit_once(stage: Stage, crowd: Crowd) -> None:
     connection = stage.broker.request_sender(ANYONE, Door.STREAMS).connection
     assert connection is not None
-    connection.hold(is_unacknowledged=False)
+    connection.block(is_unacknowledged=False)
     send = crowd.send(b"0", is_stored=True)
     stage.settle()
     assert send.is_waiting
-    connection.release()
+    connection.unblock()
     stage.settle()
     assert send.receipt.is_stored
 

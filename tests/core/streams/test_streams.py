@@ -471,9 +471,9 @@ def test_who_was_held_back_and_then_waits_for_room_can_still_hang_up(stage: Stag
     crowd.send(b"0", size=1)
     connection = stage.broker.request_sender(ANYONE, Door.STREAMS).connection
     assert connection is not None
-    connection.hold(is_unacknowledged=False)
+    connection.block(is_unacknowledged=False)
     held = crowd.send(b"1", wait=5.0)
-    connection.release()
+    connection.unblock()
     stage.settle()
     assert crowd.streams.counters.senders_waiting == 1
     held.cancel()

@@ -891,7 +891,7 @@ def test_block_on_a_filter_that_starts_with_a_wildcard_drops_the_oldest_instead(
     sender.publish("a/b", b"1")
     sender.publish("a/b", b"2")
     stage.settle()
-    assert sender.connection.holds == []
+    assert sender.connection.blocks == []
     assert stage.losses("r") == [("a/b", 1, 1, "outbox-full")]
 
 
@@ -903,7 +903,7 @@ def test_block_on_wildcards_can_be_allowed() -> None:
     sender.publish("a", b"1")
     sender.publish("a", b"2")
     stage.settle()
-    assert sender.connection.is_held
+    assert sender.connection.is_blocked
 
 
 def test_who_is_connected_and_loses_filters_is_told_of_by_whoever_listens(tmp_path: Path) -> None:

@@ -104,23 +104,23 @@ async def test_peer_that_does_not_read_its_answers_is_no_longer_read_from() -> N
 @pytest.mark.parametrize("version", list(Version))
 async def test_held_publisher_is_read_from_until_its_window_is_full(version: Version) -> None:
     wire = Wire(version)
-    wire.connection.hold(is_unacknowledged=False)
+    wire.connection.block(is_unacknowledged=False)
     for number in range(1, 11):
         assert wire.transport.is_reading_now
         wire.feed(Publish("t", b"", 1, packet_id=number))
     await asyncio.sleep(0)
     assert wire.take() == []
     assert not wire.transport.is_reading_now
-    wire.connection.release()
+    wire.connection.unblock()
     assert [packet.packet_id for packet in cast(list[PubAck], wire.take())] == list(range(1, 11))
     assert wire.transport.is_reading_now
 
 
 async def test_publisher_without_acknowledgements_is_held_at_once() -> None:
     wire = Wire()
-    wire.connection.hold(is_unacknowledged=True)
+    wire.connection.block(is_unacknowledged=True)
     assert not wire.transport.is_reading_now
-    wire.connection.release()
+    wire.connection.unblock()
     assert wire.transport.is_reading_now
 
 
@@ -134,7 +134,7 @@ async def test_nothing_follows_the_last_word(version: Version) -> None:
     assert [type(word) for word in words[1:]] == ([Disconnect] if version is Version.V5 else [])
     wire.feed(PingReq())
     wire.connection.control(b"\xd0\x00")
-    wire.connection.release()
+    wire.connection.unblock()
     assert wire.take() == []
 
 

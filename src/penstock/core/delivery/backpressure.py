@@ -45,7 +45,7 @@ class Backpressure:
             self._since[publisher] = self._clock.monotonic()
             self.blocked_total += 1
         if publisher.connection is not None:
-            publisher.connection.hold(is_unacknowledged=not qos)
+            publisher.connection.block(is_unacknowledged=not qos)
         publisher.blocked_by.add(slow)
 
     def unblock(self, slow: Session) -> None:
@@ -60,7 +60,7 @@ class Backpressure:
             if not publisher.blocked_by:
                 self._end_wait(publisher)
                 if publisher.connection is not None:
-                    publisher.connection.release()
+                    publisher.connection.unblock()
 
     def forget(self, publisher: Session) -> None:
         """Remove a publisher that is gone."""
@@ -73,7 +73,7 @@ class Backpressure:
         for publisher in [each for each in self._since if is_wanted(each)]:
             self.forget(publisher)
             if publisher.connection is not None:
-                publisher.connection.release()
+                publisher.connection.unblock()
 
     def _end_wait(self, publisher: Session) -> None:
         publisher.blocked_by = None

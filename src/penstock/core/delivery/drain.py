@@ -84,7 +84,7 @@ class Drainer:
         if session.groups and (session.is_flowing or session.credit):
             self.serve_groups(session)
         if session.catch_ups is not None and session.keeps_up:
-            session.catch_ups.go_on()
+            session.catch_ups.resume()
 
     def write(self, dirty: Iterable[Session]) -> None:
         """Write what was gathered for sessions in this flush, then what sessions with credit get."""

@@ -62,18 +62,18 @@ class Encoding(Protocol):
 
 
 class ConnectionPort(Protocol):
-    """The way out to a connected subscriber, and the way to hold it back when it publishes."""
+    """The way out to a connected subscriber, and the way to block it when it publishes."""
 
     def write(self, data: bytes) -> None:
         """Send bytes; never waits. When the socket is full, the door calls `Broker.pause`."""
         ...
 
-    def hold(self, *, is_unacknowledged: bool) -> None:
-        """Hold a publisher back: withhold its acknowledgements, or read no more where there are none."""
+    def block(self, *, is_unacknowledged: bool) -> None:
+        """Block a publisher: withhold its acknowledgements, or read no more where there are none."""
         ...
 
-    def release(self) -> None:
-        """Undo `hold`."""
+    def unblock(self) -> None:
+        """Undo `block`."""
         ...
 
     def close(self, reason: str) -> None:

@@ -41,41 +41,41 @@ class RequestConnection:
     wait on.
     """
 
-    __slots__ = ("_is_going_on", "_scheduler", "answers", "is_held", "waiting")
+    __slots__ = ("_is_resuming", "_scheduler", "answers", "is_blocked", "waiting")
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
-        self._is_going_on = False
-        self.is_held = False
+        self._is_resuming = False
+        self.is_blocked = False
         self.answers: deque[Callable[[], None]] = deque()
         self.waiting: deque[Callable[[], None]] = deque()
 
     @property
     def is_busy(self) -> bool:
         """A request waits, or a new one would."""
-        return self.is_held or self._is_going_on
+        return self.is_blocked or self._is_resuming
 
-    def hold(self, *, is_unacknowledged: bool) -> None:
+    def block(self, *, is_unacknowledged: bool) -> None:
         """From now on its requests wait."""
-        self.is_held = True
+        self.is_blocked = True
 
-    def release(self) -> None:
+    def unblock(self) -> None:
         """Continue the requests in their order."""
-        self.is_held = False
-        if not self._is_going_on:
-            self._is_going_on = True
-            self._scheduler.call_soon(self._go_on)
+        self.is_blocked = False
+        if not self._is_resuming:
+            self._is_resuming = True
+            self._scheduler.call_soon(self._resume_next)
 
-    def _go_on(self) -> None:
+    def _resume_next(self) -> None:
         """Call back one waiting request, and look again in the next turn."""
         queue = self.answers or self.waiting
-        if self.is_held or not queue:
-            self._is_going_on = False
+        if self.is_blocked or not queue:
+            self._is_resuming = False
             return
         try:
             queue.popleft()()
         finally:  # what it published has asked for its flush by now, so that comes before us
-            self._scheduler.call_soon(self._go_on)
+            self._scheduler.call_soon(self._resume_next)
 
     def write(self, data: bytes) -> None:
         """Ignore deliveries: a request sender has no subscriptions."""
@@ -134,7 +134,7 @@ class RequestSenders:
     def when_acknowledgeable(self, session: Session, callback: Callable[[], None]) -> None:
         """Call back when a sender's publish may be acknowledged: at once, unless it is blocked."""
         connection = _connection_of(session)
-        if connection.is_held or connection.answers:
+        if connection.is_blocked or connection.answers:
             connection.answers.append(callback)
         else:
             callback()

@@ -167,7 +167,7 @@ class CatchUp:
             self._on_begin(beginning.foresight)
         elif not isinstance(self._wish.start, AfterSequences):
             self._on_begin(None)
-        self.go_on()
+        self.resume()
 
     def leave(self, filter: str) -> None:
         """The session wants a filter no more, or in another way."""
@@ -198,7 +198,7 @@ class CatchUp:
 
     # On the way
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Ask for a turn to send a chunk, unless one is being read or sent, or the session takes none."""
         if not self._is_busy and self._reading is None and self._session.keeps_up and not self._is_short:
             self._node.background.ask(self)
@@ -218,7 +218,7 @@ class CatchUp:
         finally:
             self._is_busy = False
         if is_sent:
-            self.go_on()
+            self.resume()
 
     def _has_chunk(self) -> bool:
         """Return whether a chunk is ready and can be sent; begins to read one otherwise."""

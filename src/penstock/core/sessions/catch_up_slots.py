@@ -24,7 +24,7 @@ class FilterCatchUp(Protocol):
         """Everything up to this offset was sent, or is accounted for."""
         ...
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Send what is to be sent next, if the session takes it."""
         ...
 
@@ -80,7 +80,7 @@ class CatchUpSlots:
             if self._waiting:
                 following = next(iter(self._waiting))
                 del self._waiting[following]
-                self._scheduler.call_soon(following.go_on)  # not now: its place may be a seam
+                self._scheduler.call_soon(following.resume)  # not now: its place may be a seam
 
     def take_slot(self, catch_up: FilterCatchUp) -> bool:
         """Take a reader slot. Returns False if none is free; the catch-up continues when its turn comes."""
@@ -91,10 +91,10 @@ class CatchUpSlots:
             self._readers.add(catch_up)
         return True
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """The session takes data again."""
         for catch_up in self._each():
-            catch_up.go_on()
+            catch_up.resume()
 
     def keep_if(self, is_allowed: Callable[[str], bool]) -> None:
         """End the catch-ups of filters that are not allowed any more."""

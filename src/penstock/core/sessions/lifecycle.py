@@ -133,7 +133,7 @@ class SessionService:
             session.is_flowing = not session.is_paused and session.credit is None
             self._node.drainer.serve_groups(session)
             if session.catch_ups is not None:
-                session.catch_ups.go_on()
+                session.catch_ups.resume()
 
     def disconnect(
         self, session: Session, connection: ConnectionPort, *, is_graceful: bool, expiry: float | None = None

@@ -64,7 +64,7 @@ class Commit:
         self.progress: ProgressRecord | None = None
         self.sender = sender
         self.waiting: list[tuple[Released, bool]] = []
-        self.is_held = False  # by a subscriber under `block`, or by too many topics
+        self.is_blocked = False  # by a subscriber under `block`, or by too many topics
 
     @property
     def key(self) -> Key:
@@ -188,7 +188,7 @@ class StageCommits:
         commit = self._add(self.next_number(), record, chunks)
         commit.waiting.append((done, False))
         self._node.recorder.put(DECIDED, str(commit.number), record, is_urgent=True)
-        self._go_on()
+        self._continue()
 
     def _add(self, number: int, record: DecidedRecord, chunks: Sequence[Numbered]) -> Commit:
         sender = Session(Identity(record.user, record.client_id, record.is_certified), Door.WEB)
@@ -200,7 +200,7 @@ class StageCommits:
 
     # Publishing
 
-    def _go_on(self) -> None:
+    def _continue(self) -> None:
         """Publish the next slice of the next commit, unless one is in progress."""
         while not (self._is_busy or self._is_waiting or self._publishing.is_stopping):
             commit = self._next_commit()
@@ -225,21 +225,21 @@ class StageCommits:
     def _next_commit(self) -> Commit | None:
         """Return the next commit; commits that have to wait let others go first."""
         for commit in self._commits.values():
-            if commit.is_held:
+            if commit.is_blocked:
                 continue
             if commit.sender.blocked_by is None:
                 return commit
-            commit.is_held = True
+            commit.is_blocked = True
             self._node.request_senders.when_unblocked(commit.sender, partial(self._on_free, commit))
         return None
 
     def _on_free(self, commit: Commit) -> None:
-        commit.is_held = False
-        self._node.scheduler.call_soon(self._go_on)
+        commit.is_blocked = False
+        self._node.scheduler.call_soon(self._continue)
 
     def _wait_for_room(self, commit: Commit, error: QuotaExceeded) -> None:
         """Pause a commit while there are too many topics, and release its waiters."""
-        commit.is_held = True
+        commit.is_blocked = True
         commit.tell(QuotaExceeded(f"{error}; {_CONTINUES}"))
         self._node.scheduler.call_later(RETRY_S, partial(self._on_free, commit))
 
@@ -306,12 +306,12 @@ class StageCommits:
             del self._commits[commit.key]
             self._remembered.add(commit.number, part.finished)
             commit.tell(part.finished)
-        self._go_on()
+        self._continue()
 
     def _try_later(self) -> None:
         def try_again() -> None:
             self._is_waiting = False
-            self._go_on()
+            self._continue()
 
         self._is_waiting = True
         self._node.scheduler.call_later(RETRY_S, try_again)
@@ -338,7 +338,7 @@ class StageCommits:
         numbers += self._remembered.restore()
         self._numbers = count(max(numbers) + 1)
         if self._commits:
-            self._node.scheduler.call_soon(self._go_on)
+            self._node.scheduler.call_soon(self._continue)
 
     def _resume(
         self, number: int, record: DecidedRecord, progress: Struct | None, chunks: dict[int, ChunkRecord]

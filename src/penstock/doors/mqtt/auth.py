@@ -46,7 +46,7 @@ class Authentication:
         connection.proof = AuthExchange(method, exchange, packet)
         self._prove_first(connection, connection.proof, packet, packet.properties)
 
-    def go_on(self, connection: "Connection", packet: Auth) -> None:
+    def continue_exchange(self, connection: "Connection", packet: Auth) -> None:
         """Next step of a client that is not accepted yet."""
         proof = connection.proof
         if proof is None or proof.connect is None or packet.reason != ReasonCode.CONTINUE_AUTHENTICATION:

@@ -86,7 +86,7 @@ class Connection(asyncio.BufferedProtocol):
         "has_arrived",
         "is_closing",
         "is_counted",
-        "is_held",
+        "is_blocked",
         "is_welcome",
         "limit_bytes",
         "lines_logged",
@@ -124,7 +124,7 @@ class Connection(asyncio.BufferedProtocol):
         self._deadline = 0.0  # for CONNECT, and for the last bytes
         self._keep_alive_s = self._last_seen = 0.0
         self._is_full = False  # the socket takes no more
-        self.is_closing = self.is_held = False
+        self.is_closing = self.is_blocked = False
         self.bucket: TokenBucket | None = None
         self.limit_bytes = 0
         self.version = Version.V311
@@ -197,7 +197,7 @@ class Connection(asyncio.BufferedProtocol):
             return None
         if not self._keep_alive_s:
             return None
-        if self.is_held or self.read_pause.is_paused_by(RATE_LIMIT):
+        if self.is_blocked or self.read_pause.is_paused_by(RATE_LIMIT):
             return now + self._keep_alive_s  # the server does not read: its keep alive is suspended
         if now < self._last_seen + self._keep_alive_s:
             return self._last_seen + self._keep_alive_s
@@ -260,15 +260,15 @@ class Connection(asyncio.BufferedProtocol):
 
     # Connection port of core
 
-    def hold(self, *, is_unacknowledged: bool) -> None:
-        self.is_held = True
+    def block(self, *, is_unacknowledged: bool) -> None:
+        self.is_blocked = True
         if is_unacknowledged:
             self.read_pause.pause(BACKPRESSURE)
         if self._publish_acks is not None:
             self._publish_acks.acks.block()
 
-    def release(self) -> None:
-        self.is_held = False
+    def unblock(self) -> None:
+        self.is_blocked = False
         self._last_seen = self._loop.time()
         self.read_pause.resume(BACKPRESSURE)
         if self._publish_acks is not None:
@@ -351,7 +351,7 @@ class Connection(asyncio.BufferedProtocol):
         """A client that authenticates may send nothing else meanwhile (MQTT-3.1.2-30)."""
         try:
             if isinstance(packet, Auth):
-                self.door.admission.authentication.go_on(self, packet)
+                self.door.admission.authentication.continue_exchange(self, packet)
             elif isinstance(packet, Disconnect):
                 self.leave()
             else:
@@ -505,7 +505,7 @@ class Connection(asyncio.BufferedProtocol):
         session, self._session = self._session, None
         self._waiting = None
         if is_heard:
-            self.is_held = False
+            self.is_blocked = False
             self.read_pause.resume_all()
         self.is_closing = True
         self._drop_acks()

@@ -49,7 +49,7 @@ class PublishAcks:
         self._connection = connection
         self._session = session
         self.acks = OrderedAcks(connection.door.broker.when_committed, self._write, self._roll_back)
-        if connection.is_held:
+        if connection.is_blocked:
             self.acks.block()
         self._unacknowledged = 0
         self._unended = 0  # of these, publishes whose acknowledgement ends the exchange
@@ -150,7 +150,7 @@ class PublishAcks:
         self._unacknowledged += len(acks.data)
         self._unended += acks.ends
         self.acks.add(ticket, acks)
-        if self._connection.is_held and self._unacknowledged >= self._window:
+        if self._connection.is_blocked and self._unacknowledged >= self._window:
             self._connection.read_pause.pause(BACKPRESSURE)  # 3.1.1 has no window of its own
 
     def _roll_back(self, acks: Acks, failure: Exception) -> Acks:

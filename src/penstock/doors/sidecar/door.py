@@ -239,7 +239,7 @@ class SidecarDoor:
         """Check a connection at a time."""
         self._registry.watch(connection, deadline)
 
-    def hold(self, size: int) -> bool:
+    def count_unfinished(self, size: int) -> bool:
         """Count bytes that `max_unfinished_bytes` is for; False if there are too many."""
         self._unfinished_bytes += size
         return size <= 0 or self._unfinished_bytes <= self._max_unfinished_bytes

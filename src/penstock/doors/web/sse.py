@@ -196,10 +196,10 @@ class EventStream:
         self._is_quiet = False
         self._flow.write(data)
 
-    def hold(self, *, is_unacknowledged: bool) -> None:
+    def block(self, *, is_unacknowledged: bool) -> None:
         """It publishes nothing."""
 
-    def release(self) -> None:
+    def unblock(self) -> None:
         """It publishes nothing."""
 
     def close(self, reason: str) -> None:
@@ -340,10 +340,10 @@ class Events:
             raise InvalidRequest("give one of after and last")
         last_id = request.header(b"last-event-id")
         if last_id:  # a reconnect: the query was for the first request
-            return self._wish_to_go_on(tuple(filters), last_id)
+            return self._resume_request(tuple(filters), last_id)
         return FollowRequest(tuple(filters), _start_of(given))
 
-    def _wish_to_go_on(self, filters: tuple[str, ...], last_id: str) -> FollowRequest:
+    def _resume_request(self, filters: tuple[str, ...], last_id: str) -> FollowRequest:
         """Resume after the last id. A browser gives up for good after a refusal, so an unknown log is
         never refused: a log in memory is newer than anything the client has seen, and is sent from its
         start.

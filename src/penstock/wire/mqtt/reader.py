@@ -51,7 +51,7 @@ class PacketReader:
         items: list[Packet | Run] = []
         position = self._complete(data, items) if self._parts is not None else 0
         if position < len(data) and self.error is None:
-            self._go_on(data, position, items)
+            self._read_more(data, position, items)
         return items
 
     def _complete(self, data: bytes, items: list[Packet | Run]) -> int:
@@ -70,7 +70,7 @@ class PacketReader:
             whole, self._parts = b"".join(self._parts), None
             self.is_amid_large = False
             position = stop
-            self._go_on(whole, 0, items)  # decodes it, or stores it again with its full length known
+            self._read_more(whole, 0, items)  # decodes it, or stores it again with its full length known
         return position
 
     def stop(self) -> None:
@@ -78,7 +78,7 @@ class PacketReader:
         self._parts = None
         self.error = self.error or MqttWireError("no longer read")
 
-    def _go_on(self, data: bytes, position: int, items: list[Packet | Run]) -> None:
+    def _read_more(self, data: bytes, position: int, items: list[Packet | Run]) -> None:
         try:
             self._split(data, position, items)
         except MqttWireError as error:

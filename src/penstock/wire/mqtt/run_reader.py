@@ -81,7 +81,7 @@ class RunReader(PacketReader):
         items: list[Packet | Run] = []
         position = self._take_known(data, 0, len(data), items)
         if position < len(data):
-            self._go_on(data, position, items)
+            self._read_more(data, position, items)
         return items
 
     def _take_other(self, first: int, body: Body, items: list[Packet | Run]) -> None:

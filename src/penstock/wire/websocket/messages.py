@@ -75,7 +75,7 @@ class MessageReader(HeaderReader):
     def _split(self, data: bytes, messages: Messages) -> None:
         position, end = self._left, len(data)
         if position:
-            self._go_on(data)
+            self._read_more(data)
             if position > end:
                 return
         limit = self.limit_bytes
@@ -103,7 +103,7 @@ class MessageReader(HeaderReader):
                     return
         self._rest = data[position:]
 
-    def _go_on(self, data: bytes) -> None:
+    def _read_more(self, data: bytes) -> None:
         """Read more of a frame whose header was read before."""
         piece = apply_mask(data[: self._left], self._key)
         self._left -= len(piece)

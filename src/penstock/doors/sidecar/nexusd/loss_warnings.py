@@ -43,7 +43,7 @@ class LossWarnings:
         wait_s = self._told_at + INTERVAL_S - loop.time()
         if wait_s > 0:
             if self._timer is None:
-                self._timer = loop.call_later(wait_s, self._go_on)
+                self._timer = loop.call_later(wait_s, self._on_timer)
             return None
         strain = self._sidecar.broker.take_loss_report(self._session)
         assert strain is not None  # there were losses
@@ -58,7 +58,7 @@ class LossWarnings:
             self._timer.cancel()
             self._timer = None
 
-    def _go_on(self) -> None:
+    def _on_timer(self) -> None:
         self._timer = None
         self._on_due()
 

@@ -108,7 +108,7 @@ class Resumption:
             if self.request.gap_recovery_mode == GAP_RECOVERY_REPLAY_BUFFER:
                 self._replay(stream)
             else:
-                self._go_on(stream)
+                self._continue(stream)
         except PenstockError as error:
             self._fail(stream, error)
 
@@ -119,7 +119,7 @@ class Resumption:
 
     # Without the past
 
-    def _go_on(self, stream: Stream) -> None:
+    def _continue(self, stream: Stream) -> None:
         is_retained = self.request.gap_recovery_mode == GAP_RECOVERY_RETAINED_ONLY
         go_live(self._sidecar, stream, retained=is_retained or self.request.receive_retained)
         stream.announce(self._info())

@@ -195,10 +195,10 @@ class Stream(Handler):
             self._warn()
         self._send(data)
 
-    def hold(self, *, is_unacknowledged: bool) -> None:
+    def block(self, *, is_unacknowledged: bool) -> None:
         """It publishes nothing."""
 
-    def release(self) -> None:
+    def unblock(self) -> None:
         """It publishes nothing."""
 
     def close(self, reason: str) -> None:

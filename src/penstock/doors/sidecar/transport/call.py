@@ -56,7 +56,7 @@ class Http2Call(Call):
         "_unfinished_bytes",
         "_unread",
         "connection",
-        "is_held",
+        "is_reading_paused",
         "is_paused",
         "timer",
     )
@@ -77,7 +77,7 @@ class Http2Call(Call):
         self._has_ended = False  # the client sends no more
         self._has_answered = False
         self._is_admitted = False
-        self.is_held = False  # its handler wants no messages
+        self.is_reading_paused = False  # its handler wants no messages
         self._is_delivering = False
         self.is_paused = False  # its handler is paused
         self.timer: Deadline | None = None
@@ -92,7 +92,7 @@ class Http2Call(Call):
         try:
             if type(self._method) is Streaming:
                 self._begin_stream(self._method)
-            if self._unread is not None and not self.is_held:
+            if self._unread is not None and not self.is_reading_paused:
                 self._read_on()
         except Exception:  # an error of one call must not affect others
             self.connection.on_failure(self)
@@ -108,7 +108,7 @@ class Http2Call(Call):
 
     def take(self, data: bytes, is_last: bool) -> None:
         """Process some of the body."""
-        if not self._is_admitted or self.is_held:
+        if not self._is_admitted or self.is_reading_paused:
             if self._unread is None:
                 self._unread = bytearray()  # a list of small parts would weigh ten times as much
             self._unread += data
@@ -153,7 +153,7 @@ class Http2Call(Call):
         """Bound what all calls hold of messages that are not whole."""
         more = reader.held_bytes - self._unfinished_bytes
         self._unfinished_bytes += more
-        if not self.connection.door.hold(more):
+        if not self.connection.door.count_unfinished(more):
             reader.error = CallFault(Status.RESOURCE_EXHAUSTED, TOO_MUCH)
 
     @property
@@ -178,12 +178,12 @@ class Http2Call(Call):
             return
         self._is_delivering = True
         try:
-            while messages and not self.is_held and not self.is_over:
+            while messages and not self.is_reading_paused and not self.is_over:
                 assert self.handler is not None
                 self.handler.message_received(messages.popleft())
         finally:
             self._is_delivering = False
-        if messages or self.is_held or self.is_over:
+        if messages or self.is_reading_paused or self.is_over:
             return
         if reader.error is not None:
             self.fail(reader.error)
@@ -193,18 +193,18 @@ class Http2Call(Call):
             self.handler.messages_ended()
 
     def pause_reading(self) -> None:
-        self.is_held = True
+        self.is_reading_paused = True
 
     def resume_reading(self) -> None:
-        if not self.is_held:
+        if not self.is_reading_paused:
             return
-        self.is_held = False
+        self.is_reading_paused = False
         if self._is_admitted and not self.is_over:
             self.connection.attempt(self, self._resume)
 
     def _resume(self) -> None:
         self._deliver()
-        if not self.is_held and not self.is_over:
+        if not self.is_reading_paused and not self.is_over:
             self._read_on()
 
     # To the client
@@ -300,5 +300,5 @@ class Http2Call(Call):
         self.handler = None
         self._messages = self._unread = self._reader = None
         if held_bytes := self._unfinished_bytes + self._request.heavy_bytes:
-            self.connection.door.hold(-held_bytes)
+            self.connection.door.count_unfinished(-held_bytes)
         self.connection.on_over(self._stream_id, self)

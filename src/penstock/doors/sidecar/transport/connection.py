@@ -251,7 +251,7 @@ class Connection(asyncio.BufferedProtocol):
         if request.timeout_s is not None:
             deadline = self.door.clock.monotonic() + request.timeout_s
         call = self._calls[stream_id] = Http2Call(self, stream_id, request, deadline)
-        if request.heavy_bytes and not self.door.hold(request.heavy_bytes):
+        if request.heavy_bytes and not self.door.count_unfinished(request.heavy_bytes):
             call.finish(Status.RESOURCE_EXHAUSTED, TOO_MUCH)
             return
         if deadline is not None:
@@ -347,7 +347,7 @@ class Connection(asyncio.BufferedProtocol):
             call = self._calls.get(stream_id)
             if call is None or not call.is_unfinished:
                 self._unfinished.pop(stream_id, None)
-            elif now >= until and call.is_held:  # by its own method, not by an error of the client
+            elif now >= until and call.is_reading_paused:  # by its own method, not by an error of the client
                 self._unfinished[stream_id] = now + UNFINISHED_S
             elif now >= until:
                 self.attempt(call, call.give_up)
@@ -364,7 +364,7 @@ class Connection(asyncio.BufferedProtocol):
         """A response is complete; it is given up if it is not read in time, or if too much waits."""
         until = self.door.loop.time() + UNREAD_RESPONSE_S
         self._unread[stream_id] = (until, size)
-        if self.door.hold(size):
+        if self.door.count_unfinished(size):
             self.door.watch(self, until)
         else:
             self._give_up_response(stream_id, ErrorCode.ENHANCE_YOUR_CALM)
@@ -372,7 +372,7 @@ class Connection(asyncio.BufferedProtocol):
     def on_read(self, stream_id: int) -> None:
         """A response waits no more."""
         if stream_id in self._unread:
-            self.door.hold(-self._unread.pop(stream_id)[1])
+            self.door.count_unfinished(-self._unread.pop(stream_id)[1])
 
     def _give_up_response(self, stream_id: int, code: ErrorCode) -> None:
         self.on_read(stream_id)

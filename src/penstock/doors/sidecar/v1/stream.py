@@ -173,10 +173,10 @@ class SubscribeStream(Handler):
         """Send messages."""
         self.say(data)
 
-    def hold(self, *, is_unacknowledged: bool) -> None:
+    def block(self, *, is_unacknowledged: bool) -> None:
         """It publishes nothing."""
 
-    def release(self) -> None:
+    def unblock(self) -> None:
         """It publishes nothing."""
 
     def close(self, reason: str) -> None:

@@ -242,13 +242,13 @@ class SocketConnection:
 
     # Core's connection
 
-    def hold(self, *, is_unacknowledged: bool) -> None:
+    def block(self, *, is_unacknowledged: bool) -> None:
         """A slow subscriber makes this publisher wait: it gets no responses and is not read from."""
         self.read_pause.pause(BACKPRESSURE)
         if self._client is not None:
             self._client.publish_acks.acks.block()
 
-    def release(self) -> None:
+    def unblock(self) -> None:
         """It need not wait any more."""
         self.read_pause.resume(BACKPRESSURE)
         if self._client is not None:
