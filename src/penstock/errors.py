@@ -1,7 +1,7 @@
 """One family of errors with stable codes.
 
 Codes are public and never change their meaning; texts may improve. A door maps each code to its
-own protocol's answer (a reason code, a status, an error frame) in one table of its own.
+own protocol's response (a reason code, a status, an error frame) in one table of its own.
 """
 
 from typing import ClassVar

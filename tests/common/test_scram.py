@@ -63,9 +63,9 @@ def client(user: str = "user", password: str = "pencil") -> ScramClient:
 
 def come_in(server: ScramServer, client: ScramClient) -> str | None:
     """Carry messages to and fro, and tell who came in."""
-    question = server.answer(client.begin())
+    question = server.respond(client.begin())
     assert (server.is_done, server.user) == (False, None)
-    client.check(server.answer(client.prove(question)))
+    client.check(server.respond(client.prove(question)))
     assert server.is_done
     return server.user
 
@@ -87,8 +87,8 @@ def signed(first: bytes, question: bytes, unproven: bytes, keys: ScramKeys = PEN
 def test_a_server_says_what_the_rfc_says() -> None:
     exchange = server()
     assert exchange.method == "SCRAM-SHA-256"
-    assert exchange.answer(CLIENT_FIRST) == SERVER_FIRST
-    assert exchange.answer(CLIENT_FINAL) == SERVER_FINAL
+    assert exchange.respond(CLIENT_FIRST) == SERVER_FIRST
+    assert exchange.respond(CLIENT_FINAL) == SERVER_FINAL
     assert (exchange.is_done, exchange.user) == (True, "user")
 
 
@@ -101,9 +101,9 @@ def test_a_client_says_what_the_rfc_says() -> None:
 
 def test_a_client_may_let_the_server_speak_first() -> None:
     exchange = server()
-    assert exchange.answer(b"") == b""
-    assert exchange.answer(CLIENT_FIRST) == SERVER_FIRST
-    assert exchange.answer(CLIENT_FINAL) == SERVER_FINAL
+    assert exchange.respond(b"") == b""
+    assert exchange.respond(CLIENT_FIRST) == SERVER_FIRST
+    assert exchange.respond(CLIENT_FINAL) == SERVER_FINAL
 
 
 # Both sides
@@ -112,7 +112,7 @@ def test_a_client_may_let_the_server_speak_first() -> None:
 def test_every_exchange_has_nonces_of_its_own() -> None:
     first, second = ScramClient("user", "pencil").begin(), ScramClient("user", "pencil").begin()
     assert first != second
-    assert ScramServer(find_keys).answer(first) != ScramServer(find_keys).answer(first)
+    assert ScramServer(find_keys).respond(first) != ScramServer(find_keys).respond(first)
     assert come_in(ScramServer(find_keys), ScramClient("user", "pencil")) == "user"
 
 
@@ -137,27 +137,27 @@ def test_names_and_passwords_that_look_the_same_are_the_same() -> None:
 def test_a_server_prepares_the_name_of_a_client_that_does_not() -> None:
     exchange = server()
     first = "n,,n=Zoe\u0308,r=x".encode()
-    question = exchange.answer(first)
-    exchange.answer(signed(first, question, b"c=biws,r=x" + SERVER_NONCE.encode()))
+    question = exchange.respond(first)
+    exchange.respond(signed(first, question, b"c=biws,r=x" + SERVER_NONCE.encode()))
     assert exchange.user == "Zo\u00eb"
 
 
 @pytest.mark.parametrize(("user", "password"), [("user", "Pencil"), ("nobody", "pencil"), ("User", "pencil")])
 def test_a_wrong_password_and_an_unknown_name_fail_at_the_end_and_alike(user: str, password: str) -> None:
     exchange, other = server(), client(user, password)
-    question = exchange.answer(other.begin())
+    question = exchange.respond(other.begin())
     with pytest.raises(BadCredentials, match=r"^a wrong password, or no such user$"):
-        exchange.answer(other.prove(question))
+        exchange.respond(other.prove(question))
     assert (exchange.is_done, exchange.user) == (False, None)
 
 
 def test_keys_that_are_replaced_during_an_exchange_let_nobody_in() -> None:
     users = {"user": PENCIL}
     exchange, other = ScramServer(lambda name: users[name]), client()
-    answer = other.prove(exchange.answer(other.begin()))
+    answer = other.prove(exchange.respond(other.begin()))
     users["user"] = make_keys("other", FEWEST_ITERATIONS)
     with pytest.raises(BadCredentials):
-        exchange.answer(answer)
+        exchange.respond(answer)
     assert exchange.user is None
 
 
@@ -212,9 +212,9 @@ def test_a_question_that_is_none_gets_no_proof(old: bytes, new: bytes) -> None:
 def test_what_later_versions_add_is_ignored_but_signed() -> None:
     exchange, other = server(), client()
     first = other.begin() + b",x=new,y=z=,Z=\xc3\xab"
-    question = exchange.answer(first)
+    question = exchange.respond(first)
     answer = signed(first, question, b"c=biws,r=" + (CLIENT_NONCE + SERVER_NONCE).encode() + b",x=y")
-    assert exchange.answer(answer).startswith(b"v=")
+    assert exchange.respond(answer).startswith(b"v=")
     other.prove(SERVER_FIRST + b",x=y")
     with pytest.raises(BadCredentials):
         other.check(SERVER_FINAL)  # which was not computed over what was added
@@ -237,27 +237,27 @@ def test_a_password_that_cannot_be_prepared_is_an_error(password: str) -> None:
 def test_headers_without_channel_binding_are_taken(header: bytes) -> None:
     exchange = server()
     first = header + b"n=user,r=x"
-    question = exchange.answer(first)
+    question = exchange.respond(first)
     unproven = b"c=%s,r=x%s" % (base64.b64encode(header), SERVER_NONCE.encode())
-    exchange.answer(signed(first, question, unproven))
+    exchange.respond(signed(first, question, unproven))
     assert exchange.user == "user"
 
 
 def test_a_header_that_changes_on_the_way_is_refused() -> None:
     exchange = server()
     first = b"y,,n=user,r=x"
-    question = exchange.answer(first)
+    question = exchange.respond(first)
     with pytest.raises(BadCredentials, match="header"):
-        exchange.answer(signed(first, question, b"c=biws,r=x" + SERVER_NONCE.encode()))
+        exchange.respond(signed(first, question, b"c=biws,r=x" + SERVER_NONCE.encode()))
 
 
 @pytest.mark.parametrize("nonce", [b"x", b"x!", SERVER_NONCE.encode()])
 def test_a_proof_for_another_nonce_is_refused(nonce: bytes) -> None:
     exchange = server()
     first = b"n,,n=user,r=x"
-    question = exchange.answer(first)
-    with pytest.raises(BadCredentials, match="another question"):
-        exchange.answer(signed(first, question, b"c=biws,r=" + nonce))
+    question = exchange.respond(first)
+    with pytest.raises(BadCredentials, match="another challenge"):
+        exchange.respond(signed(first, question, b"c=biws,r=" + nonce))
 
 
 @pytest.mark.parametrize(
@@ -302,9 +302,9 @@ def test_a_proof_for_another_nonce_is_refused(nonce: bytes) -> None:
 def test_a_first_message_that_breaks_the_grammar_ends_the_exchange(first: bytes) -> None:
     exchange = server()
     with pytest.raises(BadCredentials):
-        exchange.answer(first)
+        exchange.respond(first)
     with pytest.raises(BadCredentials):
-        exchange.answer(CLIENT_FIRST)
+        exchange.respond(CLIENT_FIRST)
 
 
 @pytest.mark.parametrize(
@@ -330,29 +330,29 @@ def test_a_first_message_that_breaks_the_grammar_ends_the_exchange(first: bytes)
 def test_a_last_message_that_is_not_quite_right_ends_the_exchange(old: bytes, new: bytes) -> None:
     assert old in CLIENT_FINAL
     exchange = server()
-    exchange.answer(CLIENT_FIRST)
+    exchange.respond(CLIENT_FIRST)
     with pytest.raises(BadCredentials):
-        exchange.answer(CLIENT_FINAL.replace(old, new, 1))
+        exchange.respond(CLIENT_FINAL.replace(old, new, 1))
     assert exchange.user is None
     with pytest.raises(BadCredentials, match="over"):
-        exchange.answer(CLIENT_FINAL)
+        exchange.respond(CLIENT_FINAL)
 
 
 def test_nothing_comes_after_the_end_and_nothing_twice() -> None:
     exchange = server()
-    exchange.answer(CLIENT_FIRST)
-    exchange.answer(CLIENT_FINAL)
+    exchange.respond(CLIENT_FIRST)
+    exchange.respond(CLIENT_FINAL)
     with pytest.raises(BadCredentials):
-        exchange.answer(CLIENT_FINAL)
+        exchange.respond(CLIENT_FINAL)
     silent = server()
-    silent.answer(b"")
+    silent.respond(b"")
     with pytest.raises(BadCredentials):
-        silent.answer(b"")
+        silent.respond(b"")
 
 
 def test_the_longest_name_has_room_twice() -> None:
     name = b"=2C" * MAX_NAME_BYTES
-    server().answer(b"n,a=%s,n=%s,r=%s" % (name, name, b"x" * 64))
+    server().respond(b"n,a=%s,n=%s,r=%s" % (name, name, b"x" * 64))
 
 
 # Any bytes at all
@@ -376,7 +376,7 @@ def test_a_server_meets_any_bytes_with_nothing_but_bad_credentials(data: list[by
         exchange = server()
         try:
             for message in start + data:
-                exchange.answer(message)
+                exchange.respond(message)
         except BadCredentials:
             assert exchange.user is None
         assert exchange.is_done == (exchange.user is not None)
@@ -415,11 +415,11 @@ def test_a_decoy_looks_like_the_keys_of_somebody() -> None:
 
 
 def test_a_stranger_sees_the_same_kind_of_question_for_every_name() -> None:
-    known, unknown = (server().answer(b"n,,n=%s,r=x" % name).decode() for name in (b"user", b"nobody"))
+    known, unknown = (server().respond(b"n,,n=%s,r=x" % name).decode() for name in (b"user", b"nobody"))
     shape = re.compile(r"r=x\S+,s=[A-Za-z0-9+/]{22}==,i=4096")
     assert shape.fullmatch(known)
     assert shape.fullmatch(unknown)
-    assert server().answer(b"n,,n=nobody,r=x").decode() == unknown
+    assert server().respond(b"n,,n=nobody,r=x").decode() == unknown
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def meaning(data: bytes) -> tuple[bytes, bytes]:
 def test_first_messages_are_answered_or_refused(dice: Random, many: int) -> None:
     def parse(data: bytes) -> None:
         server = ScramServer(lambda name: KEYS)
-        assert re.fullmatch(rb"(r=[^,]+,s=[A-Za-z0-9+/=]+,i=4096)?", server.answer(data))
+        assert re.fullmatch(rb"(r=[^,]+,s=[A-Za-z0-9+/=]+,i=4096)?", server.respond(data))
         assert not server.is_done and server.user is None
 
     def make(dice: Random) -> bytes:
@@ -63,15 +63,15 @@ def test_a_proof_that_was_changed_proves_nothing(dice: Random, scale: int) -> No
     client = ScramClient("user", PASSWORD, "clients")
     first = client.begin()
     honest = ScramServer(lambda name: KEYS, "servers")
-    proof = client.prove(honest.answer(first))
-    honest.answer(proof)
+    proof = client.prove(honest.respond(first))
+    honest.respond(proof)
     assert honest.user == "user"
 
     def parse(data: bytes) -> None:
         server = ScramServer(lambda name: KEYS, "servers")
-        server.answer(first)
+        server.respond(first)
         try:
-            server.answer(data)
+            server.respond(data)
         finally:
             assert not server.is_done
 
@@ -82,17 +82,17 @@ def test_a_proof_that_was_changed_proves_nothing(dice: Random, scale: int) -> No
 def test_an_exchange_that_failed_stays_failed(dice: Random, scale: int) -> None:
     client = ScramClient("user", PASSWORD, "clients")
     first = client.begin()
-    proof = client.prove(ScramServer(lambda name: KEYS, "servers").answer(first))
+    proof = client.prove(ScramServer(lambda name: KEYS, "servers").respond(first))
 
     def parse(data: bytes) -> None:
         server = ScramServer(lambda name: KEYS, "servers")
         try:
-            server.answer(data)
+            server.respond(data)
         except BadCredentials:
             with pytest.raises(BadCredentials):
-                server.answer(first)
+                server.respond(first)
             with pytest.raises(BadCredentials):
-                server.answer(proof)
+                server.respond(proof)
             assert server.user is None
             raise
 
@@ -102,7 +102,7 @@ def test_an_exchange_that_failed_stays_failed(dice: Random, scale: int) -> None:
 def test_clients_believe_no_server_that_changed_its_last_word(dice: Random, scale: int) -> None:
     client = ScramClient("user", PASSWORD, "clients")
     server = ScramServer(lambda name: KEYS, "servers")
-    last = server.answer(client.prove(server.answer(client.begin())))
+    last = server.respond(client.prove(server.respond(client.begin())))
     client.check(last)
 
     def parse(data: bytes) -> None:
@@ -114,7 +114,7 @@ def test_clients_believe_no_server_that_changed_its_last_word(dice: Random, scal
 
 
 def test_clients_take_what_a_server_asks_or_refuse_it(dice: Random, scale: int) -> None:
-    question = ScramServer(lambda name: KEYS, "servers").answer(ScramClient("user", "x", "clients").begin())
+    question = ScramServer(lambda name: KEYS, "servers").respond(ScramClient("user", "x", "clients").begin())
 
     def make(dice: Random) -> bytes:
         while b"i=4096" not in (data := spoilt(question, dice)) and dice.random() < 0.9:
@@ -137,4 +137,4 @@ def test_long_messages_take_steps_in_proportion(dice: Random) -> None:
             : MAX_MESSAGE_BYTES - dice.randrange(4)
         ] + b"!"
 
-    judge(lambda data: ScramServer(lambda name: KEYS).answer(data), make, dice, 500, steps_per_unit=40)
+    judge(lambda data: ScramServer(lambda name: KEYS).respond(data), make, dice, 500, steps_per_unit=40)

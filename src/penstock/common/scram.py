@@ -138,7 +138,7 @@ class ScramServer:
         """The user that was proven."""
         return self._name if self.is_done else None
 
-    def answer(self, data: bytes) -> bytes:
+    def respond(self, data: bytes) -> bytes:
         """Take the client's next message and make ours; a client may begin with nothing.
 
         Raises:
@@ -174,7 +174,7 @@ class ScramServer:
         if binding != _text(self._header.encode()):
             raise BadCredentials("another header than at the beginning, or channel binding")
         if not hmac.compare_digest(nonce, self._nonce):
-            raise BadCredentials("the answer to another question")
+            raise BadCredentials("the response to another challenge")
         assert self._keys is not None
         messages = f"{self._messages},{unproven}".encode()
         client_key = _exclusive_or(_key(proof), _hmac(self._keys.stored_key, messages))
@@ -214,7 +214,7 @@ class ScramClient:
             raise BadCredentials("the server asked once too often")
         nonce, salt, count = _match(_SERVER_FIRST, data)
         if not nonce.startswith(self._nonce) or nonce == self._nonce:
-            raise BadCredentials("the answer to another question")
+            raise BadCredentials("the response to another challenge")
         if not FEWEST_ITERATIONS <= int(count) <= MOST_ITERATIONS:
             raise BadCredentials(f"{count} iterations: it must be {FEWEST_ITERATIONS} to {MOST_ITERATIONS}")
         salted = _salted(self._password, b64decode(salt), int(count))

@@ -238,9 +238,9 @@ def _objection(context: ssl.SSLContext, certificate_file: str) -> str | None:
     client.load_verify_locations(certificate_file)
     from_client, from_server = ssl.MemoryBIO(), ssl.MemoryBIO()
     asking = client.wrap_bio(from_server, from_client)
-    answering = context.wrap_bio(from_client, from_server, server_side=True)
+    responding = context.wrap_bio(from_client, from_server, server_side=True)
     try:
-        for side in (asking, answering, asking):
+        for side in (asking, responding, asking):
             with suppress(ssl.SSLWantReadError):
                 side.do_handshake()
     except ssl.SSLError as error:

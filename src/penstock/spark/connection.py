@@ -71,7 +71,7 @@ class Backoff:
 
     Args:
         seconds: deadline while the server is unavailable.
-        busy_s: deadline while the server answers that it is busy.
+        busy_s: deadline while the server responds that it is busy.
     """
 
     def __init__(

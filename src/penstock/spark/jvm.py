@@ -38,7 +38,7 @@ from penstock.spark.errors import sentence_in
 OLDEST = 17
 MODULE = "--add-modules=jdk.incubator.vector"
 _VERSION = re.compile(r'version "(\d+)')
-_LONGEST_ANSWER_S = 30
+_TIMEOUT_S = 30
 _SCRIPT = """\
 #!/bin/sh
 # Java without a module that Spark requires and this runtime lacks.
@@ -214,18 +214,18 @@ def _installed() -> Iterator[Path]:
 def runs_spark(java: Path) -> bool:
     """A Java is new enough for Spark, and has the modules that its launcher requires."""
     try:
-        answer = subprocess.run(
+        result = subprocess.run(
             [java, MODULE, "-version"],
             capture_output=True,
             encoding="utf-8",
             errors="replace",
-            timeout=_LONGEST_ANSWER_S,
+            timeout=_TIMEOUT_S,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return False
-    version = _VERSION.search(answer.stderr)
-    return answer.returncode == 0 and version is not None and int(version[1]) >= OLDEST
+    version = _VERSION.search(result.stderr)
+    return result.returncode == 0 and version is not None and int(version[1]) >= OLDEST
 
 
 def wrap_java(java: Path) -> Path:

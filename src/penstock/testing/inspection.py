@@ -36,7 +36,7 @@ async def published(server: "Server", filter: str) -> list[Message]:
         lost += (each for each in chunk.statement.missing if each.reason is not Reason.EXPIRED)
         lost += chunk.statement.gaps
         each_message = ((run, index) for run in chunk.runs for index in range(run.count))
-        found += (_as_answered(msgspec.json.encode(shapes.shape(run, index))) for run, index in each_message)
+        found += (_message_from(msgspec.json.encode(shapes.shape(run, index))) for run, index in each_message)
         if chunk.statement.is_at_head:
             break
     if lost:
@@ -50,7 +50,7 @@ def _tell(lost: Missing | Gap) -> str:
     return f"{lost.topic} up to message {lost.last} ({lost.reason})"
 
 
-def _as_answered(message: bytes) -> Message:
+def _message_from(message: bytes) -> Message:
     """A message as a client of the HTTP API would get it."""
     return msgspec.json.decode(message, type=Message)
 

@@ -27,7 +27,7 @@ Listener = Callable[[Event], None]
 T = TypeVar("T")
 
 START_TIMEOUT_S = 60.0
-ANSWER_TIMEOUT_S = 30.0
+RESPONSE_TIMEOUT_S = 30.0
 """Time for an immediate operation on a busy machine."""
 GRACE_S = 10.0
 """Grace beyond the settings before a slow stop is an error."""
@@ -64,11 +64,11 @@ class SideEffects:
         """Keep an event of a server from being printed."""
         if not _is_ours():
             return event
-        for listener in self._whom_to_tell():
+        for listener in self._listeners_here():
             listener({"level": method, **event})
         raise structlog.DropEvent
 
-    def _whom_to_tell(self) -> list[Listener]:
+    def _listeners_here(self) -> list[Listener]:
         """The server of this thread; all of them, if it is a thread that works for one of them."""
         listeners = dict(self._listeners)
         mine = listeners.get(threading.get_ident())
@@ -183,10 +183,10 @@ class ServerThread:
             raise RuntimeError("the server is stalled, and cannot be asked")
         future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
-            return future.result(ANSWER_TIMEOUT_S)
+            return future.result(RESPONSE_TIMEOUT_S)
         except TimeoutError:
             future.cancel()
-            raise TimeoutError(f"the server does not answer; {self._whereabouts()}") from None
+            raise TimeoutError(f"the server does not respond; {self._whereabouts()}") from None
 
     # Faults
 
@@ -203,7 +203,7 @@ class ServerThread:
 
         self._released = released
         self._loop.call_soon_threadsafe(stall)
-        has_stalled.wait(ANSWER_TIMEOUT_S)
+        has_stalled.wait(RESPONSE_TIMEOUT_S)
         try:
             yield
         finally:

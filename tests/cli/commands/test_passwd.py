@@ -45,7 +45,7 @@ def proves(file: Path, user: str, password: str) -> bool:
     assert exchange is not None
     client = ScramClient(user, password)
     try:
-        client.check(exchange.answer(client.prove(exchange.answer(client.begin()))))
+        client.check(exchange.respond(client.prove(exchange.respond(client.begin()))))
     except BadCredentials:
         return False
     return exchange.user == user

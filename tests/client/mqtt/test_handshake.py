@@ -69,17 +69,17 @@ async def receive_connect(stream: PacketStream) -> bytes:
 async def let_in(stream: PacketStream) -> ScramServer:
     """Do what a good server does."""
     exchange = ScramServer(lambda user: KEYS)
-    await stream.send(question(exchange.answer(await receive_connect(stream))))
+    await stream.send(question(exchange.respond(await receive_connect(stream))))
     proof = await receive_auth(stream, ReasonCode.CONTINUE_AUTHENTICATION)
-    await stream.send(ConnAck(properties=said(exchange.answer(proof))))
+    await stream.send(ConnAck(properties=said(exchange.respond(proof))))
     return exchange
 
 
 async def let_in_again(stream: PacketStream) -> None:
     exchange = ScramServer(lambda user: KEYS)
-    await stream.send(question(exchange.answer(await receive_auth(stream, ReasonCode.RE_AUTHENTICATE))))
+    await stream.send(question(exchange.respond(await receive_auth(stream, ReasonCode.RE_AUTHENTICATE))))
     proof = await receive_auth(stream, ReasonCode.CONTINUE_AUTHENTICATION)
-    await stream.send(Auth(ReasonCode.SUCCESS, said(exchange.answer(proof))))
+    await stream.send(Auth(ReasonCode.SUCCESS, said(exchange.respond(proof))))
     assert exchange.user == "alice"
 
 
@@ -117,9 +117,9 @@ async def test_properties_of_the_application_are_kept() -> None:
 async def test_a_wrong_password_is_refused_with_the_servers_reason() -> None:
     async def script(stream: PacketStream) -> None:
         exchange = ScramServer(lambda user: KEYS)
-        await stream.send(question(exchange.answer(await receive_connect(stream))))
+        await stream.send(question(exchange.respond(await receive_connect(stream))))
         with pytest.raises(BadCredentials):
-            exchange.answer(await receive_auth(stream, ReasonCode.CONTINUE_AUTHENTICATION))
+            exchange.respond(await receive_auth(stream, ReasonCode.CONTINUE_AUTHENTICATION))
         await stream.send(ConnAck(reason=ReasonCode.BAD_USER_NAME_OR_PASSWORD))
 
     async with scripted(script) as port:
@@ -136,28 +136,28 @@ async def accept_without_asking(stream: PacketStream) -> None:
 
 async def accept_without_a_proof(stream: PacketStream) -> None:
     exchange = ScramServer(lambda user: KEYS)
-    await stream.send(question(exchange.answer(await receive_connect(stream))))
+    await stream.send(question(exchange.respond(await receive_connect(stream))))
     await receive_auth(stream, ReasonCode.CONTINUE_AUTHENTICATION)
     await stream.send(ConnAck())
 
 
 async def accept_with_a_wrong_proof(stream: PacketStream) -> None:
     exchange = ScramServer(lambda user: KEYS)
-    await stream.send(question(exchange.answer(await receive_connect(stream))))
+    await stream.send(question(exchange.respond(await receive_connect(stream))))
     await receive_auth(stream, ReasonCode.CONTINUE_AUTHENTICATION)
     await stream.send(ConnAck(properties=said(b"v=" + b"A" * 43 + b"=")))
 
 
 async def accept_by_another_method(stream: PacketStream) -> None:
     exchange = ScramServer(lambda user: KEYS)
-    await stream.send(question(exchange.answer(await receive_connect(stream))))
-    answer = exchange.answer(await receive_auth(stream, ReasonCode.CONTINUE_AUTHENTICATION))
+    await stream.send(question(exchange.respond(await receive_connect(stream))))
+    answer = exchange.respond(await receive_auth(stream, ReasonCode.CONTINUE_AUTHENTICATION))
     await stream.send(ConnAck(properties=said(answer, "PLAIN")))
 
 
 async def ask_for_too_little(stream: PacketStream) -> None:
     exchange = ScramServer(lambda user: make_keys("secret", 1))
-    await stream.send(question(exchange.answer(await receive_connect(stream))))
+    await stream.send(question(exchange.respond(await receive_connect(stream))))
 
 
 async def ask_nonsense(stream: PacketStream) -> None:
@@ -167,7 +167,7 @@ async def ask_nonsense(stream: PacketStream) -> None:
 
 async def be_content(stream: PacketStream) -> None:
     exchange = ScramServer(lambda user: KEYS)
-    answer = exchange.answer(await receive_connect(stream))
+    answer = exchange.respond(await receive_connect(stream))
     await stream.send(Auth(ReasonCode.SUCCESS, said(answer)))
 
 
@@ -199,7 +199,7 @@ async def test_a_server_that_does_not_prove_itself_is_left(script: Script) -> No
 async def test_a_server_that_asks_twice_is_left() -> None:
     async def script(stream: PacketStream) -> None:
         exchange = ScramServer(lambda user: KEYS)
-        asked = question(exchange.answer(await receive_connect(stream)))
+        asked = question(exchange.respond(await receive_connect(stream)))
         await stream.send(asked, asked)
         await receive_auth(stream, ReasonCode.CONTINUE_AUTHENTICATION)
         await stream.wait_closed(PATIENCE_S)
@@ -284,8 +284,8 @@ async def test_a_server_that_does_not_prove_itself_again_is_told_so_and_left(is_
     async def script(stream: PacketStream) -> None:
         await let_in(stream)
         exchange = ScramServer(lambda user: KEYS)
-        await stream.send(question(exchange.answer(await receive_auth(stream, ReasonCode.RE_AUTHENTICATE))))
-        proof = exchange.answer(await receive_auth(stream, ReasonCode.CONTINUE_AUTHENTICATION))
+        await stream.send(question(exchange.respond(await receive_auth(stream, ReasonCode.RE_AUTHENTICATE))))
+        proof = exchange.respond(await receive_auth(stream, ReasonCode.CONTINUE_AUTHENTICATION))
         lie = Auth(ReasonCode.SUCCESS, said(b"v=" + b"A" * 43 + b"="))
         await stream.send(question(proof) if is_honest else lie)
         assert await stream.receive(PATIENCE_S) == Disconnect(ReasonCode.NOT_AUTHORIZED)

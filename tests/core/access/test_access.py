@@ -241,7 +241,7 @@ def begin(access: Access) -> Exchange:
 def prove(access: Access, user: str, password: str) -> str | None:
     """Who comes in with a right proof; one that is wrong raises."""
     exchange, client = begin(access), ScramClient(user, password)
-    client.check(exchange.answer(client.prove(exchange.answer(client.begin()))))
+    client.check(exchange.respond(client.prove(exchange.respond(client.begin()))))
     assert exchange.is_done
     return exchange.user
 
@@ -264,19 +264,19 @@ def test_a_stranger_cannot_tell_who_has_keys(load: Load) -> None:
     asked: dict[str, list[str]] = {"alice": [], "bob": [], "carol": []}
     for user, salts in asked.items():
         for _ in range(2):
-            nonce, salt, iterations = begin(access).answer(f"n,,n={user},r=x".encode()).decode().split(",")
+            nonce, salt, iterations = begin(access).respond(f"n,,n={user},r=x".encode()).decode().split(",")
             assert nonce.startswith("r=x")
             assert len(salt) == len("s=") + 24
             assert iterations == f"i={FEWEST_ITERATIONS}"
             salts.append(salt)
         access.reload()  # which changes no salt
-        begin(access).answer(f"n,,n={user},r=x".encode()).decode().index(salts[0])
+        begin(access).respond(f"n,,n={user},r=x".encode()).decode().index(salts[0])
     assert all(first == second for first, second in asked.values())
     assert len({first for first, _ in asked.values()}) == 3
 
 
 def test_a_stranger_cannot_compute_what_a_server_says_about_nobody(load: Load) -> None:
-    asked = {begin(load(users=SCRAM_USERS)).answer(b"n,,n=carol,r=x").split(b",")[1] for _ in range(2)}
+    asked = {begin(load(users=SCRAM_USERS)).respond(b"n,,n=carol,r=x").split(b",")[1] for _ in range(2)}
     assert len(asked) == 2
 
 
@@ -296,11 +296,11 @@ def test_who_loses_the_keys_during_an_exchange_does_not_come_in(
 ) -> None:
     access = load(users=SCRAM_USERS)
     exchange, client = begin(access), ScramClient("alice", "secret")
-    proof = client.prove(exchange.answer(client.begin()))
+    proof = client.prove(exchange.respond(client.begin()))
     (tmp_path / "users").write_text(line)
     access.reload()
     with pytest.raises(BadCredentials):
-        exchange.answer(proof)
+        exchange.respond(proof)
 
 
 # Being named by a certificate

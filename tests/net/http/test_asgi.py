@@ -84,7 +84,7 @@ async def test_a_mistake_before_the_answer_costs_only_this_request(
     assert (await peer.ask(get())).status == 200
     printed = capsys.readouterr()
     assert len(re.findall(r"\[error +\] request failed", printed.out)) == 4
-    assert len(re.findall(r"\[error +\] request not answered", printed.out)) == 1
+    assert len(re.findall(r"\[error +\] request without a response", printed.out)) == 1
     assert printed.err == ""
 
 

@@ -180,7 +180,7 @@ async def test_an_application_that_stops_half_way_cuts_the_connection(
     peer = await house.connect()
     with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
         await peer.ask(get("/app/x"))
-    assert "request not answered" in capsys.readouterr().out
+    assert "request without a response" in capsys.readouterr().out
 
 
 async def test_what_is_sent_after_the_end_is_ignored(house: House) -> None:

@@ -33,7 +33,7 @@ async def test_a_peer_that_answers_nothing_is_cut(forum: MessageHall) -> None:
     assert not forum.door.socket.is_closing()
     with capture_logs() as lines:
         forum.scheduler.advance(6)
-    assert [line["event"] for line in lines] == ["no answer to a ping"]
+    assert [line["event"] for line in lines] == ["no pong"]
     assert await client.is_cut()
     await forum.until(lambda: bool(forum.door.losses))
 

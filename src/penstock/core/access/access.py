@@ -33,7 +33,7 @@ class Exchange(Protocol):
     def user(self) -> str | None:
         """The proven user, once the exchange is done."""
 
-    def answer(self, data: bytes) -> bytes:
+    def respond(self, data: bytes) -> bytes:
         """Take the client's next message and return the response; either may be empty.
 
         Raises:

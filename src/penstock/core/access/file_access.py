@@ -159,9 +159,9 @@ class FileAccess:
     def verify(self, user: str | None, password: bytes | None) -> bool:
         """Check a password with argon2, which takes as long for users that do not exist."""
         with self._slots:
-            answer = self.verify_now(user, password)  # it may have been verified while we waited
-            if answer is not None or user is None or password is None:
-                return bool(answer)
+            is_right = self.verify_now(user, password)  # it may have been verified while we waited
+            if is_right is not None or user is None or password is None:
+                return bool(is_right)
             contents = self._contents
             line = contents.line_of(user)
             if line is None:

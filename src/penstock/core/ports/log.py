@@ -141,7 +141,7 @@ class LogCatalog(Protocol):
     def last_sequence(self, topic: str) -> int:
         """The last sequence of a topic that was ever committed; 0 if there was none.
 
-        While the log cannot look it up it answers `last_offset`, which no topic can have passed.
+        While the log cannot look it up it returns `last_offset`, which no topic can have passed.
         """
         ...
 

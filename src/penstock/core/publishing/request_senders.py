@@ -41,13 +41,13 @@ class RequestConnection:
     wait on.
     """
 
-    __slots__ = ("_is_resuming", "_scheduler", "answers", "is_blocked", "waiting")
+    __slots__ = ("_is_resuming", "_scheduler", "acknowledgements", "is_blocked", "waiting")
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self._is_resuming = False
         self.is_blocked = False
-        self.answers: deque[Callable[[], None]] = deque()
+        self.acknowledgements: deque[Callable[[], None]] = deque()
         self.waiting: deque[Callable[[], None]] = deque()
 
     @property
@@ -68,7 +68,7 @@ class RequestConnection:
 
     def _resume_next(self) -> None:
         """Call back one waiting request, and look again in the next turn."""
-        queue = self.answers or self.waiting
+        queue = self.acknowledgements or self.waiting
         if self.is_blocked or not queue:
             self._is_resuming = False
             return
@@ -134,8 +134,8 @@ class RequestSenders:
     def when_acknowledgeable(self, session: Session, callback: Callable[[], None]) -> None:
         """Call back when a sender's publish may be acknowledged: at once, unless it is blocked."""
         connection = _connection_of(session)
-        if connection.is_blocked or connection.answers:
-            connection.answers.append(callback)
+        if connection.is_blocked or connection.acknowledgements:
+            connection.acknowledgements.append(callback)
         else:
             callback()
 

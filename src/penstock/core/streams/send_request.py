@@ -22,7 +22,7 @@ class Sending(Struct, frozen=True, gc=False):
     """Longest wait for room, or for a receiver without a buffer; 0 evicts the oldest message."""
     ttl_s: float = NEVER
     is_stored: bool = False
-    """It goes into the log, and is answered when it outlives the server."""
+    """It goes into the log, and gets its response after the commit."""
     content_type: str | None = JSON
     known_as: str | None = None
     """The message id in the one spelling that counts, if it may be written in others."""

@@ -87,7 +87,7 @@ def show_question() -> None:
         sequence.text_input("Sequence", key=f"why-{SEQUENCE}", placeholder="17")
         client.text_input("Client (optional)", key=f"why-{CLIENT}", placeholder="all clients")
         button.form_submit_button("Ask", type="primary", width="stretch", on_click=_on_ask)
-    _show_answer()
+    _show_reasons()
 
 
 def ask_about(topic: str, sequence: str, client: str) -> None:
@@ -116,7 +116,7 @@ def _set_question(asked: dict[str, str]) -> None:
         st.session_state[f"why-{name}"] = value
 
 
-def _show_answer() -> None:
+def _show_reasons() -> None:
     asked = st.session_state[_ASKED]
     topic, sequence, client = asked[TOPIC], asked[SEQUENCE].replace(",", ""), asked[CLIENT]
     if not topic and not sequence:

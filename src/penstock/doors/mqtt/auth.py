@@ -57,7 +57,7 @@ class Authentication:
         self, connection: "Connection", proof: AuthExchange, packet: Connect, given: PacketProperties
     ) -> None:
         try:
-            user, answer = self._step(connection, proof, given)
+            user, response = self._step(connection, proof, given)
         except MqttWireError:
             raise
         except PenstockError as error:
@@ -66,7 +66,7 @@ class Authentication:
             return
         if proof.exchange is None:
             proof.connect = None
-            self._admission.welcome(connection, packet, user, proof=answer)
+            self._admission.welcome(connection, packet, user, proof=response)
 
     def prove_again(self, connection: "Connection", packet: Auth, session: Session) -> None:
         """Step of a re-authentication, while everything else continues."""
@@ -78,7 +78,7 @@ class Authentication:
         elif packet.reason != ReasonCode.CONTINUE_AUTHENTICATION:
             raise ProtocolViolation("a client must not send AUTH with Success")
         try:
-            user, answer = self._step(connection, proof, packet.properties)
+            user, response = self._step(connection, proof, packet.properties)
         except MqttWireError:
             raise
         except PenstockError as error:
@@ -89,7 +89,7 @@ class Authentication:
             if user != session.identity.user:
                 connection.end(ReasonCode.NOT_AUTHORIZED, "re-authenticated as another user")
             else:
-                connection.answer(_auth(ReasonCode.SUCCESS, proof.method, answer))
+                connection.respond(_auth(ReasonCode.SUCCESS, proof.method, response))
 
     def _step(
         self, connection: "Connection", proof: AuthExchange, given: PacketProperties
@@ -100,12 +100,12 @@ class Authentication:
             raise ProtocolViolation("no authentication is under way")
         if given.authentication_method != proof.method:
             raise ProtocolViolation("another authentication method than before")  # MQTT-4.12.0-5, 4.12.1-1
-        answer = exchange.answer(given.authentication_data or b"")
+        response = exchange.respond(given.authentication_data or b"")
         if exchange.is_done:
             proof.exchange = None
         else:
-            connection.answer(_auth(ReasonCode.CONTINUE_AUTHENTICATION, proof.method, answer))
-        return exchange.user, answer
+            connection.respond(_auth(ReasonCode.CONTINUE_AUTHENTICATION, proof.method, response))
+        return exchange.user, response
 
 
 def _auth(reason: ReasonCode, method: str, data: bytes) -> Auth:

@@ -172,7 +172,7 @@ class ConnectHandler:
         aliases = min(given.topic_alias_maximum or 0, self._door.settings.outgoing_topic_aliases)
         keep_alive_s = self._keep_alive(packet) * KEEP_ALIVE_FACTOR
 
-        def answer(failure: Exception | None) -> None:
+        def respond(failure: Exception | None) -> None:
             if connection.is_closing:
                 self._broker.disconnect(session, connection, is_graceful=False)
             elif failure is not None:  # what CONNACK promises might be forgotten with the server
@@ -183,7 +183,7 @@ class ConnectHandler:
                 connection.accept(session, connack, keep_alive_s, aliases)
 
         connection.is_welcome = True
-        self._broker.when_session_stored(session, answer)
+        self._broker.when_session_stored(session, respond)
         if connection.is_stranger:
             connection.read_pause.pause(COMMIT)
 
@@ -236,8 +236,8 @@ class ConnectHandler:
         if code is None:
             connection.leave()
             return
-        answer = in_words(ConnAck(False, code), words) if words else ConnAck(False, code)
-        connack = encode_within(answer, connection.version, connection.limit_bytes)
+        refusal = in_words(ConnAck(False, code), words) if words else ConnAck(False, code)
+        connack = encode_within(refusal, connection.version, connection.limit_bytes)
         connection.turn_away(connack or b"")
 
     def refuse_bytes(self, connection: "Connection", error: MqttWireError, *, is_greeted: bool) -> None:

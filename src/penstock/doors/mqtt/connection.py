@@ -17,7 +17,7 @@ from penstock.doors.mqtt.handlers import HANDLERS, on_unexpected
 from penstock.doors.mqtt.publish_acks import PublishAcks
 from penstock.doors.mqtt.reason_codes import (
     ENDINGS,
-    Answer,
+    ResponsePacket,
     encode_within,
     ends_connection,
     in_words,
@@ -84,9 +84,9 @@ class Connection(asyncio.BufferedProtocol):
         "door",
         "explains",
         "has_arrived",
+        "is_blocked",
         "is_closing",
         "is_counted",
-        "is_blocked",
         "is_welcome",
         "limit_bytes",
         "lines_logged",
@@ -394,24 +394,24 @@ class Connection(asyncio.BufferedProtocol):
 
     # Responses
 
-    def answer(self, packet: Answer) -> None:
+    def respond(self, packet: ResponsePacket) -> None:
         """Write the response to a request."""
         self.control(self.encode(packet))
 
-    def answer_stored(self, packet: Answer, session: Session) -> None:
+    def respond_after_commit(self, packet: ResponsePacket, session: Session) -> None:
         """Write the response to a request when what was done for it outlives the server."""
         self._uncommitted_responses += 1
         self.door.broker.when_change_stored(session, partial(self._on_stored, packet))
         if self._uncommitted_responses > UNCOMMITTED_LIMIT:
             self.read_pause.pause(COMMIT)
 
-    def _on_stored(self, packet: Answer) -> None:
+    def _on_stored(self, packet: ResponsePacket) -> None:
         self._uncommitted_responses -= 1
         if not self.is_closing:
-            self.answer(packet)
+            self.respond(packet)
             self.read_pause.resume(COMMIT)
 
-    def encode(self, packet: Answer) -> bytes:
+    def encode(self, packet: ResponsePacket) -> bytes:
         """The bytes of a response; if the client does not take this many, the connection ends instead."""
         data = encode_within(packet, self.version, self.limit_bytes)
         if data is None:  # MQTT-3.1.2-24

@@ -12,7 +12,7 @@ from penstock.core.subscriptions.subscription import Options
 from penstock.doors.mqtt.capabilities import subscription_refusal
 from penstock.doors.mqtt.encodings import encoding_of
 from penstock.doors.mqtt.meta_properties import ASKED_BY
-from penstock.doors.mqtt.reason_codes import SUBACK_FAILURE, Answer, in_words, reason_of
+from penstock.doors.mqtt.reason_codes import SUBACK_FAILURE, ResponsePacket, in_words, reason_of
 from penstock.errors import PenstockError
 from penstock.wire.mqtt.encode import PINGRESP
 from penstock.wire.mqtt.packets import (
@@ -50,12 +50,12 @@ def _check_step(connection: "Connection", session: Session, packet: Reply, *expe
         raise ProtocolViolation(f"{type(packet).__name__.upper()} is not what this delivery waits for")
 
 
-def _answer(connection: "Connection", packet: Answer, session: Session, *, is_changed: bool) -> None:
+def _respond(connection: "Connection", packet: ResponsePacket, session: Session, *, is_changed: bool) -> None:
     """Respond to a request: after the commit of its changes, or at once if there are none."""
     if is_changed:
-        connection.answer_stored(packet, session)
+        connection.respond_after_commit(packet, session)
     else:
-        connection.answer(packet)
+        connection.respond(packet)
 
 
 def on_puback(connection: "Connection", packet: PubAck, session: Session) -> None:
@@ -77,14 +77,14 @@ def on_pubrec(connection: "Connection", packet: PubRec, session: Session) -> Non
         return
     is_known = connection.door.broker.confirm_receipt(session, packet.packet_id)
     reason = _SUCCESS if is_known else ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
-    _answer(connection, PubRel(packet.packet_id, reason), session, is_changed=is_known)
+    _respond(connection, PubRel(packet.packet_id, reason), session, is_changed=is_known)
 
 
 def on_pubrel(connection: "Connection", packet: PubRel, session: Session) -> None:
     """A client will not send its message at QoS 2 again."""
     is_known = connection.door.broker.end_qos2(session, packet.packet_id)
     reason = _SUCCESS if is_known else ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
-    _answer(connection, PubComp(packet.packet_id, reason), session, is_changed=is_known)
+    _respond(connection, PubComp(packet.packet_id, reason), session, is_changed=is_known)
 
 
 def on_pubcomp(connection: "Connection", packet: PubComp, session: Session) -> None:
@@ -115,9 +115,9 @@ def on_subscribe(connection: "Connection", packet: Subscribe, session: Session) 
             connection.door.on_subscription_refused(connection, request.filter, error)
             words[str(error)] = None
             reasons.append(reason_of(error) if connection.version is Version.V5 else SUBACK_FAILURE)
-    answer = SubAck(packet.packet_id, tuple(reasons))
-    answer = in_words(answer, "; ".join(words)) if words and connection.explains else answer
-    _answer(connection, answer, session, is_changed=any(reason < SUBACK_FAILURE for reason in reasons))
+    response = SubAck(packet.packet_id, tuple(reasons))
+    response = in_words(response, "; ".join(words)) if words and connection.explains else response
+    _respond(connection, response, session, is_changed=any(reason < SUBACK_FAILURE for reason in reasons))
 
 
 def _subscribe(connection: "Connection", request: Request, options: Options, session: Session) -> int:
@@ -149,7 +149,7 @@ def on_unsubscribe(connection: "Connection", packet: Unsubscribe, session: Sessi
             reasons.append(
                 ReasonCode.NO_SUBSCRIPTION_EXISTED if is_filter else ReasonCode.TOPIC_FILTER_INVALID
             )
-    _answer(connection, UnsubAck(packet.packet_id, tuple(reasons)), session, is_changed=_SUCCESS in reasons)
+    _respond(connection, UnsubAck(packet.packet_id, tuple(reasons)), session, is_changed=_SUCCESS in reasons)
 
 
 def on_pingreq(connection: "Connection", packet: PingReq, session: Session) -> None:

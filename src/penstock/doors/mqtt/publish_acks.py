@@ -142,8 +142,8 @@ class PublishAcks:
         if ends_connection(error, connection.version):
             connection.end(reason_of(error), str(error))
         # MQTT 3.1.1 cannot refuse: the message is acknowledged, but not published.
-        answer = kind(run.packet_id, reason_of(error))
-        return connection.encode(in_words(answer, str(error)) if connection.explains else answer)
+        response = kind(run.packet_id, reason_of(error))
+        return connection.encode(in_words(response, str(error)) if connection.explains else response)
 
     def _acknowledge(self, acks: Acks, ticket: Ticket | None) -> None:
         """Acknowledge after the commit, in the order of the publishes."""

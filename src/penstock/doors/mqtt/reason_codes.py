@@ -22,9 +22,9 @@ from penstock.wire.mqtt.packets import Auth, ConnAck, Disconnect, Reply, SubAck,
 from penstock.wire.mqtt.properties import PacketProperties
 from penstock.wire.mqtt.reasons import ReasonCode, ReturnCode
 
-Answer = Auth | ConnAck | Disconnect | Reply | SubAck | UnsubAck
+ResponsePacket = Auth | ConnAck | Disconnect | Reply | SubAck | UnsubAck
 """A packet that can say in words why."""
-AnyAnswer = TypeVar("AnyAnswer", bound=Answer)
+AnyResponse = TypeVar("AnyResponse", bound=ResponsePacket)
 WORDS_LIMIT = 256
 """Characters of a reason string; what a client sent may be part of it."""
 
@@ -111,13 +111,13 @@ def refusal_of(error: PenstockError) -> ReasonCode:
     return ReasonCode.SERVER_UNAVAILABLE if reason is ReasonCode.SERVER_SHUTTING_DOWN else reason
 
 
-def in_words(packet: AnyAnswer, words: str) -> AnyAnswer:
+def in_words(packet: AnyResponse, words: str) -> AnyResponse:
     """The same packet with a reason string."""
     words = words if len(words) <= WORDS_LIMIT else f"{words[: WORDS_LIMIT - 1]}…"
     return replace(packet, properties=replace(packet.properties, reason_string=words or None))
 
 
-def encode_within(packet: Answer, version: Version, limit_bytes: int) -> bytes | None:
+def encode_within(packet: ResponsePacket, version: Version, limit_bytes: int) -> bytes | None:
     """The packet as bytes, without its words if the client takes no more; None if it takes not even that.
 
     MQTT-3.2.2-19, -20, MQTT-3.4.2-2, -3 and the like for every packet that has them.

@@ -55,9 +55,9 @@ class Health:
         for watch in list(self._watchers):
             watch.close()
 
-    def answer_of(self, service: str) -> HealthCheckResponse | None:
+    def response_of(self, service: str) -> HealthCheckResponse | None:
         """Return the state of a service; None if it is unknown."""
-        return self._answer() if service in self._services else None
+        return self._response() if service in self._services else None
 
     def add(self, watch: "_Watch") -> None:
         """Add a watcher."""
@@ -67,7 +67,7 @@ class Health:
         """Remove a watcher."""
         self._watchers.pop(watch, None)
 
-    def _answer(self) -> HealthCheckResponse:
+    def _response(self) -> HealthCheckResponse:
         serving, draining = HealthCheckResponse.SERVING, HealthCheckResponse.NOT_SERVING
         return HealthCheckResponse(status=serving if self._is_serving else draining)
 
@@ -75,11 +75,11 @@ class Health:
         service = _service_in(call, message)
         if service is None:
             return
-        answer = self.answer_of(service)
-        if answer is None:
+        response = self.response_of(service)
+        if response is None:
             call.finish(Status.NOT_FOUND, "there is no service of this name")
         else:
-            call.answer(answer.SerializeToString())
+            call.respond(response.SerializeToString())
 
     def _list(self, call: Call, message: bytes) -> None:
         try:
@@ -87,8 +87,8 @@ class Health:
         except DecodeError:
             refuse(call, undecodable("HealthListRequest"))
             return
-        statuses = dict.fromkeys(self._services, self._answer())
-        call.answer(HealthListResponse(statuses=statuses).SerializeToString())
+        statuses = dict.fromkeys(self._services, self._response())
+        call.respond(HealthListResponse(statuses=statuses).SerializeToString())
 
 
 class _Watch(Handler):
@@ -120,8 +120,8 @@ class _Watch(Handler):
     def notify(self) -> None:
         """Say how the service is."""
         unknown = HealthCheckResponse(status=HealthCheckResponse.SERVICE_UNKNOWN)
-        answer = self._health.answer_of(self._service or WHOLE_SERVER) or unknown
-        self._call.send(encode_message(answer.SerializeToString()))
+        response = self._health.response_of(self._service or WHOLE_SERVER) or unknown
+        self._call.send(encode_message(response.SerializeToString()))
 
     def close(self) -> None:
         """End the call, as the server stops."""

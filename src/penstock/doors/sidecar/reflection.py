@@ -53,7 +53,7 @@ class _Reflection(Handler):
         except DecodeError:
             refuse(self._call, undecodable("ServerReflectionRequest"))
             return
-        response = self._answer(request)
+        response = self._response_to(request)
         response.valid_host = request.host
         response.original_request.CopyFrom(request)
         self._call.send(encode_message(response.SerializeToString()))
@@ -67,7 +67,7 @@ class _Reflection(Handler):
     def resume_writing(self) -> None:
         self._call.resume_reading()
 
-    def _answer(self, request: ServerReflectionRequest) -> ServerReflectionResponse:
+    def _response_to(self, request: ServerReflectionRequest) -> ServerReflectionResponse:
         asked = request.WhichOneof("message_request")
         if asked == "list_services":
             services = [ServiceResponse(name=name) for name in self._services]

@@ -108,12 +108,12 @@ class LogPolls:
         after = None if asked.token is None else Cursor.decode(asked.token)
         if after is not None:
             self._history.replay((asked.topic,), after)  # of another log, or ahead of this one
-        task = asyncio.get_running_loop().create_task(self._answer(request, asked, after))
+        task = asyncio.get_running_loop().create_task(self._respond(request, asked, after))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         request.on_disconnect = partial(_stop, task)
 
-    async def _answer(self, request: Request, asked: ReceiveQuery, after: Cursor | None) -> None:
+    async def _respond(self, request: Request, asked: ReceiveQuery, after: Cursor | None) -> None:
         try:
             page = await self._poll(request, asked, after)
             give(request, self._shape(page, is_list=asked.limit is not None))

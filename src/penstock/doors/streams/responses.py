@@ -77,9 +77,9 @@ def missing_shapes(missing: Sequence[Missing]) -> tuple[MissingShape, ...]:
     return tuple(MissingShape(each.first, each.last, each.reason) for each in missing)
 
 
-def give(request: Request, answer: Received | ReceivedPage) -> None:
+def give(request: Request, page: Received | ReceivedPage) -> None:
     """Respond with messages."""
-    request.respond(200, _encoder.encode(answer))
+    request.respond(200, _encoder.encode(page))
 
 
 def fail(request: Request, error: PenstockError) -> None:

@@ -154,7 +154,7 @@ class AsgiRequest:
                 log.exception("request failed", method=request.method, path=shortened(request.path))
         else:
             if not self._is_over and not self._has_ended:
-                log.error("request not answered", method=request.method, path=shortened(request.path))
+                log.error("request without a response", method=request.method, path=shortened(request.path))
         if self._is_over:
             return
         if self._has_started or self._has_ended:  # half a response, or the application noticed a disconnect

@@ -308,9 +308,9 @@ class HttpConnection(asyncio.Protocol):
 
     # Deadlines
 
-    def set_read_timeout(self, answer_s: float | None) -> None:
+    def set_read_timeout(self, response_s: float | None) -> None:
         """Set the time that the next response may be left unread; None for the default."""
-        self._timeouts.answer_s = answer_s
+        self._timeouts.response_s = response_s
 
     def on_idle(self) -> None:
         """Every request has its response."""
@@ -339,7 +339,7 @@ class HttpConnection(asyncio.Protocol):
         """The same while bytes wait to be sent."""
         patience, unread_bytes = self._timeouts, self.transport.get_write_buffer_size()
         due = patience.closing_due()
-        if self.pauses & UNREAD_RESPONSES or (unread_bytes and patience.answer_s is not None):
+        if self.pauses & UNREAD_RESPONSES or (unread_bytes and patience.response_s is not None):
             due = max(due, patience.full_due(now, unread_bytes))
         if due > now:
             return due

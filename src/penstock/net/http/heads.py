@@ -221,7 +221,7 @@ class Heads:
         if self._origins.may_read(origin):
             request.reader = origin
         if request.method == "OPTIONS" and request.header(b"access-control-request-method") is not None:
-            self._answer_preflight(request, origin)
+            self._respond_to_preflight(request, origin)
         route = None if hot is None else hot.find(request.method)
         is_checked = (
             request.method not in SAFE
@@ -233,7 +233,7 @@ class Heads:
             detail = f"Origin {origin!r} is not allowed: see websocket.origins"
             raise Refusal(403, detail, code=NotAuthorized.code, is_fatal=False)
 
-    def _answer_preflight(self, request: Request, origin: str) -> None:
+    def _respond_to_preflight(self, request: Request, origin: str) -> None:
         if request.reader is None:
             detail = f"Origin {origin!r} may not call this server: see http.cors_origins"
             raise Refusal(403, detail, code=NotAuthorized.code, is_fatal=False)

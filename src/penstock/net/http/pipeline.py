@@ -33,8 +33,8 @@ class Pipeline:
     """Requests of one connection whose responses are not complete."""
 
     __slots__ = (
-        "_answers",
         "_auth",
+        "_begun",
         "_connection",
         "_door",
         "_is_advancing",
@@ -46,12 +46,12 @@ class Pipeline:
         self._connection = connection
         self._door = door
         self._pending: deque[Request] = deque()
-        self._answers: deque[Request] = deque()  # begun
+        self._begun: deque[Request] = deque()  # begun
         self._is_advancing = self._waits_for_app = False
         self._auth = ConnectionAuth(connection, door, self._pending)
 
     def __len__(self) -> int:
-        return len(self._answers) + len(self._pending)
+        return len(self._begun) + len(self._pending)
 
     # Beginning
 
@@ -69,22 +69,22 @@ class Pipeline:
         if self._is_advancing:
             return
         self._is_advancing = True
-        pending, answers = self._pending, self._answers
+        pending, begun = self._pending, self._begun
         try:
             while pending:
                 request = pending[0]
                 route = request.route
                 is_hot = route is not None and not route.waits_its_turn
-                is_simple = is_hot and request.is_received and request.is_proven and not answers
+                is_simple = is_hot and request.is_received and request.is_proven and not begun
                 if not (is_simple and not self._connection.pauses) and not self._may_begin(request):
                     break
-                answers.append(pending.popleft())
+                begun.append(pending.popleft())
                 self._begin(request)
         finally:
             self._is_advancing = False
 
     def _may_begin(self, request: Request) -> bool:
-        before, route = self._answers, request.route
+        before, route = self._begun, request.route
         if before and (route is None or route.waits_its_turn or _is_open_ended(before[-1])):
             return False
         if self._connection.pauses & UNREAD_RESPONSES:
@@ -168,13 +168,15 @@ class Pipeline:
         date, connection = self._door.date_line(), self.connection_line(request)
         is_head = request.method == "HEAD"
         try:
-            answer = build(status, body, content_type, headers, date, connection=connection, is_head=is_head)
+            response = build(
+                status, body, content_type, headers, date, connection=connection, is_head=is_head
+            )
         except ValueError:  # an error of the server
             log.exception("response cannot be written", path=shortened(request.path))
             status, body, content_type = response_for(500, INTERNAL_DETAIL, PenstockError.code, request.path)
-            answer = build(status, body, content_type, (), date, connection=connection, is_head=is_head)
+            response = build(status, body, content_type, (), date, connection=connection, is_head=is_head)
         self._door.count_response(status)
-        self.put(request, answer)
+        self.put(request, response)
         self.finish(request)
 
     def begin_stream(
@@ -209,17 +211,17 @@ class Pipeline:
 
     def has_room_for(self, request: Request) -> bool:
         """True if more of a response could be sent at once."""
-        return self._answers[0] is request and not self._connection.is_full
+        return self._begun[0] is request and not self._connection.is_full
 
     def on_room(self, *, is_full: bool) -> None:
         """The client has too much to read, or has read some of it."""
-        flow = self._answers[0].stream if self._answers else None
+        flow = self._begun[0].stream if self._begun else None
         if flow is not None:
             flow.on_room(is_full=is_full)
 
     def drain(self) -> None:
         """End streamed responses at shutdown."""
-        for request in list(self._answers):
+        for request in list(self._begun):
             if request.stream is not None:
                 request.stream.drain()
 
@@ -233,7 +235,7 @@ class Pipeline:
 
     def put(self, request: Request, data: bytes) -> None:
         """Send a part of a response, or queue it behind earlier responses."""
-        if self._answers[0] is request:
+        if self._begun[0] is request:
             self._connection.write(data)
         else:
             request.written.append(data)
@@ -243,21 +245,21 @@ class Pipeline:
         request.is_complete = True
         if request.held_bytes:
             self._door.bodies.release(request)
-        answers = self._answers
-        while answers and answers[0].is_complete:
-            done = answers.popleft()
+        begun = self._begun
+        while begun and begun[0].is_complete:
+            done = begun.popleft()
             if done.asgi is not None or done.on_disconnect is not None:
                 done.asgi = done.on_disconnect = None  # they refer back to it
             if not done.keep_alive:
                 self._connection.end(is_lingering=not done.is_received or done.refusal is not None)
                 return
-            if answers:
-                for data in answers[0].written:
+            if begun:
+                for data in begun[0].written:
                     self._connection.write(data)
-                answers[0].written.clear()
+                begun[0].written.clear()
                 if not self._connection.is_full:
                     self.on_room(is_full=False)
-        if not answers and not self._pending:
+        if not begun and not self._pending:
             self._connection.on_idle()
         if self._connection.pauses & PIPELINE and len(self) < self._door.settings.max_pipelined:
             self._connection.resume(PIPELINE)
@@ -278,8 +280,8 @@ class Pipeline:
             self._door.requests += 1
             self._pending.append(request)
         elif request.is_complete:  # and its body was not needed
-            if self._answers:
-                self._answers[-1].keep_alive = False
+            if self._begun:
+                self._begun[-1].keep_alive = False
             else:
                 self._connection.end(is_lingering=True)
             return
@@ -302,7 +304,7 @@ class Pipeline:
         """
         if self._auth.is_checking:
             return False
-        requests = [*self._answers, *self._pending]
+        requests = [*self._begun, *self._pending]
         for request in requests:
             if request.on_disconnect is not None or request.stream is not None or not request.is_received:
                 self._notify_disconnect(request)
@@ -315,9 +317,9 @@ class Pipeline:
     def clear(self) -> None:
         """Drop all requests: their client has disconnected."""
         self._auth.cancel()
-        for request in [*self._answers, *self._pending]:
+        for request in [*self._begun, *self._pending]:
             self._notify_disconnect(request)
-        self._answers.clear()
+        self._begun.clear()
         self._pending.clear()
 
     def close(self) -> None:

@@ -16,13 +16,13 @@ class ConnectionTimeouts:
 
     __slots__ = (
         "_settings",
-        "answer_s",
         "closing_since",
         "full_bytes",
         "full_since",
         "has_asked",
         "idle_since",
         "received_bytes",
+        "response_s",
         "since",
     )
 
@@ -38,7 +38,7 @@ class ConnectionTimeouts:
         self.full_since = 0.0
         """When the peer got too much to read, or last read some of it."""
         self.full_bytes = 0
-        self.answer_s: float | None = None
+        self.response_s: float | None = None
         """Time that the peer may leave this response unread, if not the default."""
         self.closing_since: float | None = None
 
@@ -72,5 +72,5 @@ class ConnectionTimeouts:
         """Deadline for the peer to read something; every byte extends it."""
         if unread_bytes < self.full_bytes:
             self.note_full(now, unread_bytes)
-        timeout_s = self._settings.write_timeout_s if self.answer_s is None else self.answer_s
+        timeout_s = self._settings.write_timeout_s if self.response_s is None else self.response_s
         return self.full_since + timeout_s

@@ -164,7 +164,7 @@ class Handshake(asyncio.BufferedProtocol):
         if len(head) > HEAD_LIMIT_BYTES:
             self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "request too large")
         elif end:
-            self._answer(head + end, rest)
+            self._respond(head + end, rest)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._leave()
@@ -174,7 +174,7 @@ class Handshake(asyncio.BufferedProtocol):
         self._is_refused = True
         self._socket.abort()
 
-    def _answer(self, head: bytes, rest: bytes) -> None:
+    def _respond(self, head: bytes, rest: bytes) -> None:
         request = read_request(head)
         if request is None:
             self._refuse(HTTPStatus.BAD_REQUEST, "not a valid HTTP request")

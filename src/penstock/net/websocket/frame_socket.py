@@ -118,7 +118,7 @@ class FrameSocket(asyncio.BufferedProtocol, asyncio.Transport, ABC):
 
     def resume_writing(self) -> None:
         self._is_full = False
-        self._answer_pings()
+        self._respond_to_pings()
         self._inner.resume_writing()
 
     def _on_controls(self) -> None:
@@ -128,13 +128,13 @@ class FrameSocket(asyncio.BufferedProtocol, asyncio.Transport, ABC):
             if self._is_full:
                 del reader.pings[:-1]  # RFC 6455, 5.5.3: a peer that reads no pongs makes nothing grow
             else:
-                self._answer_pings()
+                self._respond_to_pings()
         if reader.close is not None:
             self._on_close(reader.close)
         elif reader.error is not None:
             self._on_error(reader.error)
 
-    def _answer_pings(self) -> None:
+    def _respond_to_pings(self) -> None:
         pings = self._reader.pings
         if pings and not self._close_sent:
             self._socket.write(b"".join([control_frame(PONG, ping) for ping in pings]))

@@ -221,7 +221,7 @@ class MessageSocket(FrameSocket):
             return self._check_reading(now)
         keepalive, pinged_at = self._keepalive, self._pinged_at
         if pinged_at is not None and self._heard_at < pinged_at:
-            return self._check_answer(now, pinged_at)
+            return self._check_pong(now, pinged_at)
         self._pinged_at = None
         if now < self._heard_at + keepalive.ping_s:
             return self._heard_at + keepalive.ping_s
@@ -241,13 +241,13 @@ class MessageSocket(FrameSocket):
         self._unsent_bytes, self._is_unheard = unsent_bytes, True
         return now + self._keepalive.ping_s
 
-    def _check_answer(self, now: float, pinged_at: float) -> float | None:
+    def _check_pong(self, now: float, pinged_at: float) -> float | None:
         if now < pinged_at + self._keepalive.timeout_s:
             return pinged_at + self._keepalive.timeout_s
         unsent_bytes = self._socket.get_write_buffer_size()
         if unsent_bytes < self._unsent_bytes:  # slow, but reading
             self._unsent_bytes, self._pinged_at = unsent_bytes, now
             return now + self._keepalive.timeout_s
-        self._throttled_log.write("no answer to a ping", peer=str(self._peer))
+        self._throttled_log.write("no pong", peer=str(self._peer))
         self.abort()
         return None

@@ -45,9 +45,9 @@ from penstock.wire.http2.frames import (
 from penstock.wire.http2.headers import BlockReader, MalformedRequest
 from penstock.wire.http2.hpack import encode_headers
 from penstock.wire.http2.limits import MAX_WINDOW_BYTES, Allowance, Limits
-from penstock.wire.http2.streams import Answer, Stream, StreamTable
+from penstock.wire.http2.streams import ResponseState, Stream, StreamTable
 
-_OWED, _BEGUN, _FINISHED = Answer  # plain names: these are used with every call
+_PENDING, _BEGUN, _FINISHED = ResponseState  # plain names: these are used with every call
 LEAVING = b"penstock"
 """Payload of the ping behind our first GOAWAY: its acknowledgement shows that the client has seen both."""
 _TOO_LARGE = encode_headers([(b":status", b"431")])
@@ -137,10 +137,10 @@ class ServerConnection:
         stream = self._streams.get(stream_id)
         if stream is None:
             return
-        if stream.answer is not _OWED:
-            raise ValueError(f"the answer of stream {stream_id} has begun already")
+        if stream.response is not _PENDING:
+            raise ValueError(f"the response of stream {stream_id} has begun already")
         self._outflow.headers(stream_id, block, is_last=is_last)
-        stream.answer = _BEGUN
+        stream.response = _BEGUN
         if is_last:
             self._on_sent(stream)
 
@@ -150,8 +150,8 @@ class ServerConnection:
         stream = self._streams.get(stream_id)
         if stream is None:
             return 0
-        if stream.answer is not _BEGUN:
-            raise ValueError(f"the answer of stream {stream_id} has not begun, or is finished")
+        if stream.response is not _BEGUN:
+            raise ValueError(f"the response of stream {stream_id} has not begun, or is finished")
         return self._outflow.send(stream, data)
 
     def finish(self, stream_id: int, trailers: bytes = b"") -> None:
@@ -162,9 +162,9 @@ class ServerConnection:
         stream = self._streams.get(stream_id)
         if stream is None:
             return
-        if stream.answer is not _BEGUN:
-            raise ValueError(f"the answer of stream {stream_id} has not begun, or is finished")
-        stream.answer = _FINISHED
+        if stream.response is not _BEGUN:
+            raise ValueError(f"the response of stream {stream_id} has not begun, or is finished")
+        stream.response = _FINISHED
         stream.trailers = trailers
         if not stream.waiting_bytes:
             self._outflow.end(stream)
@@ -247,7 +247,7 @@ class ServerConnection:
 
     def _pump(self) -> None:
         for stream in self._outflow.pump():
-            if stream.answer is Answer.FINISHED:
+            if stream.response is ResponseState.FINISHED:
                 self._outflow.end(stream)
                 self._on_sent(stream)
             self._events.append(Drained(stream.id))

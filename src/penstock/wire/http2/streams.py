@@ -16,10 +16,10 @@ _RESETS_LIMIT = 1_000
 _GAPS_LIMIT = 100
 
 
-class Answer(IntEnum):
+class ResponseState(IntEnum):
     """Progress of the owner's response."""
 
-    OWED = 0
+    PENDING = 0
     BEGUN = 1
     FINISHED = 2
 
@@ -45,7 +45,7 @@ class Stream(Struct, eq=False):
     receive_left: int
     is_receiving: bool
     body_left: int | None = None
-    answer: Answer = Answer.OWED
+    response: ResponseState = ResponseState.PENDING
     held_bytes: int = 0
     returned_bytes: int = 0
     waiting: deque[bytes] | None = None

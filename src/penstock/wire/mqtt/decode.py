@@ -224,7 +224,7 @@ def _suback(first: int, body: Body, version: Version) -> SubAck:
     while body:
         reasons.append(_reason(body, allowed))
     if not reasons:
-        raise ProtocolViolation("answer without a reason code")  # MQTT-3.9.3-2
+        raise ProtocolViolation("response without a reason code")  # MQTT-3.9.3-2
     return SubAck(packet_id, tuple(reasons), properties)
 
 
@@ -246,7 +246,7 @@ def _unsuback(first: int, body: Body, version: Version) -> UnsubAck:
     while body and version is Version.V5:
         reasons.append(_reason(body, _UNSUBACK_REASONS))
     if not reasons and version is Version.V5:
-        raise ProtocolViolation("answer without a reason code")  # MQTT-3.11.3-2
+        raise ProtocolViolation("response without a reason code")  # MQTT-3.11.3-2
     return UnsubAck(packet_id, tuple(reasons), properties)
 
 

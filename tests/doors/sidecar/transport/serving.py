@@ -35,12 +35,12 @@ class Echo:
         self.has_ended = asyncio.Event()
         self.handlers: list[Handler] = []
         self.methods: Methods = {
-            SAY: Unary(lambda call, message: call.answer(message)),
+            SAY: Unary(lambda call, message: call.respond(message)),
             WAIT: Unary(self._wait),
             FAIL: Unary(self._fail),
             REFUSE: Unary(lambda call, message: call.finish(Status.NOT_FOUND, message.decode())),
-            TELL: Unary(lambda call, message: call.answer(repr(sorted(call.metadata)).encode())),
-            WHO: Unary(lambda call, message: call.answer(user_of(call).encode())),
+            TELL: Unary(lambda call, message: call.respond(repr(sorted(call.metadata)).encode())),
+            WHO: Unary(lambda call, message: call.respond(user_of(call).encode())),
             COUNT: Streaming(self._keep(Counting)),
             SUM: Streaming(self._keep(Summing)),
             CHAT: Streaming(self._keep(Chatting)),
@@ -128,7 +128,7 @@ class Summing(Ending):
         self.received.append(message)
 
     def messages_ended(self) -> None:
-        self.call.answer(b"%d %d" % (len(self.received), sum(map(len, self.received))))
+        self.call.respond(b"%d %d" % (len(self.received), sum(map(len, self.received))))
 
 
 class Chatting(Ending):
@@ -149,7 +149,7 @@ class Holding(Ending):
         self.call.pause_reading()
 
     def messages_ended(self) -> None:
-        self.call.answer(b"%d" % len(self.received))
+        self.call.respond(b"%d" % len(self.received))
 
 
 class Serving:

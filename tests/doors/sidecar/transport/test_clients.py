@@ -136,7 +136,7 @@ async def test_what_is_said_to_a_call_that_is_over_goes_nowhere(serving: Serving
     await until(lambda: serving.echo.waiting, "no call is waiting")
     call.cancel()
     await asyncio.wait_for(serving.echo.has_ended.wait(), TIMEOUT_S)
-    serving.echo.waiting[0].answer(b"too late")
+    serving.echo.waiting[0].respond(b"too late")
     assert await unary_unary(channel, SAY)(b"in time", timeout=TIMEOUT_S) == b"in time"
 
 

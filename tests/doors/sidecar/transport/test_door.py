@@ -105,7 +105,7 @@ async def test_a_call_that_is_under_way_is_answered_while_the_door_closes(servin
     assert serving.offer_calls == ["drain"]
     ending = asyncio.ensure_future(serving.door.finish(TIMEOUT_S))
     await asyncio.sleep(0.1)
-    serving.echo.waiting[0].answer(b"in time")
+    serving.echo.waiting[0].respond(b"in time")
     assert await call == b"in time"
     await asyncio.wait_for(ending, TIMEOUT_S)
     assert serving.offer_calls == ["drain", "close"]

@@ -98,7 +98,7 @@ def offer(serving: Serving) -> tuple[list[Call], list[Endless]]:
 
     def answer(call: Call, message: bytes) -> None:
         asked.append(call)
-        call.answer(bytes(MIB))
+        call.respond(bytes(MIB))
 
     def begin(call: Call) -> Handler:
         endless.append(Endless(call))

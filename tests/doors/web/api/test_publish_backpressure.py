@@ -76,7 +76,7 @@ async def until_waiting(server: Server, count: int, client_id: str = "") -> None
     sink = server.broker.request_sender(Identity(None, client_id), Door.WEB).connection
     assert isinstance(sink, RequestConnection)
     await until(
-        lambda: len(sink.answers) + len(sink.waiting) >= count,
+        lambda: len(sink.acknowledgements) + len(sink.waiting) >= count,
         "not all requests were received",
         every_s=0.001,
     )

@@ -64,7 +64,7 @@ class PublishMethod:
             subscribers_dropped=outcome.dropped,
             subscribers_blocked=outcome.blocked,
         )
-        call.answer(response.SerializeToString())
+        call.respond(response.SerializeToString())
 
     def _refuse(self, call: Call, error: PenstockError) -> None:
         self._sidecar.counters.publishes_refused += 1

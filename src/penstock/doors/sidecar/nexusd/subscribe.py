@@ -148,8 +148,8 @@ class UnsubscribeMethod:
             is_found = False
         elif not request.pause:
             self._sidecar.broker.paused.forget(id)
-        answer = self._found(request) if is_found else NOT_FOUND
-        call.answer(answer.SerializeToString())
+        response = self._found(request) if is_found else NOT_FOUND
+        call.respond(response.SerializeToString())
 
     def _found(self, request: UnsubscribeRequest) -> UnsubscribeResponse:
         ttl_ms = self._sidecar.settings.paused_ttl_ms if request.pause else 0

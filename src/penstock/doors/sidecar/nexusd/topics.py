@@ -18,7 +18,7 @@ from penstock.wire.sidecar.messages.nexusd import (
 
 NAMES_A_SLICE = 2_000
 """Topics listed in one turn of the loop."""
-ANSWER_BYTES = 3 * 1024 * 1024
+RESPONSE_BYTES = 3 * 1024 * 1024
 """Approximate limit of a response: clients accept 4 MiB by default."""
 ENTRY_BYTES = 16
 """Largest size of an entry beside its name."""
@@ -34,27 +34,27 @@ class TopicMethods:
 
     def get_peers(self, call: Call, request: GetPeersRequest) -> None:
         """There are none: this is one server."""
-        call.answer(GetPeersResponse().SerializeToString())
+        call.respond(GetPeersResponse().SerializeToString())
 
     def get_topics(self, call: Call, request: GetTopicsRequest) -> None:
         """Topics that the caller may read, subscribed ones first, as many as fit into a response."""
-        task = self._sidecar.loop.create_task(self._answer(call, has_counts=request.include_counts))
+        task = self._sidecar.loop.create_task(self._respond(call, has_counts=request.include_counts))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         call.handler = _Listing(task)
 
-    async def _answer(self, call: Call, *, has_counts: bool) -> None:
+    async def _respond(self, call: Call, *, has_counts: bool) -> None:
         assert call.identity is not None
         try:
             topics = await self._list(call.identity, has_counts=has_counts)
         except Exception:
             self._sidecar.fail(call)
         else:
-            call.answer(GetTopicsResponse(topics=topics).SerializeToString())
+            call.respond(GetTopicsResponse(topics=topics).SerializeToString())
 
     async def _list(self, who: Identity, *, has_counts: bool) -> dict[str, int]:
         topics: dict[str, int] = {}
-        room_bytes = ANSWER_BYTES
+        room_bytes = RESPONSE_BYTES
         names = self._names(who)
         while room_bytes > 0 and (some := list(islice(names, NAMES_A_SLICE))):
             for name in some:

@@ -44,8 +44,8 @@ class Http2Call(Call):
     """One stream of a connection."""
 
     __slots__ = (
-        "_has_answered",
         "_has_ended",
+        "_has_responded",
         "_is_admitted",
         "_is_delivering",
         "_messages",
@@ -56,8 +56,8 @@ class Http2Call(Call):
         "_unfinished_bytes",
         "_unread",
         "connection",
-        "is_reading_paused",
         "is_paused",
+        "is_reading_paused",
         "timer",
     )
 
@@ -75,7 +75,7 @@ class Http2Call(Call):
         self._unread: bytearray | None = None  # received during a pause
         self._unfinished_bytes = 0
         self._has_ended = False  # the client sends no more
-        self._has_answered = False
+        self._has_responded = False
         self._is_admitted = False
         self.is_reading_paused = False  # its handler wants no messages
         self._is_delivering = False
@@ -213,8 +213,8 @@ class Http2Call(Call):
         if self.is_over:
             return
         http2 = self.connection.http2
-        if not self._has_answered:
-            self._has_answered = True
+        if not self._has_responded:
+            self._has_responded = True
             http2.respond(self._stream_id, HEAD)
         waiting_bytes = http2.send(self._stream_id, messages)
         self.connection.on_sent(len(messages))
@@ -225,7 +225,7 @@ class Http2Call(Call):
         if self.is_over:
             return
         http2, stream_id = self.connection.http2, self._stream_id
-        if self._has_answered:
+        if self._has_responded:
             is_fine = status is Status.OK and not text
             http2.finish(stream_id, OK_TRAILERS if is_fine else encode_trailers(status, text))
         else:
@@ -233,11 +233,11 @@ class Http2Call(Call):
         self.connection.on_sent(0)
         self._leave(status)
 
-    def answer(self, message: bytes) -> None:
+    def respond(self, message: bytes) -> None:
         if self.is_over:
             return
         http2, stream_id = self.connection.http2, self._stream_id
-        if not self._has_answered:
+        if not self._has_responded:
             http2.respond(stream_id, HEAD)
         http2.send(stream_id, encode_message(message))
         http2.finish(stream_id, OK_TRAILERS)

@@ -85,7 +85,7 @@ class Call(ABC):
     def resume_reading(self) -> None:
         """Undo `pause_reading`."""
 
-    def answer(self, message: bytes) -> None:
+    def respond(self, message: bytes) -> None:
         """Send the one message of a response, and end the call."""
         self.send(encode_message(message))
         self.finish()

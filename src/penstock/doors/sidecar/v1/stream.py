@@ -1,7 +1,7 @@
 """One subscriber: a call with a stream of requests and one of events, and a session of core.
 
-Requests are answered in order. After the last request events continue, until the client cancels the call
-or the server ends it. A client that does not read its events is not read from either.
+Responses have the order of the requests. After the last request events continue, until the client cancels
+the call or the server ends it. A client that does not read its events is not read from either.
 """
 
 from typing import TYPE_CHECKING

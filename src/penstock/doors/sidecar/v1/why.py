@@ -33,7 +33,7 @@ class Why:
         except DecodeError:
             self._service.refuse(call, undecodable("WhyRequest"))
             return
-        task = self._tasks[call] = self._service.loop.create_task(self._answer(call, asked))
+        task = self._tasks[call] = self._service.loop.create_task(self._respond(call, asked))
         task.add_done_callback(lambda _: self._tasks.pop(call, None))
 
     def close(self) -> None:
@@ -42,11 +42,11 @@ class Why:
             task.cancel()
             self._service.refuse(call, ShuttingDown("the server is about to stop"))
 
-    async def _answer(self, call: Call, asked: wire.WhyRequest) -> None:
+    async def _respond(self, call: Call, asked: wire.WhyRequest) -> None:
         try:
             self._check(call, asked)
             said = await explain(self._broker, asked.topic, asked.sequence, asked.client_id or None)
-            call.answer(answer_of(said).SerializeToString())
+            call.respond(response_of(said).SerializeToString())
         except PenstockError as error:
             self._service.refuse(call, error)
         except Exception:
@@ -60,7 +60,7 @@ class Why:
         check_asker(self._broker, call.identity, asked.topic, asked.client_id or None)
 
 
-def answer_of(said: Explanation) -> wire.WhyResponse:
+def response_of(said: Explanation) -> wire.WhyResponse:
     """An explanation as a message."""
     return wire.WhyResponse(
         code=said.code,

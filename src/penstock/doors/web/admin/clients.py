@@ -20,7 +20,7 @@ from penstock.doors.web.support.requests import (
     admin_of,
     router_of,
 )
-from penstock.doors.web.support.responses import describe, json_answer
+from penstock.doors.web.support.responses import describe, json_response
 from penstock.doors.web.support.schemas import Time, time_text
 from penstock.errors import NotAuthorized, UnknownClient
 from penstock.model import Door, Policy
@@ -146,7 +146,7 @@ def routes(web: Web) -> APIRouter:
 
         page = await find_page(list(sessions), is_wanted, after or "", limit)
         rows = await make_rows([each for each in map(sessions.get, page.names) if each is not None], _row)
-        return json_answer(ClientPage(rows, page.next, page.matching, len(sessions)))
+        return json_response(ClientPage(rows, page.next, page.matching, len(sessions)))
 
     @router.get(
         "/clients/{client_id:path}",
@@ -154,7 +154,7 @@ def routes(web: Web) -> APIRouter:
         responses=describe(ClientDetail, NotAuthorized, UnknownClient),
     )
     async def client(client_id: ClientId) -> Response:
-        return json_answer(_detail(_find(client_id)))
+        return json_response(_detail(_find(client_id)))
 
     @router.delete(
         "/clients/{client_id:path}",
@@ -170,7 +170,7 @@ def routes(web: Web) -> APIRouter:
         is_ended = web.broker.dismiss(session)
         if is_ended:
             log.info("client disconnected on request", client_id=client_id, user=who.user)
-        return json_answer(Dismissal(client_id, is_ended))
+        return json_response(Dismissal(client_id, is_ended))
 
     def _find(client_id: str) -> Session:
         session = sessions.get(client_id)

@@ -7,7 +7,7 @@ from msgspec import Struct, convert
 
 from penstock.doors.web.context import Web
 from penstock.doors.web.support.requests import admin_of, router_of
-from penstock.doors.web.support.responses import describe, json_answer
+from penstock.doors.web.support.responses import describe, json_response
 from penstock.errors import NotAuthorized
 
 
@@ -31,6 +31,6 @@ def routes(web: Web) -> APIRouter:
         responses=describe(Configuration, NotAuthorized),
     )
     async def config() -> Response:
-        return json_answer(convert(web.config(), Configuration))
+        return json_response(convert(web.config(), Configuration))
 
     return router

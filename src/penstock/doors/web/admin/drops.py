@@ -12,7 +12,7 @@ from penstock.doors.web.admin.why import RowShape, row_facts
 from penstock.doors.web.context import Web
 from penstock.doors.web.support.paging import make_rows
 from penstock.doors.web.support.requests import DEFAULT_LIMIT, Limit, Unset, admin_of, router_of
-from penstock.doors.web.support.responses import describe, json_answer
+from penstock.doors.web.support.responses import describe, json_response
 from penstock.errors import NotAuthorized
 from penstock.model import Reason
 
@@ -65,7 +65,7 @@ def routes(web: Web) -> APIRouter:
         ] = None,
         after: Annotated[
             int | Unset,
-            Query(ge=0, le=2**63 - 1, description="Where to go on: `next` of the last answer."),
+            Query(ge=0, le=2**63 - 1, description="Where to continue: `next` of the last response."),
         ] = None,
         limit: Limit = DEFAULT_LIMIT,
     ) -> Response:
@@ -79,7 +79,7 @@ def routes(web: Web) -> APIRouter:
         found = await _find(ledger, is_wanted, after, limit + 1)
         rows = await make_rows(found[:limit], _shape)
         following = rows[-1].number if len(found) > limit else None
-        return json_answer(DropPage(rows, following, ledger.rows_known, ledger.rows_forgotten))
+        return json_response(DropPage(rows, following, ledger.rows_known, ledger.rows_forgotten))
 
     return router
 

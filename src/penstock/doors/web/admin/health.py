@@ -170,8 +170,8 @@ def add_hot_routes(table: "Routes", web: Web) -> None:
         request.respond(200, json.encode(health_of(web)))
 
     def ready(request: "Request") -> None:
-        answer = readiness_of(web)
-        request.respond(UNAVAILABLE if answer.details else 200, json.encode(answer))
+        readiness = readiness_of(web)
+        request.respond(UNAVAILABLE if readiness.details else 200, json.encode(readiness))
 
     def livez(request: "Request") -> None:
         request.respond(200, json.encode(liveness_of(web)))
@@ -185,27 +185,27 @@ def routes(web: Web) -> "APIRouter":
     from fastapi import Depends, Response  # noqa: PLC0415 - slow to load, and not needed by the rest
 
     from penstock.doors.web.support.requests import admin_of, router_of  # noqa: PLC0415
-    from penstock.doors.web.support.responses import describe, json_answer  # noqa: PLC0415
+    from penstock.doors.web.support.responses import describe, json_response  # noqa: PLC0415
 
     router = router_of("health")
 
     @router.get("/health", summary="Figures of a server that works", responses=describe(Health))
     async def health() -> Response:
-        return json_answer(health_of(web))
+        return json_response(health_of(web))
 
     unready = describe(Readiness, text="Send clients here.")
     unready[UNAVAILABLE] = describe(Readiness, status=UNAVAILABLE, text="Not now.")[UNAVAILABLE]
 
     @router.get("/ready", summary="Whether to send clients here", responses=unready)
     async def ready() -> Response:
-        answer = readiness_of(web)
-        return json_answer(answer, UNAVAILABLE if answer.details else 200)
+        readiness = readiness_of(web)
+        return json_response(readiness, UNAVAILABLE if readiness.details else 200)
 
     @router.get(
-        "/livez", summary="That the server answers, and how its parts are", responses=describe(Liveness)
+        "/livez", summary="That the server responds, and how its parts are", responses=describe(Liveness)
     )
     async def livez() -> Response:
-        return json_answer(liveness_of(web))
+        return json_response(liveness_of(web))
 
     @router.get(
         "/cluster/status",
@@ -214,6 +214,6 @@ def routes(web: Web) -> "APIRouter":
         dependencies=[Depends(admin_of(web))],
     )
     async def cluster_status() -> Response:
-        return json_answer(cluster_status_of(web))
+        return json_response(cluster_status_of(web))
 
     return router

@@ -45,18 +45,18 @@ Limit = Annotated[
 def routes(web: Web) -> APIRouter:
     """Routes of this module."""
     router = router_of("health", "", admin_of(web))
-    answered = describe(Metrics, NotAuthorized, NotAcceptable)
-    answered[200]["content"] |= {
+    responses = describe(Metrics, NotAuthorized, NotAcceptable)
+    responses[200]["content"] |= {
         TEXT: {"schema": {"type": "string"}},
         OPENMETRICS: {"schema": {"type": "string"}},
     }
 
-    @router.get("/metrics", summary="The server's figures", responses=answered)
+    @router.get("/metrics", summary="The server's figures", responses=responses)
     async def metrics(accept: Accept = None, topic: Topics = (), limit: Limit = None) -> Response:
         """JSON, unless `Accept` prefers Prometheus' text format or OpenMetrics."""
         kind = preferred(accept, (JSON, TEXT, OPENMETRICS))
         _check(topic, limit, kind)
-        return await _answer(web, kind, topic, limit)
+        return await _respond(web, kind, topic, limit)
 
     @router.get(
         "/metrics/prometheus",
@@ -65,7 +65,7 @@ def routes(web: Web) -> APIRouter:
     )
     async def prometheus(accept: Accept = None) -> Response:
         """Prometheus' text format, or OpenMetrics if `Accept` prefers it."""
-        return await _answer(web, preferred(accept, (TEXT, OPENMETRICS)) or TEXT)
+        return await _respond(web, preferred(accept, (TEXT, OPENMETRICS)) or TEXT)
 
     return router
 
@@ -86,7 +86,7 @@ def _check(topics: Sequence[str], limit: int | None, kind: str | None) -> None:
         raise InvalidRequest("a topic has a name")
 
 
-async def _answer(
+async def _respond(
     web: Web, kind: str | None, topics: Sequence[str] = (), limit: int | None = None
 ) -> Response:
     if kind == JSON:

@@ -7,7 +7,7 @@ from penstock.core.diagnostics.slow_consumers import SlowClient
 from penstock.doors.web.context import Web
 from penstock.doors.web.support.paging import make_rows
 from penstock.doors.web.support.requests import admin_of, router_of
-from penstock.doors.web.support.responses import describe, json_answer
+from penstock.doors.web.support.responses import describe, json_response
 from penstock.doors.web.support.schemas import Time, time_text
 from penstock.errors import NotAuthorized
 from penstock.model import Door, Policy
@@ -60,7 +60,7 @@ def routes(web: Web) -> APIRouter:
     )
     async def slow() -> Response:
         rows = await make_rows(known.clients(), _row)
-        return json_answer(SlowList(rows, known.count, known.total, known.left_out))
+        return json_response(SlowList(rows, known.count, known.total, known.left_out))
 
     return router
 

@@ -11,7 +11,7 @@ from penstock.core.diagnostics.why import check_asker, explain
 from penstock.core.diagnostics.why_types import Code, Explanation, Published, Waiting
 from penstock.doors.web.context import Web
 from penstock.doors.web.support.requests import Unset, Who, router_of
-from penstock.doors.web.support.responses import describe, json_answer
+from penstock.doors.web.support.responses import describe, json_response
 from penstock.doors.web.support.schemas import Time, time_text
 from penstock.errors import InvalidTopic, NotAuthorized
 from penstock.model import Door, Policy, Reason
@@ -107,7 +107,7 @@ def routes(web: Web) -> APIRouter:
     ) -> Response:
         check_topic(topic, web.broker.settings.topic)
         check_asker(web.broker, who, topic, client)
-        return json_answer(shape_of(await explain(web.broker, topic, sequence, client)))
+        return json_response(shape_of(await explain(web.broker, topic, sequence, client)))
 
     return router
 

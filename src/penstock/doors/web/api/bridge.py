@@ -65,10 +65,10 @@ class Bridge:
             payload = message.payload or b""
             shape = bare_shape(Door.WEB, message.qos, message.retain)
             run = Run(message.topic, payload, 0, len(payload), 1, shape)
-            send(self._broker, request, run, _answer, _refuse)
+            send(self._broker, request, run, _respond, _refuse)
 
 
-def _answer(request: Request, _: object) -> None:
+def _respond(request: Request, _: object) -> None:
     request.respond(200, TAKEN)
 
 
@@ -96,15 +96,15 @@ def routes(web: Web) -> "APIRouter":
 
     router, take = APIRouter(tags=["publish"]), Bridge(web.broker).take
     refusals = (InvalidTopic, TooLarge, QuotaExceeded, StorageUnavailable)
-    answers = describe(BridgeAnswer, *refusals, text="The message was accepted.")
-    for status in [status for status in answers if status != 200]:
-        answers[status]["content"] = {"text/plain": {"schema": {"type": "string"}}}
+    responses = describe(BridgeAnswer, *refusals, text="The message was accepted.")
+    for status in [status for status in responses if status != 200]:
+        responses[status]["content"] = {"text/plain": {"schema": {"type": "string"}}}
     content: dict[str, Any] = {"application/json": {"schema": reference_to(BridgeMessage)}}
 
     @router.post(
         PATH,
         summary="Publish one message, as callers of an MQTT broker's HTTP bridge do",
-        responses=answers,
+        responses=responses,
         openapi_extra={"requestBody": {"required": True, "content": content}},
     )
     async def publish(request: AppRequest) -> Response:

@@ -14,7 +14,7 @@ from penstock.core.ports.archive import Hold
 from penstock.doors.web.api.log import MOST_FILTERS, opened, rights_of
 from penstock.doors.web.context import Web, stored
 from penstock.doors.web.support.requests import BODY_REFUSALS, Who, is_admin, read_json, router_of, takes_json
-from penstock.doors.web.support.responses import describe, json_answer
+from penstock.doors.web.support.responses import describe, json_response
 from penstock.doors.web.support.schemas import time_text
 from penstock.errors import (
     InvalidCursor,
@@ -83,7 +83,7 @@ def routes(web: Web) -> APIRouter:
     async def holds(who: Who) -> Response:
         archive, _ = opened(web)
         is_all = is_admin(web, who)
-        return json_answer(
+        return json_response(
             HoldsShape(
                 [_shape(web, hold) for hold in archive.holds.listing() if is_all or hold.owner == _owner(who)]
             )
@@ -118,7 +118,7 @@ def routes(web: Web) -> APIRouter:
         offset = places.at_cursor(body.cursor).offset
         hold = archive.holds.create(body.name, _owner(who), offset, body.lapse_s, tuple(body.filters))
         await _stored(web)
-        return json_answer(_shape(web, hold), CREATED)
+        return json_response(_shape(web, hold), CREATED)
 
     @router.post(
         "/{name:path}/renew",
@@ -130,7 +130,7 @@ def routes(web: Web) -> APIRouter:
         rights_of(web, who, archive.holds.find(name, _owner(who)).filters)
         hold = archive.holds.renew(name, _owner(who))
         await _stored(web)
-        return json_answer(_shape(web, hold))
+        return json_response(_shape(web, hold))
 
     @router.put(
         "/{name:path}",
@@ -144,7 +144,7 @@ def routes(web: Web) -> APIRouter:
         rights_of(web, who, archive.holds.find(name, _owner(who)).filters)
         hold = archive.holds.move(name, _owner(who), places.at_cursor(body.cursor).offset)
         await _stored(web)
-        return json_answer(_shape(web, hold))
+        return json_response(_shape(web, hold))
 
     @router.delete(
         "/{name:path}",

@@ -16,7 +16,7 @@ from penstock.doors.web.context import Web, stored
 from penstock.doors.web.support.failures import UNPROCESSABLE
 from penstock.doors.web.support.paging import list_names
 from penstock.doors.web.support.requests import BODY_REFUSALS, Who, read_json, router_of, takes_json
-from penstock.doors.web.support.responses import Detail, describe, json_answer, reference_to
+from penstock.doors.web.support.responses import Detail, describe, json_response, reference_to
 from penstock.errors import (
     InvalidRequest,
     InvalidTopic,
@@ -109,7 +109,7 @@ def routes(web: Web) -> APIRouter:
             raise InvalidTopic(INVALID_NAME)
         broker.declare_topic(name, by=who)
         await stored(broker.when_topics_stored)
-        return json_answer(MadeTopic(name), CREATED)
+        return json_response(MadeTopic(name), CREATED)
 
     @router.delete(
         "/{name:path}",

@@ -16,7 +16,7 @@ from penstock.doors.web.reading.bulk import BulkRead, BulkRequest, BulkResponse,
 from penstock.doors.web.reading.history_page import EARLIEST, LATEST
 from penstock.doors.web.reading.positions import LogPositions
 from penstock.doors.web.support.requests import Unset, Who, is_admin, router_of
-from penstock.doors.web.support.responses import describe, json_answer
+from penstock.doors.web.support.responses import describe, json_response
 from penstock.doors.web.support.schemas import GapShape, microseconds, time_text
 from penstock.errors import (
     InvalidCursor,
@@ -161,7 +161,7 @@ def routes(web: Web) -> APIRouter:
             behind = min(places.at_cursor(after).offset, place.offset)
             (whole,) = (await archive.portions(behind, place.offset, 1, wanted_by(filter))).parts
             lag_rows = whole.rows
-        return json_answer(
+        return json_response(
             PositionShape(
                 places.cursor(place.offset).encode(),
                 place.offset,
@@ -199,7 +199,7 @@ def routes(web: Web) -> APIRouter:
         )
         is_whole = portions.parts[-1].until >= stretch.until
         gaps = stretch.lost + portions.gaps + (stretch.lost_at_end if is_whole else ())
-        return json_answer(ranges_shape(portions, gaps, places))
+        return json_response(ranges_shape(portions, gaps, places))
 
     return router
 

@@ -28,7 +28,7 @@ from penstock.doors.web.support.requests import (
     Who,
     router_of,
 )
-from penstock.doors.web.support.responses import describe, json_answer
+from penstock.doors.web.support.responses import describe, json_response
 from penstock.doors.web.support.schemas import Messages, MessageShape, StatementShape, statement_shape
 from penstock.errors import (
     InvalidCursor,
@@ -100,7 +100,7 @@ def routes(web: Web) -> APIRouter:
     """Routes of this module."""
     router = router_of("read", "/api/v1")
     broker, clock = web.broker, web.clock
-    answers = describe(
+    responses = describe(
         MessagePage,
         InvalidTopic,
         InvalidCursor,
@@ -109,9 +109,9 @@ def routes(web: Web) -> APIRouter:
         NotAcceptable,
         StorageUnavailable,
     )
-    answers[200]["content"][arrow.MEDIA_TYPE] = {"schema": {"type": "string", "format": "binary"}}
+    responses[200]["content"][arrow.MEDIA_TYPE] = {"schema": {"type": "string", "format": "binary"}}
 
-    async def answer(request: Request, who: Identity, topic: str, asked: MessagesQuery) -> Response:
+    async def respond(request: Request, who: Identity, topic: str, asked: MessagesQuery) -> Response:
         check_topic(topic, broker.settings.topic)
         asked.start.check()
         kind = asked.format or _choose(request.headers.get("accept"))
@@ -121,29 +121,29 @@ def routes(web: Web) -> APIRouter:
             return Response(await arrow_of(web, topic, reading, chunk), media_type=arrow.MEDIA_TYPE)
         shapes = Messages(broker, clock)
         rows = await make_rows(_single(chunk.runs), lambda each: shapes.shape(*each))
-        return json_answer(MessagePage(rows, statement_shape(chunk.statement)))
+        return json_response(MessagePage(rows, statement_shape(chunk.statement)))
 
     @router.get(
         "/topics/{topic:path}/messages",
         summary="A page of a topic's history",
         description=ABOUT,
-        responses=answers,
+        responses=responses,
     )
     async def messages(
         request: Request, who: Who, topic: TopicPath, asked: Annotated[MessagesQuery, Depends(asked_of)]
     ) -> Response:
-        return await answer(request, who, topic, asked)
+        return await respond(request, who, topic, asked)
 
     @router.get(
         "/messages",
         summary="A page of a topic's history, with the topic in the query",
         description=ABOUT,
-        responses=answers,
+        responses=responses,
     )
     async def messages_of(
         request: Request, who: Who, topic: TopicName, asked: Annotated[MessagesQuery, Depends(asked_of)]
     ) -> Response:
-        return await answer(request, who, topic, asked)
+        return await respond(request, who, topic, asked)
 
     return router
 

@@ -99,9 +99,9 @@ class Publisher:
             _refuse(request, error)
             return
         if isinstance(brought, Run):
-            send(self._broker, request, brought, self._answer, Request.fail)
+            send(self._broker, request, brought, self._respond, Request.fail)
         else:
-            send_all(self._broker, request, brought, self._answer_all, _refuse)
+            send_all(self._broker, request, brought, self._respond_all, _refuse)
 
     def _read(self, request: Request) -> Run | list[Run]:
         """Decode the message of a request, or its list of messages."""
@@ -115,10 +115,10 @@ class Publisher:
             return read_messages(request.body, self._broker.settings.topic)
         return read_message(request.body, self._broker.settings.topic)
 
-    def _answer(self, request: Request, receipt: Receipt) -> None:
+    def _respond(self, request: Request, receipt: Receipt) -> None:
         request.respond(200, _encoder.encode(self._shape(receipt)))
 
-    def _answer_all(self, request: Request, receipts: list[Receipt]) -> None:
+    def _respond_all(self, request: Request, receipts: list[Receipt]) -> None:
         shapes = [self._shape(receipt) for receipt in receipts]
         request.respond(200, _encoder.encode(ReceiptsShape(shapes)))
 
@@ -174,8 +174,8 @@ def routes(web: Web) -> "APIRouter":
     router, take = APIRouter(tags=["publish"]), Publisher(web.broker).take
     either = {"oneOf": [{"required": ["data"]}, {"required": ["payload"]}]}
     message = {"allOf": [reference_to(NewMessage), either]}
-    answers = describe(ReceiptShape, *REFUSALS, text="Published, and stored if it is to be.")
-    answers[200]["content"][JSON]["schema"] = {
+    responses = describe(ReceiptShape, *REFUSALS, text="Published, and stored if it is to be.")
+    responses[200]["content"][JSON]["schema"] = {
         "oneOf": [reference_to(ReceiptShape), reference_to(ReceiptsShape)]
     }
     body = {
@@ -187,7 +187,7 @@ def routes(web: Web) -> "APIRouter":
         PATH,
         summary="Publish one message, or a list of them",
         description=ABOUT,
-        responses=answers,
+        responses=responses,
         openapi_extra={
             "parameters": PARAMETERS,
             "requestBody": {"required": True, "content": body},

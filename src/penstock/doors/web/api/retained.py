@@ -24,7 +24,7 @@ from penstock.doors.web.support.requests import (
     check_plain_filter,
     router_of,
 )
-from penstock.doors.web.support.responses import BINARY, UNSNIFFED, describe, json_answer
+from penstock.doors.web.support.responses import BINARY, UNSNIFFED, describe, json_response
 from penstock.doors.web.support.schemas import Messages, MessageShape, time_text
 from penstock.errors import InvalidFilter, InvalidRequest, InvalidTopic, NotAuthorized, UnknownTopic
 from penstock.model import Run
@@ -82,8 +82,8 @@ def routes(web: Web) -> APIRouter:
         kind = {"Content-Type": _media_of(found)}  # a `media_type` would be given a character set
         return Response(found.payload(), 200, stamps | SAFE_HEADERS | kind)
 
-    answers = describe(RetainedPage, InvalidFilter, InvalidTopic, NotAuthorized, UnknownTopic)
-    answers[200]["content"]["*/*"] = {"schema": BINARY}
+    responses = describe(RetainedPage, InvalidFilter, InvalidTopic, NotAuthorized, UnknownTopic)
+    responses[200]["content"]["*/*"] = {"schema": BINARY}
     one_value = describe(bytes, InvalidTopic, NotAuthorized, UnknownTopic, media="*/*")
     one_value[200]["content"][JSON] = {"schema": {}}  # any value, where that is what was published
 
@@ -93,7 +93,7 @@ def routes(web: Web) -> APIRouter:
         description="Only those that the caller may read. Values of topics that begin with `$` are named "
         "only when the filter begins with `$`. With `topic`, and nothing else, the value of that topic as "
         "`/api/v1/retained/{topic}` has it.",
-        responses=answers,
+        responses=responses,
     )
     async def retained(
         request: Request,
@@ -125,7 +125,7 @@ def routes(web: Web) -> APIRouter:
         fitting = list(_fitting(runs))
         rows = await make_rows(fitting, shapes.shape)
         is_short = len(fitting) < len(runs)
-        return json_answer(RetainedPage(rows, fitting[-1].topic if is_short else page.next, page.matching))
+        return json_response(RetainedPage(rows, fitting[-1].topic if is_short else page.next, page.matching))
 
     @router.get(
         "/retained/{topic:path}",

@@ -30,7 +30,7 @@ from penstock.doors.web.support.requests import (
     router_of,
     takes_json,
 )
-from penstock.doors.web.support.responses import describe, json_answer
+from penstock.doors.web.support.responses import describe, json_response
 from penstock.doors.web.support.schemas import time_text
 from penstock.errors import (
     Conflict,
@@ -163,7 +163,7 @@ def routes(web: Web) -> APIRouter:
     ) -> Response:
         page = await find_page(staging.names(who, prefix), lambda _: True, after or "", limit)
         rows = await make_rows(page.names, partial(entry_of, who))
-        return json_answer(StagePage(rows, page.next, page.matching))
+        return json_response(StagePage(rows, page.next, page.matching))
 
     @router.post(
         "/commit",
@@ -198,7 +198,7 @@ def routes(web: Web) -> APIRouter:
 
         record, is_repeated = await outcome_of(start)
         first, last = _text(record.first), _text(record.last)
-        return json_answer(CommitShape(record.key, record.rows, first, last, is_repeated))
+        return json_response(CommitShape(record.key, record.rows, first, last, is_repeated))
 
     @router.post(
         "/{id}",
@@ -234,7 +234,7 @@ def routes(web: Web) -> APIRouter:
             staging.free(sum(map(len, pieces)))
         staged = await outcome_of(partial(staging.stage, who, id, part, packed))
         lapses_at = time_text(staging.lapses_at(staged))
-        return json_answer(StagedShape(id, part, staged.rows, lapses_at), CREATED)
+        return json_response(StagedShape(id, part, staged.rows, lapses_at), CREATED)
 
     @router.get(
         "/{id}", summary="What waits in a stage", responses=describe(StageShape, UnknownStage, NotAuthorized)
@@ -242,7 +242,7 @@ def routes(web: Web) -> APIRouter:
     async def look(who: Who, id: StageId) -> Response:
         found = staging.look(who, id)
         parts = [PartShape(part.number, part.rows, part.bytes) for part in found.in_order()]
-        return json_answer(StageShape(id, found.rows, parts, time_text(staging.lapses_at(found))))
+        return json_response(StageShape(id, found.rows, parts, time_text(staging.lapses_at(found))))
 
     @router.delete(
         "/{id}",

@@ -23,7 +23,7 @@ from penstock.doors.web.support.requests import (
     is_admin,
     router_of,
 )
-from penstock.doors.web.support.responses import describe, json_answer
+from penstock.doors.web.support.responses import describe, json_response
 from penstock.errors import InvalidFilter, NotAuthorized, StorageUnavailable
 
 _WILDCARDS = re.compile(r"/?[+#]")
@@ -119,7 +119,7 @@ def routes(web: Web) -> APIRouter:
         page = await find_page(known, is_wanted, after or "", limit)
         rows = await make_rows(page.names, row_of)
         total = len(known) if is_admin(web, who) else None
-        return json_answer(TopicPage(rows, page.next, page.matching, total))
+        return json_response(TopicPage(rows, page.next, page.matching, total))
 
     return router
 

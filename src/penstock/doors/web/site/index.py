@@ -6,7 +6,7 @@ from msgspec import Struct
 from penstock.doors.web.app import ADMIN_PATHS
 from penstock.doors.web.context import Web
 from penstock.doors.web.support.requests import router_of
-from penstock.doors.web.support.responses import describe, json_answer
+from penstock.doors.web.support.responses import describe, json_response
 from penstock.net.http.routes import is_below
 
 
@@ -70,17 +70,17 @@ def routes(web: Web) -> APIRouter:
         )
         return not is_elsewhere and (web.has_mqtt or path != MQTT_PATH)
 
-    def answer(hello: str, interfaces: dict[str, str]) -> Response:
+    def respond(hello: str, interfaces: dict[str, str]) -> Response:
         here = {name: path for name, path in interfaces.items() if is_here(path)}
-        return json_answer(Index(hello, "penstock", web.version, web.node_id, here))
+        return json_response(Index(hello, "penstock", web.version, web.node_id, here))
 
     @router.get("/", summary="What is here", responses=describe(Index))
     async def root() -> Response:
-        return answer(OLD_HELLO, INTERFACES)
+        return respond(OLD_HELLO, INTERFACES)
 
     @router.get("/api/v1/", include_in_schema=False)
     @router.get("/api/v1", summary="What this version of the API offers", responses=describe(Index))
     async def api() -> Response:
-        return answer(HELLO, CALLS)
+        return respond(HELLO, CALLS)
 
     return router

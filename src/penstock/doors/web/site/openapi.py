@@ -13,12 +13,12 @@ from fastapi.openapi.utils import get_openapi
 from msgspec import json
 
 from penstock.doors.web.support.requests import refuse_unknown_parameters
-from penstock.doors.web.support.responses import UNSNIFFED, Detail, components, json_answer, reference_to
+from penstock.doors.web.support.responses import UNSNIFFED, Detail, components, json_response, reference_to
 from penstock.net.http.errors import JSON, PROBLEM, is_api
 from penstock.net.http.routes import OPEN_PATHS
 
 ABOUT = """\
-One topic space behind several doors. Everything below `/api/v1` answers errors as `application/problem+json`
+One topic space behind several doors. Errors below `/api/v1` are `application/problem+json`
 with a stable `code`; a cursor is valid at every door."""
 SECURITY = {
     "basic": {"type": "http", "scheme": "basic"},
@@ -85,10 +85,10 @@ def _document(app: FastAPI) -> dict[str, Any]:
 
 def _describe_elsewhere(responses: dict[str, Any]) -> None:
     """Errors outside of the API: those that are not the operation's own come from the listener, as JSON."""
-    for status, answer in responses.items():
-        content = answer.get("content", {})
+    for status, response in responses.items():
+        content = response.get("content", {})
         if status == UNKNOWN or PROBLEM in content:
-            answer["content"] = {JSON: {"schema": reference_to(Detail)}}
+            response["content"] = {JSON: {"schema": reference_to(Detail)}}
         elif status >= "400" and JSON not in content:
             content[JSON] = {"schema": reference_to(Detail)}
 
@@ -114,7 +114,7 @@ def pages(app: FastAPI) -> APIRouter:
 
     @router.get("/openapi.json")
     async def openapi() -> Response:
-        return json_answer(await to_thread(app.openapi))
+        return json_response(await to_thread(app.openapi))
 
     @router.get("/docs")
     @router.get("/redoc")  # where clients of the In-memory Pub/Sub had another one
@@ -171,11 +171,11 @@ def _operation(path: str, method: str, operation: dict[str, Any], address: str) 
         kinds = ", ".join(f"<code>{escape(kind)}</code>" for kind in operation["requestBody"]["content"])
         parts.append(f"<p>Body: {kinds}</p>")
     parts.append(f"<pre>{escape(_example(path, method, operation, address))}</pre>")
-    answers = [
-        _row("td", status, _marked(answer["description"]))
-        for status, answer in operation["responses"].items()
+    rows = [
+        _row("td", status, _marked(response["description"]))
+        for status, response in operation["responses"].items()
     ]
-    parts.append(f"<table>{_row('th', 'status', 'meaning')}{''.join(answers)}</table>")
+    parts.append(f"<table>{_row('th', 'status', 'meaning')}{''.join(rows)}</table>")
     return "\n".join(parts)
 
 

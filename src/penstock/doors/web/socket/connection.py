@@ -1,7 +1,7 @@
 """One client of `/ws`: a WebSocket of messages on one side, a session of core on the other.
 
-Requests are answered in order. The publishes of one read go to core together; other requests wait until
-they have their responses. Subscriptions may replay much, so their number in one turn of the loop is
+Responses have the order of the requests. The publishes of one read go to core together; other requests wait
+until they have their responses. Subscriptions may replay much, so their number in one turn of the loop is
 limited. Responses leave together after the requests of a read, or before the next event. A client that
 does not read its responses is not read from.
 """
@@ -347,9 +347,9 @@ class SocketConnection:
         """Publish messages, with the responses between them in order."""
         if self._client is None or not gathered:
             return
-        answers = [item for item in gathered if isinstance(item, bytes)]
-        if not client.publish_acks.is_waiting and len(answers) == len(gathered):
-            self.send_frames(*answers)
+        responses = [item for item in gathered if isinstance(item, bytes)]
+        if not client.publish_acks.is_waiting and len(responses) == len(gathered):
+            self.send_frames(*responses)
         else:
             client.publish_acks.take(gathered)
 

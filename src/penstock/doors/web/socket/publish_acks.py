@@ -20,7 +20,7 @@ UNSETTLED_LIMIT = 1_000
 _SHAPE = bare_shape(Door.WEB, 1, retain=False)
 """Publishes are acknowledged, so they have QoS 1: offline subscribers get them later."""
 
-Answer = tuple[bytes, str | None, RequestId]
+Response = tuple[bytes, str | None, RequestId]
 """A frame; if it confirms a publish, also the topic and the request id of that."""
 
 
@@ -43,13 +43,13 @@ class PublishAcks:
     def take(self, items: list[Publish | bytes]) -> None:
         """Publish messages, with the responses of other requests between them."""
         try:
-            answers, ticket = self._publish(items)
+            responses, ticket = self._publish(items)
         except Exception:
             self._connection.door.on_failure(self._connection)
-            answers, ticket = list(map(_failed, items)), None
-        self._settle_later(answers, ticket)
+            responses, ticket = list(map(_failed, items)), None
+        self._settle_later(responses, ticket)
 
-    def _publish(self, items: list[Publish | bytes]) -> tuple[list[Answer], Ticket | None]:
+    def _publish(self, items: list[Publish | bytes]) -> tuple[list[Response], Ticket | None]:
         runs: dict[int, Run] = {}
         refusals: dict[int, PenstockError | BadMessage] = {}
         for place, item in enumerate(items):
@@ -65,16 +65,16 @@ class PublishAcks:
             lambda run, error: refusals.update({places[id(run)]: error}),
         )
         frames: dict[str, bytes] = {}
-        answers: list[Answer] = []
+        responses: list[Response] = []
         for place, item in enumerate(items):
             if isinstance(item, bytes):
-                answers.append((item, None, None))
+                responses.append((item, None, None))
             elif place in refusals:
                 refusal = self._refuse(item.topic, item.request_id, refusals[place])
-                answers.append((refusal, None, None))
+                responses.append((refusal, None, None))
             else:
-                answers.append((_confirm(item, receipt, frames), item.topic, item.request_id))
-        return answers, receipt.ticket
+                responses.append((_confirm(item, receipt, frames), item.topic, item.request_id))
+        return responses, receipt.ticket
 
     def _read(self, request: Publish) -> Run:
         door, topic = self._connection.door, request.topic
@@ -94,24 +94,24 @@ class PublishAcks:
         self._connection.door.on_publish_refused(self._connection, topic, error)
         return frame_of(refusal_of(error, request_id, topic=topic))
 
-    def _settle_later(self, answers: list[Answer], ticket: Ticket | None) -> None:
+    def _settle_later(self, responses: list[Response], ticket: Ticket | None) -> None:
         """Respond after the commit, in the order of the requests."""
-        self._waiting += len(answers)
-        self.acks.add(ticket, answers)
+        self._waiting += len(responses)
+        self.acks.add(ticket, responses)
         if self._waiting > UNSETTLED_LIMIT:
             self._connection.read_pause.pause(COMMIT)
 
-    def _roll_back(self, answers: list[Answer], failure: Exception) -> list[Answer]:
+    def _roll_back(self, responses: list[Response], failure: Exception) -> list[Response]:
         """Refuse publishes after a failed commit."""
         error = StorageUnavailable(str(failure))
         return [
             (frame if topic is None else self._refuse(topic, request_id, error), None, None)
-            for frame, topic, request_id in answers
+            for frame, topic, request_id in responses
         ]
 
-    def _write(self, reads: list[list[Answer]]) -> None:
+    def _write(self, reads: list[list[Response]]) -> None:
         connection = self._connection
-        frames = [answer[0] for answers in reads for answer in answers]
+        frames = [response[0] for responses in reads for response in responses]
         self._waiting -= len(frames)
         connection.send_frames(*frames)
         connection.read_pause.resume(COMMIT)
@@ -132,6 +132,6 @@ def _confirm(request: Publish, receipt: ChunkReceipt, frames: dict[str, bytes]) 
     return frame
 
 
-def _failed(item: Publish | bytes) -> Answer:
+def _failed(item: Publish | bytes) -> Response:
     """Response to an item that could not be tried."""
     return (item if isinstance(item, bytes) else frame_of(failure_of(item.request_id))), None, None

@@ -13,7 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
-from penstock.doors.web.support.responses import UNSNIFFED, json_answer
+from penstock.doors.web.support.responses import UNSNIFFED, json_response
 from penstock.errors import InvalidRequest, PenstockError
 from penstock.net.http.errors import (
     INTERNAL_DETAIL,
@@ -59,7 +59,7 @@ async def _on_invalid(request: Request, error: Exception) -> Response:
     refusal = InvalidRequest(detail)
     if not is_api(request.url.path):
         is_body = any(fault["where"].startswith("body") for fault in faults)
-        return json_answer({"detail": detail}, UNPROCESSABLE if is_body else status_of(refusal))
+        return json_response({"detail": detail}, UNPROCESSABLE if is_body else status_of(refusal))
     body = msgspec.json.encode(problem_of(refusal, errors=faults))
     return Response(body, status_of(refusal), UNSNIFFED, PROBLEM)
 

@@ -134,7 +134,7 @@ def router_of(tag: str, prefix: str = "", *needed: Callable[..., Awaitable[objec
 Unset = SkipJsonSchema[None]
 """Stands for a parameter that was not given; clients need not know of it."""
 
-Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Most entries of the answer.")]
+Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Most entries of the response.")]
 Search = Annotated[
     str | Unset, Query(min_length=1, max_length=1_000, description="Text that the name has somewhere.")
 ]
@@ -147,7 +147,7 @@ Filter = Annotated[
     ),
 ]
 AfterName = Annotated[
-    str | Unset, Query(description="The name after which to go on: `next` of the last answer.")
+    str | Unset, Query(description="The name after which to continue: `next` of the last response.")
 ]
 CursorText = Annotated[
     str | Unset,
@@ -212,7 +212,7 @@ class NoConnection(Struct):
 class AppRequest(HotRequest):
     """A request of the application, as handlers of the listener know requests."""
 
-    __slots__ = ("answer",)
+    __slots__ = ("response",)
 
     def __init__(self, request: Request) -> None:
         nowhere = cast("HttpConnection", NoConnection(request.state.peer))
@@ -220,7 +220,7 @@ class AppRequest(HotRequest):
         super().__init__(nowhere, request.method, scope["path"], b"", scope["query_string"])
         self.headers = list(scope["headers"])
         self.identity = request.state.identity
-        self.answer: Future[Response] = get_running_loop().create_future()
+        self.response: Future[Response] = get_running_loop().create_future()
 
     def respond(
         self,
@@ -231,8 +231,8 @@ class AppRequest(HotRequest):
         headers: Sequence[tuple[str, str]] = (),
     ) -> None:
         """Respond, once."""
-        if not self.answer.done():
-            self.answer.set_result(Response(body, status, dict(headers), content_type))
+        if not self.response.done():
+            self.response.set_result(Response(body, status, dict(headers), content_type))
 
 
 async def respond_by(handler: Handler, request: Request) -> Response:
@@ -241,6 +241,6 @@ async def respond_by(handler: Handler, request: Request) -> Response:
     hot.body = await request.body()
     handler(hot)
     try:
-        return await hot.answer
+        return await hot.response
     finally:
         hot.is_disconnected = True

@@ -68,7 +68,7 @@ class Detail(msgspec.Struct):
     detail: str
 
 
-def json_answer(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+def json_response(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """A value as JSON."""
     return Response(msgspec.json.encode(value), status, {**UNSNIFFED, **(headers or {})}, media_type=JSON)
 
