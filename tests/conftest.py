@@ -16,8 +16,8 @@ from tests.support.tiers import SYSTEM, ForeignPrograms, GroupScheduling, group_
 
 TESTS = Path(__file__).parent
 FOREIGN = ForeignPrograms()
-FRESH = frozenset({"e2e", "faults"})
-"""Folders whose servers start as users start them, since they are about whole processes."""
+FRESH = "e2e"
+"""Folder whose servers start as users start them, since it is about whole processes."""
 
 load_profiles()
 
@@ -121,9 +121,9 @@ def start_server(
 ) -> Iterator[StartServer]:
     """Starts further servers; what a test leaves running is stopped, and checked, after its module.
 
-    They are forked, which is quicker, but not in the folders of `FRESH`.
+    They are forked, which is quicker, but not in the folder `FRESH`.
     """
-    forks = None if request.path.relative_to(TESTS).parts[0] in FRESH else fork_server
+    forks = None if request.path.relative_to(TESTS).parts[0] == FRESH else fork_server
     with ExitStack() as running:
 
         def start_one(

@@ -49,21 +49,23 @@ class ForkServer:
     def __init__(self) -> None:
         self._socket: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
 
     def fork(
         self, words: Sequence[str], environment: Mapping[str, str], stdout: Path, stderr: Path
     ) -> ForkedProcess:
         """Run `penstock` with these words in a new child process of this one."""
-        connection = self._socket or self._start()
         for output in (stdout, stderr):
             output.write_bytes(b"")  # it exists as soon as this returns
         request = [list(words), dict(environment), os.getcwd(), str(stdout), str(stderr)]  # noqa: PTH109
-        _adopt_orphans(True)
-        try:
-            connection.send(json.dumps(request).encode())
-            reply = connection.recv(64)
-        finally:
-            _adopt_orphans(False)
+        with self._lock:
+            connection = self._socket or self._start()
+            _adopt_orphans(True)
+            try:
+                connection.send(json.dumps(request).encode())
+                reply = connection.recv(64)
+            finally:
+                _adopt_orphans(False)
         if not reply:
             raise RuntimeError("the fork server has ended")
         return ForkedProcess(words, int(reply))

@@ -109,11 +109,28 @@ def start(
     environment: Mapping[str, str],
     forks: ForkServer | None = None,
 ) -> RunningServer:
-    """Start a server whose settings file and output are in a folder.
+    """Start a server whose settings file and output are in a folder, and wait until it listens.
 
     Args:
         forks: starts the server without loading Penstock again; not with variables of its own.
     """
+    process = launch(folder, settings, flags, environment, forks)
+    try:
+        return RunningServer(process, folder)
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+
+
+def launch(
+    folder: Path,
+    settings: Settings,
+    flags: Sequence[str],
+    environment: Mapping[str, str],
+    forks: ForkServer | None = None,
+) -> "subprocess.Popen[bytes]":
+    """Start a server, with the arguments of `start`, and do not wait for it."""
     mqtt = {"port": 0, **settings.get("mqtt", {})}
     http = {"port": "off", **settings.get("http", {})}
     sidecar = {"port": 0, **settings.get("sidecar", {})}
@@ -123,19 +140,17 @@ def start(
     file.write_text(
         yaml.safe_dump({**settings, "mqtt": mqtt, "http": http, "sidecar": sidecar}), encoding="utf-8"
     )
-    words = ["serve", "--config", str(file), *flags]
+    return run_penstock(["serve", "--config", str(file), *flags], folder, environment, forks)
+
+
+def run_penstock(
+    words: Sequence[str], folder: Path, environment: Mapping[str, str], forks: ForkServer | None = None
+) -> "subprocess.Popen[bytes]":
+    """Start a command of Penstock whose output is in a folder: `stdout` and `stderr`."""
     outputs = (folder / "stdout", folder / "stderr")
-    process: subprocess.Popen[bytes]
     if forks is not None and not environment:
-        process = forks.fork(words, bare_environment(), *outputs)
-    else:
-        process = _start_fresh(words, {**bare_environment(), **environment}, *outputs)
-    try:
-        return RunningServer(process, folder)
-    except BaseException:
-        process.kill()
-        process.wait()
-        raise
+        return forks.fork(words, bare_environment(), *outputs)
+    return _start_fresh(words, {**bare_environment(), **environment}, *outputs)
 
 
 def _start_fresh(

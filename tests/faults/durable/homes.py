@@ -9,11 +9,20 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any, Protocol
 
-import yaml
-
-from tests.support.servers import COMPLAINT, STOP_TIMEOUT_S, RunningServer, Settings, bare_environment, start
+from tests.support.fork_server import ForkServer
+from tests.support.servers import (
+    COMPLAINT,
+    STOP_TIMEOUT_S,
+    RunningServer,
+    Settings,
+    bare_environment,
+    launch,
+    run_penstock,
+    start,
+)
 
 PATIENT: Settings = {
     "sessions": {"owed_messages": 1_000_000, "owed_bytes": 1 << 30},
@@ -42,11 +51,13 @@ class Home:
         *,
         data: Path | None = None,
         environment: Mapping[str, str] | None = None,
+        forks: ForkServer | None = None,
     ) -> None:
         self.folder = folder
         self.data = data or folder / "data"
         self.settings: dict[str, Any] = {**PATIENT, **(settings or {})}
         self.environment = dict(environment or {})
+        self._forks = forks
         self.starts_s: list[float] = []
         """How long each start took, until clients were let in."""
         self.request_senders: list[Visitor] = []
@@ -89,9 +100,10 @@ class Home:
 
     async def has_sealed(self) -> int:
         """How many batches of the log are sealed, as an operator sees it, running or not."""
-        words = (sys.executable, "-m", "penstock", "log", "info", str(self.data))
-        asked = await asyncio.create_subprocess_exec(*words, stdout=subprocess.PIPE, env=bare_environment())
-        said, _ = await asked.communicate()
+        folder = Path(mkdtemp(prefix="info-", dir=self.folder))
+        asked = run_penstock(["log", "info", str(self.data)], folder, {}, self._forks)
+        await asyncio.to_thread(asked.wait, STOP_TIMEOUT_S)
+        said = (folder / "stdout").read_bytes()
         found = re.search(rb"^sealed batches: (\d+)", said, re.MULTILINE)
         assert found is not None, said
         return int(found[1])
@@ -102,7 +114,7 @@ class Home:
         """Start a server and wait until it listens."""
         assert self._server is None
         began = time.monotonic()
-        server = start(self._next_life(), self.settings, self._flags(flags), self.environment)
+        server = start(self._next_life(), self.settings, self._flags(flags), self.environment, self._forks)
         self.starts_s.append(time.monotonic() - began)
         self._server = server
         return server
@@ -114,19 +126,7 @@ class Home:
     async def stumble(self, after_s: float) -> None:
         """Start a server and kill it so soon that it may not have come to listen."""
         assert self._server is None
-        folder = self._next_life()
-        file = folder / "penstock.yaml"
-        file.write_text(
-            yaml.safe_dump(
-                {**self.settings, "mqtt": {"port": 0}, "http": {"port": "off"}, "sidecar": {"port": 0}}
-            ),
-            encoding="utf-8",
-        )
-        words = [sys.executable, "-m", "penstock", "serve", "--config", str(file), *self._flags(())]
-        with (folder / "stdout").open("wb") as stdout, (folder / "stderr").open("wb") as stderr:
-            process = subprocess.Popen(
-                words, env={**bare_environment(), **self.environment}, stdout=stdout, stderr=stderr
-            )
+        process = launch(self._next_life(), self.settings, self._flags(()), self.environment, self._forks)
         await asyncio.sleep(after_s)
         process.kill()
         process.wait()
@@ -198,19 +198,19 @@ class Home:
         """Another home with the same data; nobody may live here meanwhile."""
         assert self._server is None
         shutil.copytree(self.data, folder / "data")
-        return Home(folder, self.settings, environment=self.environment)
+        return Home(folder, self.settings, environment=self.environment, forks=self._forks)
 
 
 MakeHome = Callable[..., Home]
 """Makes a home below the folder of a test: `make_home(settings)`."""
 
 
-async def homes_below(folder: Path) -> AsyncIterator[MakeHome]:
+async def homes_below(folder: Path, forks: ForkServer | None = None) -> AsyncIterator[MakeHome]:
     """A way to make homes; whatever runs in one at the end is ended."""
     homes: list[Home] = []
 
     def make(settings: Settings | None = None, **more: Any) -> Home:
-        homes.append(Home(folder / f"home-{len(homes)}", settings, **more))
+        homes.append(Home(folder / f"home-{len(homes)}", settings, forks=forks, **more))
         return homes[-1]
 
     yield make

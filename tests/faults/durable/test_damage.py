@@ -14,6 +14,7 @@ from penstock.wire.mqtt import PubAck, Publish, ReasonCode, Version
 from tests.doors.mqtt.peers import FOR_EVER, Peer, Peers
 from tests.faults.durable.homes import Home
 from tests.faults.durable.load import TOPICS, Publisher, name_of
+from tests.support.fork_server import ForkServer
 from tests.support.waiting import until
 
 NAME = "writer"
@@ -74,9 +75,11 @@ WAYS: tuple[Damage, ...] = (flip, flip, cut, cut, scribble, blank, append)
 
 
 @pytest.fixture(scope="module", params=["killed", "sealed", "stopped"])
-def original(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
+def original(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, fork_server: ForkServer | None
+) -> Iterator[Home]:
     """A data directory with a bit of everything, whose server is gone."""
-    home = Home(tmp_path_factory.mktemp("original"))
+    home = Home(tmp_path_factory.mktemp("original"), forks=fork_server)
     home.start()
     try:
         asyncio.run(write_everything(home, is_sealed=request.param != "killed"))

@@ -13,6 +13,7 @@ from msgspec import Struct
 from penstock.core.access.access import Access, OpenAccess
 from penstock.core.broker import Broker
 from penstock.core.runtime.clock import Clock, SystemClock
+from penstock.core.runtime.deadlines import DeadlineChecks
 from penstock.core.settings import CoreSettings
 from penstock.errors import QuotaExceeded
 from penstock.net.address_limits import AddressLimits
@@ -24,6 +25,7 @@ from penstock.net.origins import Origins
 from penstock.net.tls import Certificates
 from penstock.net.websocket import WebSocketSettings
 from penstock.storage.memory import MemoryLog
+from tests.support.clock import ManualClock, ManualScheduler
 from tests.support.waiting import until
 
 TIMEOUT_S = 20.0
@@ -160,6 +162,8 @@ class House:
         self.broker: Broker
         self._peers: list[Peer] = []
         self._doors: list[HttpDoor] = []
+        self._clock: ManualClock
+        self._timers: ManualScheduler
 
     async def open(
         self,
@@ -198,6 +202,9 @@ class House:
             origins=Origins(host, names.hosts, names.origins, http.cors_origins),
             address_limits=address_limits,
         )
+        if isinstance(clock, ManualClock):
+            self._clock, self._timers = clock, ManualScheduler(clock)
+            self.door._registry._checks = DeadlineChecks(clock, self._timers)
         self._doors.append(self.door)
         await self.door.open()
         return self
@@ -230,6 +237,11 @@ class House:
         await until(
             lambda: self.broker.counters.bytes_received >= size, "not all bytes were received", every_s=0
         )
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass on a manual clock, and check connections whose deadline that is."""
+        self._clock.advance(seconds)
+        self._timers.settle()
 
     async def close(self) -> None:
         for _, _, transport, _ in self.taken:

@@ -14,6 +14,7 @@ from penstock.app import Server
 from penstock.doors.web.api.publish import PATH
 from tests.doors.serving import EVERYTHING, Start, client_of
 from tests.faults.durable.homes import Home, MakeHome, homes_below
+from tests.support.fork_server import ForkServer
 from tests.support.samples import readable
 from tests.support.waiting import until
 
@@ -95,9 +96,9 @@ async def test_an_id_is_known_after_a_restart(start: Start, tmp_path: Path, name
 
 
 @pytest.fixture
-async def make_home(tmp_path: Path) -> AsyncIterator[MakeHome]:
+async def make_home(tmp_path: Path, fork_server: ForkServer | None) -> AsyncIterator[MakeHome]:
     """Makes data directories that servers live on, and lets no server outlive its test."""
-    async for make in homes_below(tmp_path):
+    async for make in homes_below(tmp_path, fork_server):
         yield make
 
 
