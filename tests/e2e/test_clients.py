@@ -3,13 +3,15 @@
 import asyncio
 import os
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from uuid import uuid4
 
 import pytest
 
 from penstock.client import Version
+from tests.e2e import driven_clients
 from tests.e2e.clients import LIBRARIES, Client, Message, Options
+from tests.e2e.driven_clients import DrivenClient
 from tests.support.servers import RunningServer
 
 KIB = 1024
@@ -18,12 +20,22 @@ LARGEST_PAYLOAD = 4 * MIB
 
 Join = Callable[..., Awaitable[Client]]
 
-pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning:gmqtt")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::ResourceWarning:gmqtt"),
+    pytest.mark.timeout(600),  # the first run compiles clients
+]
 every_qos = pytest.mark.parametrize("qos", range(3))
 
 
-@pytest.fixture(params=LIBRARIES, ids=lambda library: library.__name__)
-def library(request: pytest.FixtureRequest) -> type[Client]:
+@pytest.fixture(scope="module")
+def programs() -> Iterator[None]:
+    """Ends the programs whose clients were used."""
+    yield
+    DrivenClient.stop_all()
+
+
+@pytest.fixture(params=[*LIBRARIES, *driven_clients.LIBRARIES], ids=lambda library: library.__name__)
+def library(request: pytest.FixtureRequest, programs: None) -> type[Client]:
     chosen: type[Client] = request.param
     return chosen
 

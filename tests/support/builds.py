@@ -3,8 +3,7 @@
 Programs and packages of others, always with a version, stay in the user's cache for later runs:
 
     folder = npm_install("mqtt@5.14.1")                                # folder/node_modules
-    program = go_install("github.com/summerwind/h2spec/cmd/h2spec@v2.6.0")
-    program = go_build(HERE / "paho.go", "github.com/eclipse/paho.mqtt.golang@v1.5.1")
+    folder = go_build(HERE / "programs", "./mqtt")                      # folder/mqtt
     program = cargo_install("mqttv5-cli@1.0.0")
 
 Each skips its test where the tool is missing or nothing can be fetched; `.ci/run` takes a skipped test for a
@@ -53,28 +52,19 @@ def npm_install(*packages: str) -> Path:
     return _fetch_once("npm", packages, install, "npm", "node")
 
 
-def go_install(module: str) -> Path:
-    """Program of a Go module, as `path@version`."""
+def go_build(module: Path, *packages: str) -> Path:
+    """Folder with the programs of packages, compiled where a `go.mod` and a `go.sum` pin what they need.
 
-    def install(folder: Path) -> None:
-        _run(COMPILE_S, "go", "install", module, environment={"GOBIN": str(folder)})
-
-    return _only_file(_fetch_once("go", (module,), install, "go"))
-
-
-def go_build(source: Path, *modules: str) -> Path:
-    """Program of one Go file that imports modules, as `path@version`; compiled again when it changes."""
-    text = source.read_bytes()
+    They are compiled again when a file of that folder changes.
+    """
+    sources = [*sorted(module.glob("**/*.go")), module / "go.mod", module / "go.sum"]
+    contents = hashlib.sha256(b"".join(file.read_bytes() for file in sources)).hexdigest()[:16]
 
     def build(folder: Path) -> None:
-        (folder / "source").mkdir()
-        (folder / "source" / "main.go").write_bytes(text)
-        for words in (("mod", "init", "program"), ("get", *modules), ("build", "-o", f"../{source.stem}")):
-            _run(COMPILE_S, "go", *words, folder=folder / "source")
-        shutil.rmtree(folder / "source")
+        words = ("build", "-mod=readonly", "-trimpath", "-buildvcs=false", "-o", f"{folder}/", *packages)
+        _run(COMPILE_S, "go", *words, folder=module)
 
-    contents = hashlib.sha256(text).hexdigest()[:16]
-    return _only_file(_fetch_once("go", (source.stem, contents, *modules), build, "go"))
+    return _fetch_once("go", (contents, *packages), build, "go")
 
 
 def cargo_install(crate: str) -> Path:
