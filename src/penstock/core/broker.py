@@ -247,6 +247,10 @@ class Broker:
         """Return the offset up to which a session has got everything it asked for."""
         return self._session_service.position_of(session)
 
+    def when_losses_recorded(self, callback: Callable[[], None]) -> None:
+        """Call back when everything that was dropped so far is in the ledger."""
+        self._node.drops.when_recorded(callback)
+
     def take_loss_report(self, session: Session) -> LossReport | None:
         """Return the losses of a session since the last call; None if there are none."""
         return self._loss_reports.take(session)
@@ -574,5 +578,6 @@ class Broker:
         """End every connection; messages still queued for one of them are recorded as not delivered."""
         self._session_service.close_all()
         self.streams.close()
+        self._node.drops.finish()
         if self._captures_drops:
             self._publish_drops()  # with the last commit

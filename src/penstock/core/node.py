@@ -23,7 +23,7 @@ from penstock.core.ports.state import StateStore
 from penstock.core.publishing.deduplication import DedupWindow
 from penstock.core.publishing.request_senders import RequestSenders
 from penstock.core.replay.history import History
-from penstock.core.runtime.background import Background, BackgroundJob, Step
+from penstock.core.runtime.background import Background, BackgroundJob, Step, StepQueue
 from penstock.core.runtime.clock import Clock, Scheduler
 from penstock.core.runtime.tick import Tick
 from penstock.core.sessions.session import Session
@@ -70,12 +70,13 @@ class Node:
         self.tick = Tick(clock, scheduler)
         self.tick.is_durable = log.is_durable
         self.background = Background(clock, scheduler)
+        self.endings = StepQueue(self.background)
         self.catching_up: set[Session] = set()
         recorder = Recorder if log.is_durable else NullRecorder
         self.recorder = recorder(log, self.tick, self.sessions)
         self.dedup = DedupWindow(settings.message_ids, log, state, clock, self.recorder)
         self.offline_fetch = OfflineFetch(log, access, self.ledger, self.router)
-        self.drops = Drops(self.ledger, self.slow_consumers, self.offline_fetch)
+        self.drops = Drops(self.ledger, self.slow_consumers, self.offline_fetch, self.background)
         block_timeout_s = settings.outbox.block_timeout_ms / 1000
         self.backpressure = Backpressure(clock, scheduler, block_timeout_s, self.drops.end_block)
         self.queues = Queues(
@@ -87,6 +88,7 @@ class Node:
             self.backpressure,
             self.recorder,
             self._find_publisher,
+            self.background,
         )
         self.drainer = Drainer(
             log,

@@ -134,8 +134,10 @@ class Inflight:
 
     def take_from(self, first: int) -> list[Pending]:
         """Take out a delivery and everything behind it, because none of it has left."""
+        if first not in self.entries:
+            return []
         numbers = list(self.entries)
-        unsent = numbers[numbers.index(first) :] if first in self.entries else []
+        unsent = numbers[numbers.index(first) :]
         taken: list[Pending] = []
         for number in unsent:
             pending = self.entries[number]

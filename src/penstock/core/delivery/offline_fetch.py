@@ -10,7 +10,7 @@ from functools import partial
 
 from penstock.core.access.access import Access
 from penstock.core.delivery.offline_queue import OfflineQueue
-from penstock.core.diagnostics.ledger import Ledger
+from penstock.core.diagnostics.ledger import Ledger, ranges_of
 from penstock.core.ports.connection import ConnectionPort, Encoding
 from penstock.core.ports.log import LogReader, Lost
 from penstock.core.sessions.session import Session
@@ -82,12 +82,12 @@ class OfflineFetch:
         """Record losses of which only the offsets are known."""
 
         def note(found: dict[int, Run]) -> None:
-            for offset in now:
-                run = found.get(offset)
-                if run is None:
+            for offset in now if len(found) < len(now) else ():
+                if offset not in found:
                     self.note_gone(client_id, offset)
-                else:
-                    self._ledger.add(run, client_id, reason, policy, "sessions.owed" if policy else "")
+            setting = "sessions.owed" if policy else ""
+            for lost in ranges_of([found[offset] for offset in now if offset in found]):
+                self._ledger.add_range(lost, client_id, reason, policy, setting)
             if later:
                 self.note_lost(client_id, later, reason, policy)
 

@@ -57,8 +57,7 @@ class OfflineQueue(Outbox):
 
     def put_back(self, entries: Sequence[Entry]) -> None:
         """Put fetched or queued messages back, before everything else."""
-        for run, encoding in reversed(entries):
-            self.add_first(run, encoding)
+        self.add_all_first(entries)
 
     def peek(self, count: int) -> Sequence[int]:
         """The oldest offsets of messages that are in the log only."""

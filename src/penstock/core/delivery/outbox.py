@@ -113,6 +113,14 @@ class Outbox:
         self._entries.appendleft((run, encoding))
         self._count(run)
 
+    def add_all_first(self, entries: Sequence[Entry]) -> None:
+        """Put back many entries that were taken, before everything else, whatever the limits say."""
+        self._entries.extendleft(reversed(entries))
+        self.messages += sum([run.count for run, _ in entries])
+        self.bytes += sum([len(run.slab) for run, _ in entries])
+        expiries = [run.expires_at for run, _ in entries if run.expires_at != NEVER]
+        self.next_expiry = min(self.next_expiry, min(expiries, default=FOREVER))
+
     def add_last(self, run: Run, encoding: Encoding) -> None:
         """Put what was fetched behind everything else, whatever the limits say."""
         self._append(run, encoding)
@@ -146,6 +154,13 @@ class Outbox:
             taken.append(entry)
         return taken
 
+    def detach(self) -> deque[Entry]:
+        """Take all entries out, in constant time; the caller owns them."""
+        entries, self._entries = self._entries, deque()
+        self.messages = self.bytes = 0
+        self.next_expiry = FOREVER
+        return entries
+
     def reencode(self, reencode: Callable[[Encoding], Encoding]) -> None:
         """Replace the encodings of all entries."""
         self._entries = deque((run, reencode(encoding)) for run, encoding in self._entries)
@@ -163,10 +178,7 @@ class Outbox:
     def remove_entries(self, is_unwanted: Callable[[Entry], bool]) -> list[Entry]:
         """Take out entries from anywhere in the queue."""
         removed: list[Entry] = []
-        entries, self._entries = self._entries, deque()
-        self.messages = self.bytes = 0
-        self.next_expiry = FOREVER
-        for entry in entries:
+        for entry in self.detach():
             if is_unwanted(entry):
                 removed.append(entry)
             else:

@@ -3,7 +3,9 @@
 The policy decides what is queued; drops go to the ledger. `drain.py` sends queued messages later.
 """
 
+from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from penstock.common.topics import WILDCARDS, split_share
 from penstock.core.delivery.backpressure import Backpressure
@@ -16,6 +18,7 @@ from penstock.core.diagnostics.ledger import Ledger
 from penstock.core.diagnostics.slow_consumers import SlowConsumers
 from penstock.core.ports.connection import Encoding
 from penstock.core.publishing.outcome import Outcomes
+from penstock.core.runtime.background import Background, StepQueue
 from penstock.core.sessions.session import Ending, Session
 from penstock.core.settings import CoreSettings
 from penstock.core.subscriptions.shared import SharedGroup, group_of, is_shared
@@ -40,6 +43,7 @@ class Queues:
         backpressure: Backpressure,
         recorder: ChangeRecorder,
         find_publisher: Callable[[Run], Session | None],
+        background: Background,
     ) -> None:
         self._topics = topics
         self._ledger = ledger
@@ -52,7 +56,9 @@ class Queues:
         self._offline_limits = Limits(settings.sessions.owed_messages, settings.sessions.owed_bytes)
         self._block_wildcards = settings.outbox.block_wildcards
         self._expiring: dict[Session | SharedGroup[Session], None] = {}  # a queued message may expire
-        self.too_slow: dict[Session, None] = {}  # to be closed at the end of this flush
+        self.too_slow: dict[Session, None] = {}  # to be cut at the end of this flush
+        self._cut: dict[Session, None] = {}  # being cut, until they are detached
+        self._cuts = StepQueue(background)
         self.credited: dict[
             Session, list[Entry]
         ] = {}  # sent to sessions with credit at the end of this flush
@@ -72,7 +78,12 @@ class Queues:
         self, session: Session, runs: list[Run], encoding: Encoding, wanted: Subscription
     ) -> None:
         """Keep runs for a session that cannot get them now."""
+        if session.is_over:
+            return
         session.is_flowing = False
+        if (session in self._cut or session in self.too_slow) and _loses_queue(session):
+            self._enqueue_late(session, runs, encoding)
+            return
         if session.credit is not None and session.connection is not None:
             self._enqueue_credited(session, runs, encoding, wanted)
             return
@@ -82,10 +93,29 @@ class Queues:
         if session.journal is not None and is_durable:
             self._recorder.touch(session)
         queue = self._quick_queue(session, is_durable)
-        for run in runs:
-            if queue is None or not queue.offer(run, encoding):
-                self._enqueue_one(session, run, encoding, self.choose_policy(run, wanted))
+        overflow: list[Run] = []
+        for index, run in enumerate(runs):
+            if queue is not None and queue.offer(run, encoding):
+                continue
+            policy = self.choose_policy(run, wanted)
+            if policy is Policy.DROP_NEWEST and not is_durable and _is_refused(session, queue, run):
+                overflow.append(run)
+            else:
+                self._enqueue_one(session, run, encoding, policy)
                 queue = self._quick_queue(session, is_durable)
+                if policy is Policy.DISCONNECT and session in self.too_slow and _loses_queue(session):
+                    self._enqueue_late(session, runs[index + 1 :], encoding)
+                    break
+        if overflow:
+            self.drops.drop_all(overflow, session, Reason.OUTBOX_FULL, Policy.DROP_NEWEST, "outbox")
+            self.outcomes.note_all_dropped(overflow)
+
+    def _enqueue_late(self, session: Session, runs: list[Run], encoding: Encoding) -> None:
+        """Queue runs for a session that is cut in a moment: they are recorded with the rest of its queue."""
+        outbox = self._outbox_of(session)
+        for run in runs:
+            outbox.add_last(run, encoding)
+        self.outcomes.note_all_dropped(runs)
 
     def _enqueue_credited(
         self, session: Session, runs: list[Run], encoding: Encoding, wanted: Subscription
@@ -205,20 +235,35 @@ class Queues:
         self.close_slow()
 
     def close_slow(self) -> None:
-        """End connections under `disconnect`: now that what they got in this turn has been written."""
+        """End connections under `disconnect`: now that what they got in this turn has been written.
+
+        Of very many, some are ended in each turn.
+        """
         slow, self.too_slow = self.too_slow, {}
         for session in slow:
             self.slow_consumers.mark(session, Policy.DISCONNECT)
-            if session.connection is not None:  # else it left in this turn, and may be back
-                self._discard(session)
-                session.close(Ending.SLOW)
+            if session not in self._cut and session.connection is not None:  # else it left in this turn
+                self._cut[session] = None
+                self._cuts.add(partial(self._close, session))
+
+    def _close(self, session: Session) -> bool:
+        """Step of background work: cut one session, unless it has left meanwhile."""
+        if session in self._cut and session.connection is not None:
+            self._discard(session)
+            session.close(Ending.SLOW)
+        return False
 
     def _discard(self, session: Session) -> None:
         """Drop the outbox of a cut session, except messages that it or its group gets later."""
-        if not session.outbox or session.is_resumable:
+        outbox = session.outbox
+        if not outbox or session.is_resumable:
             return
-        for run, _ in session.outbox.remove_entries(lambda entry: not _outlives(session, *entry)):
-            self.drops.drop(run, session, Reason.OUTBOX_FULL, Policy.DISCONNECT, "outbox")
+        count = outbox.messages
+        if _outlives_nothing(session):
+            lost = outbox.detach()
+        else:
+            lost = deque(outbox.remove_entries(lambda entry: not _outlives(session, *entry)))
+        self.drops.drop_queue(lost, count - outbox.messages, session, Policy.DISCONNECT, "outbox")
 
     def _drop(
         self, dropped: list[Run], cause: Run, session: Session, reason: Reason, policy: Policy, setting: str
@@ -268,36 +313,53 @@ class Queues:
         Returns the shared groups whose other members may get something.
         """
         self.too_slow.pop(session, None)
+        self._cut.pop(session, None)
         self.backpressure.unblock(session)
         self.backpressure.forget(session)
-        waiting: list[Entry] = []
+        waiting: deque[Entry] = deque()
         if session.inflight is not None:
             unsent = session.inflight.take_from(session.first_uncommitted_id)
-            waiting += session.inflight.take_qos1(is_shared)
+            waiting += session.inflight.take_qos1(is_shared) if session.groups is not None else ()
             waiting += [(each.run, each.encoding) for each in unsent]
-        waiting += [*_take_all(session.outbox), *_take_all(session.offline_queue)]
+        for queue in (session.outbox, session.offline_queue):
+            if queue:
+                waiting = waiting + queue.detach() if waiting else queue.detach()
         session.outbox, session.offline_queue = None, session.offline_queue or None  # offsets stay
-        own: list[Entry] = []
-        for run, encoding in self.return_to_groups(waiting):
-            if _is_durable(session, run, encoding):
-                own.append((run, encoding))
-            elif not session.is_resumable:
-                self._ledger.add(run, session.client_id, Reason.DISCONNECTED)
-        self.put_first(session, own)
         self._recorder.touch(session)
+        if _outlives_nothing(session):
+            if not session.is_resumable:
+                self.drops.record(waiting, session.client_id, Reason.DISCONNECTED)
+            return []
+        return self._requeue(session, waiting)
+
+    def _requeue(self, session: Session, waiting: deque[Entry]) -> list[SharedGroup[Session]]:
+        """Queue messages that outlive a connection, each where it belongs; the others are lost."""
+        own: list[Entry] = []
+        lost: deque[Entry] = deque()
+        is_shared_at_all, is_persistent = session.groups is not None, session.is_persistent
+        for entry in self.return_to_groups(waiting) if is_shared_at_all else waiting:
+            if entry[0].shape.qos and entry[1].qos and is_persistent:
+                own.append(entry)
+            else:
+                lost.append(entry)
+        if not session.is_resumable:
+            self.drops.record(lost, session.client_id, Reason.DISCONNECTED)
+        self.put_first(session, own)
+        if not is_shared_at_all:
+            return []
         offered = [group for _, encoding in waiting if (group := group_of(encoding)) is not None]
         return list(dict.fromkeys([*offered, *(session.groups or ())]))
 
     def end(self, session: Session) -> None:
         """Record everything that was still queued for a session that ended."""
-        for run, _ in _take_all(session.offline_queue):
-            self.drops.end(run, session)
-        if session.offline_queue:
-            offsets = session.offline_queue.discard(session.offline_queue.stored)
+        queue = session.offline_queue
+        if queue:
+            self.drops.record(queue.detach(), session.client_id, Reason.SESSION_ENDED)
+            offsets = queue.discard(queue.stored)
             self.drops.drop_offsets(offsets, session, Reason.SESSION_ENDED)
-        for pending in session.inflight.entries.values() if session.inflight else ():
-            if pending is not None:
-                self.drops.end(pending.run, session)
+        sent = session.inflight.entries.values() if session.inflight else ()
+        unacknowledged = deque((each.run, each.encoding) for each in sent if each is not None)
+        self.drops.record(unacknowledged, session.client_id, Reason.SESSION_ENDED)
         session.offline_queue = session.inflight = session.backlog = None
 
     def reap(self, now: float) -> list[Session]:
@@ -342,11 +404,22 @@ def _outlives(session: Session, run: Run, encoding: Encoding) -> bool:
     return is_shared(encoding) or _is_durable(session, run, encoding)
 
 
+def _outlives_nothing(session: Session) -> bool:
+    """Return whether the connection takes all queued messages with it: there is no need to look at them."""
+    return not session.is_persistent and session.groups is None
+
+
+def _loses_queue(session: Session) -> bool:
+    """Return whether a session that is cut for its slowness loses all that is queued."""
+    return _outlives_nothing(session) and not session.is_resumable
+
+
+def _is_refused(session: Session, queue: Outbox | None, run: Run) -> bool:
+    """Return whether there is no room for a single message in the outbox of a connected session."""
+    return queue is not None and queue is session.outbox and run.count == 1 and not queue.has_room(run)
+
+
 def _queues_of(who: Session | SharedGroup[Session]) -> list[Outbox]:
     """Return the queues of a session or group that have messages."""
     queues = (who.outbox, who.offline_queue) if isinstance(who, Session) else (who.offline_queue,)
     return [queue for queue in queues if queue]
-
-
-def _take_all(queue: Outbox | None) -> list[Entry]:
-    return queue.take(queue.bytes + 1) if queue else []

@@ -4,7 +4,8 @@ Counts are exact forever; rows are merged into ranges of sequences and bounded, 
 without a matching subscription is not a loss and not recorded.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from msgspec import Struct
 
@@ -77,12 +78,33 @@ def _widen(row: Row, first: int, last: int) -> bool:
     return True
 
 
-OnLost = Callable[[Run, Reason, Policy | None], None]
-"""Gets every loss once: the run, the reason and the policy that decided."""
+OnLost = Callable[[str, int, Reason, Policy | None], None]
+"""Gets every loss once: the topic, the number of messages, the reason and the policy that decided."""
+
+Range = tuple[str, int, int]
+"""Consecutive messages of a topic: its name, the first sequence, their number."""
 
 
-def _ignore(run: Run, reason: Reason, policy: Policy | None) -> None:
+def _ignore(topic: str, count: int, reason: Reason, policy: Policy | None) -> None:
     """Stand in for a callback."""
+
+
+def ranges_of(runs: Iterable[Run]) -> list[Range]:
+    """Merge runs into ranges of each topic, in the order of their first messages.
+
+    A queue of ten thousand messages is a few ranges, even if its topics alternate.
+    """
+    found: list[list[Any]] = []
+    following: dict[str, list[Any]] = {}  # by topic, the range that the next message continues
+    for run in runs:
+        topic, first = run.topic, run.sequence
+        known = following.get(topic)
+        if known is not None and known[1] + known[2] == first:
+            known[2] += run.count
+        else:
+            known = following[topic] = [topic, first, run.count]
+            found.append(known)
+    return [(topic, first, count) for topic, first, count in found]
 
 
 class Ledger:
@@ -116,27 +138,31 @@ class Ledger:
         self, run: Run, client_id: str, reason: Reason, policy: Policy | None = None, setting: str = ""
     ) -> None:
         """Record that a session did not get a run."""
-        count = run.count
+        self.add_range((run.topic, run.sequence, run.count), client_id, reason, policy, setting)
+
+    def add_range(
+        self, lost: Range, client_id: str, reason: Reason, policy: Policy | None = None, setting: str = ""
+    ) -> None:
+        """Record that a session did not get consecutive messages of a topic."""
+        topic, first, count = lost
         self.counts[reason] = self.counts.get(reason, 0) + count
         if reason in LOSSES:
-            self._last_loss = (client_id, run.topic)
-            self._on_lost(run, reason, policy)
+            self._last_loss = (client_id, topic)
+            self._on_lost(topic, count, reason, policy)
         elif reason is Reason.EXPIRED:
-            self._on_lost(run, reason, policy)
-        key = (client_id, run.topic, reason)
+            self._on_lost(topic, count, reason, policy)
+        key = (client_id, topic, reason)
         now = self._clock.wall_us()
-        if self.is_watched and not run.topic.startswith("$"):  # else news would be about news
-            self._note_news(run, client_id, reason)
-        last = run.sequence + count - 1
+        last = first + count - 1
+        if self.is_watched and not topic.startswith("$"):  # else news would be about news
+            self._note_news(key, first, last, count)
         row = self._open.get(key)
         is_alike = row is not None and row.policy is policy and row.setting == setting
-        if row is not None and is_alike and _widen(row, run.sequence, last):
+        if row is not None and is_alike and _widen(row, first, last):
             row.count += count
             row.last_at = now
             return
-        self._begin(
-            key, Row(run.topic, client_id, reason, policy, setting, run.sequence, last, count, now, now)
-        )
+        self._begin(key, Row(topic, client_id, reason, policy, setting, first, last, count, now, now))
 
     def _begin(self, key: tuple[str, str, Reason], row: Row) -> None:
         self._number += 1
@@ -152,19 +178,18 @@ class Ledger:
         if self._open.get(key) is forgotten:
             del self._open[key]
 
-    def _note_news(self, run: Run, client_id: str, reason: Reason) -> None:
-        key = (client_id, run.topic, reason)
-        last = run.last_sequence
+    def _note_news(self, key: tuple[str, str, Reason], first: int, last: int, count: int) -> None:
+        client_id, topic, reason = key
         news = self._news.get(key)
         if news is None and len(self._news) >= MOST_NEWS:
             others = self._news.setdefault(("", "", reason), News("", "", reason, 0, 0, 0))
-            others.count += run.count
+            others.count += count
         elif news is None:
-            self._news[key] = News(run.topic, client_id, reason, run.sequence, last, run.count)
+            self._news[key] = News(topic, client_id, reason, first, last, count)
         else:
-            news.first = min(news.first, run.sequence)
+            news.first = min(news.first, first)
             news.last = max(news.last, last)
-            news.count += run.count
+            news.count += count
 
     def take_news(self) -> list["News"]:
         """Return what was recorded since the last call, by session, topic and reason."""

@@ -145,14 +145,14 @@ class TopicStats:
         if topic.recent is not None and topic.recent is not self._rest:
             self._timed -= 1
 
-    def note_lost(self, run: Run, reason: Reason, policy: Policy | None) -> None:
-        """A session did not get a run, against its will or because the run has expired."""
+    def note_lost(self, name: str, count: int, reason: Reason, policy: Policy | None) -> None:
+        """A session did not get messages of a topic, against its will or because they have expired."""
         loss = reason, policy
-        self.lost[loss] = self.lost.get(loss, 0) + run.count
-        if is_reserved(run.topic):
-            self.lost_reserved[loss] = self.lost_reserved.get(loss, 0) + run.count
-        topic = self._topics.get(run.topic)
+        self.lost[loss] = self.lost.get(loss, 0) + count
+        if is_reserved(name):
+            self.lost_reserved[loss] = self.lost_reserved.get(loss, 0) + count
+        topic = self._topics.get(name)
         if topic is not None:
             if topic.lost is None:
                 topic.lost = {}
-            topic.lost[loss] = topic.lost.get(loss, 0) + run.count
+            topic.lost[loss] = topic.lost.get(loss, 0) + count

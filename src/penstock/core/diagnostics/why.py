@@ -4,7 +4,7 @@ Recorded facts come first: the ledger's row, or the queue that holds the message
 from the present state, and the text says so: past subscriptions are not recorded.
 """
 
-from asyncio import sleep
+from asyncio import Event, sleep
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
@@ -213,6 +213,9 @@ class Case:
 
     async def rows(self) -> list[Row]:
         """Return the ledger's rows. A message that was gone already has an offset only."""
+        recorded = Event()
+        self._broker.when_losses_recorded(recorded.set)
+        await recorded.wait()
         rows = list(self._broker.ledger.rows())  # at once, because they come and go
         found: list[Row] = []
         for start in range(0, len(rows), LOOKED_AT_A_SLICE):

@@ -93,7 +93,7 @@ class Recorder:
     def begin_with(self, group: SharedGroup[Session]) -> None:
         """Store the members of a shared group that got a persistent member."""
         for session in group.members if group.is_kept else ():
-            if session.journal is None:
+            if session.journal is None and not session.is_over:
                 self.begin(session)
                 self.save(session)
                 session.is_recorded = True
@@ -135,6 +135,7 @@ class Recorder:
         """Delete the records of a session that ended."""
         for changes in (self._dirty, self._unsaved, self._backlogs):
             changes.pop(session, None)
+        session.journal = None
         if session.is_recorded:
             self._delete(session)
             self._ask(is_urgent=True)

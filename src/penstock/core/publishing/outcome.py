@@ -1,5 +1,7 @@
 """Results of a publish: receipts, and the outcome for subscribers that could not get it at once."""
 
+from collections.abc import Iterable
+
 from msgspec import Struct
 
 from penstock.core.ports.log import Ticket
@@ -52,6 +54,15 @@ class Outcomes(dict[int, list[int]]):
     def note_dropped(self, run: Run) -> None:
         """One more subscriber has lost something because a run came."""
         self.setdefault(run.offset, [0, 0])[0] += 1
+
+    def note_all_dropped(self, runs: Iterable[Run]) -> None:
+        """One more subscriber has lost each of these runs."""
+        for run in runs:
+            known = self.get(run.offset)
+            if known is None:
+                self[run.offset] = [1, 0]
+            else:
+                known[0] += 1
 
     def note_blocked(self, run: Run) -> None:
         """One more subscriber makes the publisher of a run wait."""

@@ -3,6 +3,7 @@
 However many sessions catch up or topics are refreshed at once, the loop stays free for other clients.
 """
 
+from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
@@ -114,3 +115,40 @@ class BackgroundJob:
         del self._works[0]
         if self._works:
             self._turns.ask(self)
+
+
+class StepQueue:
+    """Queue of jobs, in order: each runs in steps, in turns with other background work."""
+
+    def __init__(self, turns: Background) -> None:
+        self._turns = turns
+        self._jobs: deque[Step] = deque()
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def add(self, job: Step) -> None:
+        """Queue a job; it runs at once as far as it is first and the turn has time for it."""
+        self._jobs.append(job)
+        if len(self._jobs) == 1:
+            self._turns.ask(self)
+
+    def work(self) -> None:
+        """Take one step."""
+        if self._jobs and not self._jobs[0]():
+            self._jobs.popleft()
+        if self._jobs:
+            self._turns.ask(self)
+
+    def fail(self, error: PenstockError) -> None:
+        """A step went wrong: its job ends there, and the next one begins."""
+        log.error("work not finished", reason=str(error))
+        self._jobs.popleft()
+        if self._jobs:
+            self._turns.ask(self)
+
+    def step_now(self) -> bool:
+        """Take a step at once, whatever the turn has time for. Returns whether there is more to do."""
+        if self._jobs:
+            self._turns.take_step(self)
+        return bool(self._jobs)

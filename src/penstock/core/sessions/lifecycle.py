@@ -28,6 +28,9 @@ from penstock.errors import (
 )
 from penstock.model import Door
 
+FEW_MESSAGES = 100
+"""Queued messages that are moved to the offline queue at once; more than these, in background steps."""
+
 
 class Arrival(Struct, frozen=True):
     """Connection request: the identity, and what the session should keep."""
@@ -58,6 +61,8 @@ class SessionService:
         self._subscribing = subscribing
         self.wills = Wills(node, publishing)
         self._deadlines: Deadlines[Session] = Deadlines(WAITS_PER_SECOND)  # of offline sessions
+        self._leaving: dict[Session | None, Callable[[], bool]] = {}  # whose connection ended; detaches them
+        self._lost: dict[Session, ConnectionPort] = {}  # ended in the middle of a delivery, in this turn
         self._detach_soon = self.disconnect_soon  # one object for all sessions
 
     def connect(
@@ -78,6 +83,9 @@ class SessionService:
         self._check_storage(arrival)
         client_id = arrival.identity.client_id
         session = self._node.sessions.get(client_id)
+        if session in self._leaving:
+            self._leaving[session]()
+            session = self._node.sessions.get(client_id)
         is_recorded = session is not None and session.is_recorded
         had_record = is_recorded or self._node.recorder.has_stale_record(client_id)
         if session is not None:
@@ -145,6 +153,20 @@ class SessionService:
             session.expiry = min(expiry, self._node.settings.sessions.max_expiry_s)
         if is_graceful:
             session.will = None
+        if _is_quick_to_leave(session):
+            self._leave(session)
+        else:
+            self.pause(session)  # what is published until it is detached cannot reach it
+            self._leaving[session] = partial(self._leave_if_there, session, connection)
+            self._node.endings.add(self._leaving[session])
+
+    def _leave_if_there(self, session: Session, connection: ConnectionPort) -> bool:
+        """Step of background work: detach a session, unless that was done meanwhile."""
+        if self._leaving.pop(session, None) is not None and session.connection is connection:
+            self._leave(session)
+        return False
+
+    def _leave(self, session: Session) -> None:
         self._detach(session)
         now = self._node.clock.monotonic()
         if not session.is_persistent:
@@ -168,7 +190,19 @@ class SessionService:
         if is_final:
             session.is_resumable = False
         self.pause(session)  # what is published until then cannot reach it
-        self._node.scheduler.call_soon(partial(self.disconnect, session, connection, is_graceful=False))
+        if not self._lost:
+            self._node.scheduler.call_soon(self._detach_lost)
+        self._lost[session] = connection  # an earlier one of this turn was taken over
+
+    def _detach_lost(self) -> None:
+        lost, self._lost = self._lost, {}
+        for session, connection in lost.items():
+            self._node.endings.add(partial(self._disconnect_lost, session, connection))
+
+    def _disconnect_lost(self, session: Session, connection: ConnectionPort) -> bool:
+        """Step of background work: detach a session whose connection ended in the middle of a delivery."""
+        self.disconnect(session, connection, is_graceful=False)
+        return False
 
     def end_unknown(self) -> None:
         """End the sessions of users that are no longer known.
@@ -278,10 +312,14 @@ class SessionService:
             self._node.drainer.serve_group(group)  # what it had not acknowledged goes to the others
 
     def end(self, session: Session) -> None:
-        """Forget a session and everything it still wanted."""
-        for filter in list(session.subscriptions):
-            self._subscribing.leave(session, filter)
+        """Forget a session and everything it still wanted. Its filters are removed in background steps."""
+        if self._leaving.pop(session, None) is not None:
+            self._detach(session)
+        if session.subscriptions:
+            self._node.tick.settle()
+        session.is_over = True
         self._node.queues.end(session)
+        self._subscribing.leave_all(session)
         self._deadlines.discard(session)
         if self._node.sessions.get(session.client_id) is session:
             del self._node.sessions[session.client_id]
@@ -342,3 +380,10 @@ class SessionService:
         when = min(session.expires_at, session.will_due) if is_late else session.expires_at
         if when < FOREVER:
             self._deadlines.add(session, when)
+
+
+def _is_quick_to_leave(session: Session) -> bool:
+    """Return whether a disconnection costs little: few messages are queued, or all of them are lost."""
+    queued = 0 if session.outbox is None else session.outbox.messages
+    queued += 0 if session.inflight is None else len(session.inflight)
+    return queued <= FEW_MESSAGES or not (session.is_persistent or session.groups)

@@ -75,6 +75,7 @@ class Session:
         "is_coming",
         "is_fetching",
         "is_flowing",
+        "is_over",
         "is_paused",
         "is_promised",
         "is_recorded",
@@ -105,6 +106,7 @@ class Session:
         # Of the session:
         self.expiry = 0.0  # seconds it outlives its connection
         self.expires_at = FOREVER  # when, while it is away
+        self.is_over = False  # it has ended; its filters are removed in background steps
         self.subscriptions: dict[str, Subscription] = {}
         self.groups: dict[SharedGroup[Session], None] | None = None  # shared ones among them
         self.inflight: Inflight | None = None

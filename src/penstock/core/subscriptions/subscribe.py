@@ -1,6 +1,9 @@
 """Subscribe and unsubscribe: validation, groups, retained values for new filters."""
 
+from collections import deque
 from collections.abc import Sequence
+from functools import partial
+from itertools import islice
 
 from penstock.common.topics import FilterSet, check_filter, split_share
 from penstock.core.delivery.outbox import Entry
@@ -8,11 +11,15 @@ from penstock.core.delivery.reencoding import make_own
 from penstock.core.node import Node
 from penstock.core.ports.connection import Encoding
 from penstock.core.sessions.session import Session
+from penstock.core.subscriptions.router import AnyGroup
 from penstock.core.subscriptions.shared import SharedGroup, is_shared
 from penstock.core.subscriptions.subscription import Options, Subscription
 from penstock.core.topics.retained_backlog import Backlog
 from penstock.errors import InvalidFilter, NotAuthorized, QuotaExceeded, StorageUnavailable
 from penstock.model import Policy, Reason
+
+FILTERS_A_STEP = 50
+"""Filters that an ended session leaves in one step."""
 
 
 class Subscriber:
@@ -120,8 +127,8 @@ class Subscriber:
                 unwanted[run.topic] = not self._wants(session, run.topic) and filters.match(run.topic)
             return unwanted[run.topic] and not is_shared(encoding)
 
-        for run, _ in session.outbox.remove_entries(is_unwanted):
-            self._node.ledger.add(run, session.client_id, Reason.SESSION_ENDED)
+        removed = deque(session.outbox.remove_entries(is_unwanted))
+        self._node.drops.record(removed, session.client_id, Reason.SESSION_ENDED)
         self._node.drainer.wake(session)  # perhaps nothing waits any more
 
     def _wants(self, session: Session, topic: str) -> bool:
@@ -138,24 +145,42 @@ class Subscriber:
     def leave(self, session: Session, filter: str, *, keeps: bool = True) -> None:
         """Take a filter from a session that has it."""
         self._node.tick.settle()
-        subscription = session.subscriptions.pop(filter)
         self._node.counters.subscriptions_removed += 1
         if session.backlog:
             session.backlog.pop(filter, None)
-        group = self._node.router.find_group(filter)
-        assert group is not None
-        group.leave(session, subscription)
+        group = self._remove(session, filter)
         if isinstance(group, SharedGroup) and keeps:
             make_own(session, group)
+
+    def leave_all(self, session: Session) -> None:
+        """Take all filters from a session that has ended: a few at once, the others in background steps.
+
+        Until then nothing reaches the session by them, because it is marked as over.
+        """
+        if session.subscriptions:
+            self._node.counters.subscriptions_removed += len(session.subscriptions)
+            self._node.endings.add(partial(self._leave_some, session))
+
+    def _leave_some(self, session: Session) -> bool:
+        for filter in list(islice(session.subscriptions, FILTERS_A_STEP)):
+            self._remove(session, filter)
+        return bool(session.subscriptions)
+
+    def _remove(self, session: Session, filter: str) -> AnyGroup:
+        """Remove a session from the group of a filter, and the group with its last member."""
+        router = self._node.router
+        group = router.find_group(filter)
+        assert group is not None
+        group.leave(session, session.subscriptions.pop(filter))
         if not group:
-            self._node.router.close_group(filter)
+            router.close_group(filter)
             if isinstance(group, SharedGroup):
                 self._note_unserved(group)
                 self._node.recorder.forget_group(group)
+        return group
 
     def _note_unserved(self, group: SharedGroup[Session]) -> None:
-        for run, _ in group.offline_queue.take(group.offline_queue.bytes + 1):
-            self._node.ledger.add(run, group.filter, Reason.SESSION_ENDED)
+        self._node.drops.record(group.offline_queue.detach(), group.filter, Reason.SESSION_ENDED)
 
     def _may_have_value(self, filter: str) -> bool:
         """Without values of clients only the server's own are left, which are all below `$`."""
