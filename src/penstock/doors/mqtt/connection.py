@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from penstock.doors.mqtt.auth import AuthExchange
     from penstock.doors.mqtt.door import MqttDoor
 
+EARLY_BYTES = 64 * 1024
+"""Bytes that are read while CONNECT waits for its response: a client that disconnects is noticed."""
 CLOSING_TIMEOUT_S = 5.0
 """Time for the last bytes of a connection that is being closed."""
 UNKNOWN = Peer("", 0)
@@ -47,6 +49,7 @@ class Connection(Outbound):
 
     __slots__ = (
         "_deadline",
+        "_early_bytes",
         "_keep_alive_s",
         "_publish_acks",
         "_reader",
@@ -77,6 +80,7 @@ class Connection(Outbound):
         )
         self._publish_acks: PublishAcks | None = None
         self._waiting: list[Packet | Run] | None = None  # read before CONNECT has its response
+        self._early_bytes = 0  # read meanwhile
         self._deadline = 0.0  # for CONNECT, and for the last bytes
         self._keep_alive_s = 0.0
         self.has_arrived = has_arrived
@@ -118,6 +122,9 @@ class Connection(Outbound):
             items = self._reader.feed(data)
             if self._waiting is not None:
                 self._waiting += items
+                self._early_bytes += len(data)
+                if self._early_bytes > EARLY_BYTES:
+                    self.read_pause.pause(PASSWORD_CHECK)
             elif items:
                 self._take(items)
             if self._reader.error is not None and self._waiting is None:
