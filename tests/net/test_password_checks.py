@@ -5,11 +5,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from penstock.core.access.access import SLOW_CHECKS_AT_ONCE
 from penstock.errors import QuotaExceeded
 from penstock.net import password_checks
 from penstock.net.address_limits import AddressLimits, AddressLimitSettings
-from penstock.net.password_checks import PasswordChecks, RefusedChecks, TooManyWaiting
+from penstock.net.password_checks import PER_ADDRESS_AT_ONCE, PasswordChecks, RefusedChecks, TooManyWaiting
 from tests.net.slow_access import SlowAccess, has_begun
 from tests.support.clock import ManualClock
 from tests.support.waiting import until
@@ -67,28 +66,39 @@ async def test_another_address_waits_for_one_check_and_not_for_all_of_a_flood(ma
     assert [user for user in begun if user in numbered(50)] == numbered(50)
 
 
+async def test_a_flood_leaves_threads_to_other_addresses(making: list[Checks]) -> None:
+    making.append(made := Checks())
+    await made.ask(GREEDY, *numbered(50))
+    assert made.checks.running == PER_ADDRESS_AT_ONCE
+    await made.ask(MODEST, "alice")
+    assert made.checks.running == PER_ADDRESS_AT_ONCE + 1
+    for _ in range(PER_ADDRESS_AT_ONCE + 1):
+        await has_begun(made.access)
+    assert made.access.users[-1] == "alice"
+
+
 async def test_a_full_queue_drops_the_newest_of_the_address_with_most(making: list[Checks]) -> None:
     making.append(made := Checks(limit=10))
-    flood = await made.ask(GREEDY, *numbered(SLOW_CHECKS_AT_ONCE + 10))
+    flood = await made.ask(GREEDY, *numbered(PER_ADDRESS_AT_ONCE + 10))
     (late,) = await made.ask(GREEDY, "one too many")
     with pytest.raises(TooManyWaiting):
         await late
-    others = await made.ask(MODEST, *numbered(5, "other"))
+    others = await made.ask(MODEST, *numbered(PER_ADDRESS_AT_ONCE + 5, "other"))
     assert made.checks.waiting == 10
     (refused,) = await made.ask(MODEST, "as many as the others")
     with pytest.raises(TooManyWaiting):
         await refused
     made.access.may_end.set()
-    assert await asyncio.gather(*others) == [True] * 5
+    assert await asyncio.gather(*others) == [True] * (PER_ADDRESS_AT_ONCE + 5)
     results = await asyncio.gather(*flood, return_exceptions=True)
-    assert [result is True for result in results] == [True] * (SLOW_CHECKS_AT_ONCE + 5) + [False] * 5
+    assert [result is True for result in results] == [True] * (PER_ADDRESS_AT_ONCE + 5) + [False] * 5
     assert made.checks.refused == {"busy": 7, "late": 0, "failures": 0}
     assert (made.checks.waiting, made.checks.running) == (0, 0)
 
 
 async def test_a_check_that_nobody_waits_for_is_not_done(making: list[Checks]) -> None:
     making.append(made := Checks())
-    running = await made.ask(GREEDY, *numbered(SLOW_CHECKS_AT_ONCE))
+    running = await made.ask(GREEDY, *numbered(PER_ADDRESS_AT_ONCE))
     first, second = await made.ask(GREEDY, "gone", "gone")
     assert made.checks.waiting == 1  # equal credentials share a check
     first.cancel()
@@ -97,7 +107,7 @@ async def test_a_check_that_nobody_waits_for_is_not_done(making: list[Checks]) -
     second.cancel()
     await until(lambda: not made.checks.waiting, "the check still waits")
     made.access.may_end.set()
-    assert await asyncio.gather(*running) == [True] * SLOW_CHECKS_AT_ONCE
+    assert await asyncio.gather(*running) == [True] * PER_ADDRESS_AT_ONCE
     assert "gone" not in made.access.users
 
 
@@ -124,12 +134,12 @@ async def test_equal_credentials_of_another_address_do_not_wait_with_a_flood(mak
 
 async def test_a_check_whose_turn_does_not_come_in_time_is_refused(making: list[Checks]) -> None:
     making.append(made := Checks(timeout_s=0.01))
-    running = await made.ask(GREEDY, *numbered(SLOW_CHECKS_AT_ONCE))
-    (late,) = await made.ask(MODEST, "late")
+    running = await made.ask(GREEDY, *numbered(PER_ADDRESS_AT_ONCE))
+    (late,) = await made.ask(GREEDY, "late")
     with pytest.raises(TooManyWaiting):
         await late
     made.access.may_end.set()  # what has begun is not late
-    assert await asyncio.gather(*running) == [True] * SLOW_CHECKS_AT_ONCE
+    assert await asyncio.gather(*running) == [True] * PER_ADDRESS_AT_ONCE
     assert made.checks.refused["late"] == 1
 
 
@@ -177,7 +187,7 @@ async def test_refused_checks_are_reported_once_in_a_while(
     monkeypatch.setattr(password_checks, "REPORT_INTERVAL_S", 0.0)
     making.append(made := Checks(limit=1))
     assert made.checks.take_refused() is None
-    flood = await made.ask(GREEDY, *numbered(SLOW_CHECKS_AT_ONCE + 3))
+    flood = await made.ask(GREEDY, *numbered(PER_ADDRESS_AT_ONCE + 3))
     await asyncio.wait(flood[-2:])
     assert made.checks.take_refused() == RefusedChecks(2, 0, 0, GREEDY, 2)
     assert made.checks.take_refused() is None
@@ -188,7 +198,7 @@ async def test_refused_checks_are_reported_once_in_a_while(
 
 async def test_whoever_waits_when_the_checks_end_is_refused(making: list[Checks]) -> None:
     making.append(made := Checks())
-    tasks = await made.ask(GREEDY, *numbered(SLOW_CHECKS_AT_ONCE + 1))
+    tasks = await made.ask(GREEDY, *numbered(PER_ADDRESS_AT_ONCE + 1))
     made.checks.close()
     made.checks.close()
     results = await asyncio.gather(*tasks, return_exceptions=True)

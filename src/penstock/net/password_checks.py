@@ -1,10 +1,10 @@
 """Password checks of all doors: one bounded queue, fair between client addresses, a few threads.
 
 Passwords are slow to check on purpose, so wrong ones would make others wait. Addresses take turns (fair
-queueing): however many checks one address has waiting, another address waits for one of them at most. When
-the queue is full, the address with the longest queue loses its newest check. Equal credentials from one
-address share one check, and a check that no request waits for any more is cancelled. An address that sent
-too many wrong passwords has to wait: see `address_limits.py`.
+queueing), and one address has half of the threads at most: however many checks it has waiting, those of
+another address begin at once. When the queue is full, the address with the longest queue loses its newest
+check. Equal credentials from one address share one check, and a check that no request waits for any more is
+cancelled. An address that sent too many wrong passwords has to wait: see `address_limits.py`.
 """
 
 import asyncio
@@ -21,6 +21,8 @@ from penstock.net.address_limits import AddressLimits, network_of
 
 MOST_CHECKS = 256
 """Password checks that may wait: about as many as can be done within their deadline."""
+PER_ADDRESS_AT_ONCE = SLOW_CHECKS_AT_ONCE // 2
+"""Checks of one address at the same time, so that a thread is free for another address."""
 TURN_TIMEOUT_S = 10.0
 """Longest that a check waits for its turn; once it has begun, it takes as long as it takes."""
 REPORT_INTERVAL_S = 10.0
@@ -222,14 +224,22 @@ class PasswordChecks:
     def _take_next(self) -> _Check | None:
         """Remove and return the check whose turn it is; None if none can begin now."""
         for network, queue in self._queues.items():
-            if network in self._running_at and not self._address_limits.has_tries(network):
-                continue  # its tries are all in use, and come back if those passwords are right
+            if self._is_held_back(network):
+                continue
             check = next(iter(queue.values()))
             self._leave_queue(check)
             if queue:
                 self._queues[network] = self._queues.pop(network)  # its next turn comes after all others
             return check
         return None
+
+    def _is_held_back(self, network: str) -> bool:
+        """True while an address has its share of the threads, or its checks use all its tries.
+
+        Tries come back if those passwords are right.
+        """
+        running = self._running_at[network]
+        return running >= PER_ADDRESS_AT_ONCE or (running > 0 and not self._address_limits.has_tries(network))
 
     def _run(self, check: _Check) -> None:
         if self._threads is None:

@@ -12,7 +12,6 @@ from structlog.testing import capture_logs
 from penstock.app import Server
 from penstock.client import PacketStream
 from penstock.common.scram import FEWEST_ITERATIONS, METHOD, ScramClient, make_keys
-from penstock.core.access.access import SLOW_CHECKS_AT_ONCE
 from penstock.core.access.file_access import FileAccess
 from penstock.core.access.passwords import encode_keys
 from penstock.core.settings import AccessSettings
@@ -20,6 +19,7 @@ from penstock.doors.mqtt import door
 from penstock.doors.mqtt.connection import EARLY_BYTES
 from penstock.doors.mqtt.settings import MqttSettings
 from penstock.net.address_limits import AddressLimitSettings
+from penstock.net.password_checks import PER_ADDRESS_AT_ONCE
 from penstock.wire.mqtt import (
     Auth,
     ConnAck,
@@ -110,17 +110,17 @@ async def asking(peers: Peers, count: int, *, first: int = 0) -> list[Peer]:
 async def test_a_client_that_leaves_while_its_check_waits_is_not_checked(
     server: Server, peers: Peers, gate: Gate
 ) -> None:
-    await asking(peers, SLOW_CHECKS_AT_ONCE)
-    await until(lambda: len(gate.checked) == SLOW_CHECKS_AT_ONCE, "not all threads are busy")
-    gone, cut = await asking(peers, 2, first=SLOW_CHECKS_AT_ONCE)
+    await asking(peers, PER_ADDRESS_AT_ONCE)
+    await until(lambda: len(gate.checked) == PER_ADDRESS_AT_ONCE, "not all threads are busy")
+    gone, cut = await asking(peers, 2, first=PER_ADDRESS_AT_ONCE)
     await until(lambda: server._password_checks.waiting == 2, "not all checks wait")
     await gone.stream.close()
     await cut.cut()
-    await until(lambda: len(server.mqtt.connections) == SLOW_CHECKS_AT_ONCE, "a connection is still open")
+    await until(lambda: len(server.mqtt.connections) == PER_ADDRESS_AT_ONCE, "a connection is still open")
     assert server._password_checks.waiting == 0
     gate.may_end.set()
     await until(lambda: not server._password_checks.running, "a check still runs")
-    assert len(gate.checked) == SLOW_CHECKS_AT_ONCE
+    assert len(gate.checked) == PER_ADDRESS_AT_ONCE
 
 
 async def test_a_client_that_leaves_during_its_check_is_closed_at_once_and_never_let_in(
@@ -160,7 +160,7 @@ async def test_little_is_read_while_a_check_waits_and_nothing_of_it_is_lost(
 
 
 async def test_waiting_for_a_check_is_not_held_against_the_client(peers: Peers, gate: Gate) -> None:
-    asked = await asking(peers, SLOW_CHECKS_AT_ONCE + 2)
+    asked = await asking(peers, PER_ADDRESS_AT_ONCE + 2)
     await asyncio.sleep(0.5)  # longer than the time for CONNECT
     gate.may_end.set()
     assert [(await peer.receive(ConnAck)).reason for peer in asked] == [0] * len(asked)
@@ -171,7 +171,7 @@ async def test_one_too_many_is_told_that_the_server_is_busy(
     server: Server, peers: Peers, gate: Gate, version: Version
 ) -> None:
     server._password_checks._limit = 2
-    asked = await asking(peers, SLOW_CHECKS_AT_ONCE + 2)
+    asked = await asking(peers, PER_ADDRESS_AT_ONCE + 2)
     await until(lambda: server._password_checks.waiting == 2, "not all checks wait")
     code: int = ReasonCode.SERVER_BUSY if version is Version.V5 else ReturnCode.SERVER_UNAVAILABLE
     assert await peers.refused(login(9, version)) == [ConnAck(False, code)]
@@ -186,8 +186,8 @@ async def test_one_too_many_is_told_that_the_server_is_busy(
 async def test_a_client_whose_turn_does_not_come_is_told_that_the_server_is_busy(
     server: Server, peers: Peers, gate: Gate
 ) -> None:
-    await asking(peers, SLOW_CHECKS_AT_ONCE)
-    await until(lambda: len(gate.checked) == SLOW_CHECKS_AT_ONCE, "not all threads are busy")
+    await asking(peers, PER_ADDRESS_AT_ONCE)
+    await until(lambda: len(gate.checked) == PER_ADDRESS_AT_ONCE, "not all threads are busy")
     server._password_checks._timeout_s = 0.01
     assert await peers.refused(login(9)) == [ConnAck(False, ReasonCode.SERVER_BUSY)]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from argon2 import PasswordHasher
 
-from penstock.core.access.access import SLOW_CHECKS_AT_ONCE, OpenAccess
+from penstock.core.access.access import OpenAccess
 from penstock.core.access.file_access import FileAccess
 from penstock.core.access.identity import Identity
 from penstock.core.runtime.clock import SystemClock
@@ -16,7 +16,7 @@ from penstock.net import door
 from penstock.net.address_limits import AddressLimits, AddressLimitSettings
 from penstock.net.http.auth import Authenticator, parse_authorization
 from penstock.net.http.request import HIGH_WATER_BYTES
-from penstock.net.password_checks import PasswordChecks
+from penstock.net.password_checks import PER_ADDRESS_AT_ONCE, PasswordChecks
 from tests.net.http.serving import MIB, House, Peer, get, post, request
 from tests.net.slow_access import SlowAccess, has_begun
 from tests.support.clock import ManualClock
@@ -192,12 +192,12 @@ async def test_few_passwords_are_checked_at_once(house: House) -> None:
     slow = SlowAccess()
     await house.open(access=slow, address_limits=AddressLimits(UNLIMITED, SystemClock()))
     peers = await waiting(house, 12)
-    for _ in range(SLOW_CHECKS_AT_ONCE):
+    for _ in range(PER_ADDRESS_AT_ONCE):
         await has_begun(slow)
-    assert slow.checks == SLOW_CHECKS_AT_ONCE
+    assert slow.checks == PER_ADDRESS_AT_ONCE
     slow.may_end.set()
     assert [(await peer.answer()).status for peer in peers] == [200] * 12
-    assert slow.most == SLOW_CHECKS_AT_ONCE
+    assert slow.most == PER_ADDRESS_AT_ONCE
 
 
 @pytest.mark.parametrize("how", ["abort", "close"])
@@ -205,21 +205,21 @@ async def test_for_clients_that_have_gone_nothing_is_checked(house: House, how: 
     slow = SlowAccess()
     await house.open(access=slow, address_limits=AddressLimits(UNLIMITED, SystemClock()))
     peers = await waiting(house, 12)
-    for _ in range(SLOW_CHECKS_AT_ONCE):
+    for _ in range(PER_ADDRESS_AT_ONCE):
         await has_begun(slow)
     for peer in peers:
         getattr(peer.writer.transport, how)()
     await until(lambda: not house.door.connections, "a connection is still open")
     slow.may_end.set()
     assert (await house.ask(get("/hot", ALICE))).status == 200
-    assert slow.checks == SLOW_CHECKS_AT_ONCE + 1
+    assert slow.checks == PER_ADDRESS_AT_ONCE + 1
 
 
 async def test_too_many_who_wait_are_asked_to_come_again(house: House) -> None:
     slow, limits = SlowAccess(), AddressLimits(UNLIMITED, SystemClock())
     checks = PasswordChecks(slow, asyncio.get_running_loop(), limits, limit=8)
     await house.open(access=slow, address_limits=limits, password_checks=checks)
-    peers = await waiting(house, SLOW_CHECKS_AT_ONCE + 8)
+    peers = await waiting(house, PER_ADDRESS_AT_ONCE + 8)
     answer = await house.ask(get("/api/v1/refused", ALICE))
     assert (answer.status, answer.json()["code"], answer.headers["retry-after"]) == (503, "too-busy", "1")
     assert answer.json()["retryable"]
