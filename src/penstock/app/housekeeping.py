@@ -11,6 +11,7 @@ from penstock.core.diagnostics.sys_topics import SysTopics
 from penstock.core.runtime.clock import Handle, Scheduler
 from penstock.errors import InvalidConfig
 from penstock.net.address_limits import AddressLimits
+from penstock.net.password_checks import PasswordChecks
 from penstock.net.tls import Certificates
 from penstock.storage.open import Upkeep
 
@@ -66,6 +67,7 @@ class Housekeeping:
         self,
         broker: Broker,
         address_limits: AddressLimits,
+        password_checks: PasswordChecks,
         reporting: SysTopics,
         scheduler: Scheduler,
         *,
@@ -75,6 +77,7 @@ class Housekeeping:
         self.timers = Timers(scheduler)
         self._broker = broker
         self._address_limits = address_limits
+        self._password_checks = password_checks
         self._reporting = reporting
         self._upkeep = upkeep
         self._certificates = certificates
@@ -113,6 +116,9 @@ class Housekeeping:
         refusals = self._address_limits.reap() if self._address_limits.is_needed else None
         if refusals is not None:
             log.warning("connections refused by address", **asdict(refusals))
+        refused_checks = self._password_checks.take_refused()
+        if refused_checks is not None:
+            log.warning("password checks refused", **asdict(refused_checks))
 
     def _renew_certificates(self) -> None:
         """Reload certificates whose files changed."""

@@ -34,6 +34,7 @@ from penstock.net.http.door import HttpDoor
 from penstock.net.http.routes import Routes
 from penstock.net.listener import parse_networks
 from penstock.net.origins import Origins
+from penstock.net.password_checks import PasswordChecks
 from penstock.net.tls import Certificates
 from penstock.storage.arrow_uploads import read_rows
 from penstock.storage.open import open_storage
@@ -78,6 +79,7 @@ class Server:
         )
         self._reporting = SysTopics(self.broker, self._clock, __version__)
         self._address_limits = AddressLimits(settings.connections, self._clock)
+        self._password_checks = PasswordChecks(self._access, self._loop, self._address_limits)
         self._housekeeping = self._make_housekeeping()
         self._connection_limit = ConnectionLimit()
         names = settings.websocket
@@ -99,6 +101,7 @@ class Server:
         return Housekeeping(
             self.broker,
             self._address_limits,
+            self._password_checks,
             self._reporting,
             self._loop,
             upkeep=self._storage.upkeep,
@@ -115,6 +118,7 @@ class Server:
             archive=archive,
             stored_bytes=None if archive is None else lambda: upkeep.stored_bytes,
             lag=self._lag,
+            password_checks=self._password_checks,
         )
 
     def _make_mqtt(self) -> MqttDoor:
@@ -128,6 +132,7 @@ class Server:
             http_origins=self._origins,
             address_limits=self._address_limits,
             connection_limit=self._connection_limit,
+            password_checks=self._password_checks,
         )
 
     def _make_socket(self) -> SocketDoor:
@@ -176,6 +181,7 @@ class Server:
             address_limits=self._address_limits,
             origins=self._origins,
             connection_limit=self._connection_limit,
+            password_checks=self._password_checks,
         )
 
     def _make_sidecar(self) -> SidecarDoor:
@@ -187,6 +193,7 @@ class Server:
             certificates=self._certificates,
             address_limits=self._address_limits,
             connection_limit=self._connection_limit,
+            password_checks=self._password_checks,
         )
 
     def _recovered(self) -> dict[str, int]:

@@ -38,7 +38,7 @@ class AddressLimitSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fie
     burst_per_address: Annotated[int, Meta(ge=1)] = 100
     """New connections from one address that may come at once, before `rate_per_address` holds them back."""
     failures_per_address: Annotated[float, Meta(ge=0)] = 1.0
-    """Wrong passwords a second from one address, over HTTP; 0 means no limit."""
+    """Wrong passwords a second from one address, at all doors together; 0 means no limit."""
     failure_burst_per_address: Annotated[int, Meta(ge=1)] = 20
     """Wrong passwords from one address that may come at once, before `failures_per_address` counts."""
 
@@ -122,6 +122,13 @@ class AddressLimits:
             self._open[name] = count - 1
         else:
             self._open.pop(name, None)
+
+    def has_tries(self, host: str) -> bool:
+        """True if a password from an address may be checked now; nothing is counted."""
+        if self._is_patient:
+            return True
+        now = self._clock.monotonic()
+        return not self._failures.find(network_of(host), now).wait_s(now)
 
     def may_try(self, host: str) -> bool:
         """True if a password from an address may be checked; it counts as wrong until `forgive`."""

@@ -7,7 +7,7 @@ nothing slow.
 import time
 from asyncio import sleep
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from functools import reduce
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -48,6 +48,20 @@ class DoorWithMetrics(Protocol):
         ...
 
 
+class PasswordCheckFigures(Protocol):
+    """Password checks, as far as metrics need them."""
+
+    @property
+    def waiting(self) -> int:
+        """Number of checks that wait for their turn."""
+        ...
+
+    @property
+    def refused(self) -> Mapping[str, int]:
+        """Refused checks by reason."""
+        ...
+
+
 class OutboxTotals(Struct):
     """Messages queued for connected subscribers that lag."""
 
@@ -83,6 +97,7 @@ class ServerMetrics:
         archive: Archive | None = None,
         stored_bytes: Callable[[], int] | None = None,
         lag: LoopLag | None = None,
+        password_checks: PasswordCheckFigures | None = None,
     ) -> None:
         """Args:
         stored_bytes: returns the size of the log on disk, if there is one.
@@ -95,6 +110,7 @@ class ServerMetrics:
         self.archive = archive
         self.stored_bytes = stored_bytes
         self.lag = lag
+        self.password_checks = password_checks
         self.labels = Labels(broker.topics, self.settings.topics)
         self.started_at = time.time()
         self._clock = clock or SystemClock()

@@ -203,6 +203,15 @@ def _errors(snapshot: Snapshot) -> Iterator[Metric]:
         "Failed authentications.",
         seen.authentications_failed,
     )
+    checks = snapshot.metrics.password_checks
+    if checks is not None:
+        yield gauge("penstock_password_checks_waiting", "Password checks that wait.", checks.waiting)
+        yield counters(
+            "penstock_password_checks_refused",
+            "Password checks refused: too many waiting, too late, or too many failures of an address.",
+            ["reason"],
+            label_rows(checks.refused),
+        )
     yield counter(
         "penstock_actions_forbidden",
         "Publishes, subscriptions, wills and gRPC calls refused for lack of rights.",

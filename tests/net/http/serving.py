@@ -22,6 +22,7 @@ from penstock.net.http.door import HttpDoor
 from penstock.net.http.request import Request
 from penstock.net.http.routes import Routes
 from penstock.net.origins import Origins
+from penstock.net.password_checks import PasswordChecks
 from penstock.net.tls import Certificates
 from penstock.net.websocket import WebSocketSettings
 from penstock.storage.memory import MemoryLog
@@ -175,6 +176,7 @@ class House:
         certificates: Certificates | None = None,
         websocket: WebSocketSettings | None = None,
         address_limits: AddressLimits | None = None,
+        password_checks: PasswordChecks | None = None,
         host: str = "127.0.0.1",
         **settings: Any,
     ) -> "House":
@@ -201,6 +203,7 @@ class House:
             certificates=certificates,
             origins=Origins(host, names.hosts, names.origins, http.cors_origins),
             address_limits=address_limits,
+            password_checks=password_checks,
         )
         if isinstance(clock, ManualClock):
             self._clock, self._timers = clock, ManualScheduler(clock)

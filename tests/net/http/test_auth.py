@@ -2,22 +2,23 @@
 
 import asyncio
 import base64
-import threading
 from pathlib import Path
 
 import pytest
 from argon2 import PasswordHasher
 
-from penstock.core.access.access import SLOW_CHECKS_AT_ONCE, OpenAccess
+from penstock.core.access.access import OpenAccess
 from penstock.core.access.file_access import FileAccess
 from penstock.core.access.identity import Identity
 from penstock.core.runtime.clock import SystemClock
 from penstock.errors import BadCredentials
 from penstock.net import door
 from penstock.net.address_limits import AddressLimits, AddressLimitSettings
-from penstock.net.http.auth import CHECKS_AT_ONCE, MOST_CHECKS, Authenticator, parse_authorization
+from penstock.net.http.auth import Authenticator, parse_authorization
 from penstock.net.http.request import HIGH_WATER_BYTES
+from penstock.net.password_checks import PER_ADDRESS_AT_ONCE, PasswordChecks
 from tests.net.http.serving import MIB, House, Peer, get, post, request
+from tests.net.slow_access import SlowAccess, has_begun
 from tests.support.clock import ManualClock
 from tests.support.waiting import until
 
@@ -145,37 +146,6 @@ async def test_a_stranger_cannot_make_us_read_its_body(house: House, passwords: 
     assert (await peer.answer()).status == 200
 
 
-class SlowAccess(OpenAccess):
-    """Passwords that take as long to check as a test wants."""
-
-    def __init__(self) -> None:
-        self.generation = 0
-        self.begun = threading.Semaphore(0)
-        self.may_end = threading.Event()
-        self.checks = 0
-        self.most = self._present = 0  # at the same time
-        self._counting = threading.Lock()
-        self.is_good = True
-
-    def verify_now(self, user: str | None, password: bytes | None) -> bool | None:
-        return None
-
-    def verify(self, user: str | None, password: bytes | None) -> bool:
-        self.checks += 1
-        with self._counting:
-            self._present += 1
-            self.most = max(self.most, self._present)
-        self.begun.release()
-        self.may_end.wait(20)
-        with self._counting:
-            self._present -= 1
-        return self.is_good
-
-
-async def has_begun(access: SlowAccess) -> None:
-    await asyncio.to_thread(access.begun.acquire)
-
-
 async def test_requests_wait_in_order_while_a_password_is_checked(house: House) -> None:
     slow = SlowAccess()
     await house.open(access=slow)
@@ -218,16 +188,16 @@ async def waiting(house: House, count: int, *, first: int = 0) -> list[Peer]:
 UNLIMITED = AddressLimitSettings(failures_per_address=0)
 
 
-async def test_the_listener_leaves_checks_to_other_doors(house: House) -> None:
+async def test_few_passwords_are_checked_at_once(house: House) -> None:
     slow = SlowAccess()
     await house.open(access=slow, address_limits=AddressLimits(UNLIMITED, SystemClock()))
     peers = await waiting(house, 12)
-    for _ in range(SLOW_CHECKS_AT_ONCE // 2):
+    for _ in range(PER_ADDRESS_AT_ONCE):
         await has_begun(slow)
-    assert slow.checks == SLOW_CHECKS_AT_ONCE // 2
+    assert slow.checks == PER_ADDRESS_AT_ONCE
     slow.may_end.set()
     assert [(await peer.answer()).status for peer in peers] == [200] * 12
-    assert slow.most == SLOW_CHECKS_AT_ONCE // 2
+    assert slow.most == PER_ADDRESS_AT_ONCE
 
 
 @pytest.mark.parametrize("how", ["abort", "close"])
@@ -235,20 +205,21 @@ async def test_for_clients_that_have_gone_nothing_is_checked(house: House, how: 
     slow = SlowAccess()
     await house.open(access=slow, address_limits=AddressLimits(UNLIMITED, SystemClock()))
     peers = await waiting(house, 12)
-    for _ in range(CHECKS_AT_ONCE):
+    for _ in range(PER_ADDRESS_AT_ONCE):
         await has_begun(slow)
     for peer in peers:
         getattr(peer.writer.transport, how)()
     await until(lambda: not house.door.connections, "a connection is still open")
     slow.may_end.set()
     assert (await house.ask(get("/hot", ALICE))).status == 200
-    assert slow.checks == CHECKS_AT_ONCE + 1
+    assert slow.checks == PER_ADDRESS_AT_ONCE + 1
 
 
 async def test_too_many_who_wait_are_asked_to_come_again(house: House) -> None:
-    slow = SlowAccess()
-    await house.open(access=slow, address_limits=AddressLimits(UNLIMITED, SystemClock()))
-    peers = await waiting(house, MOST_CHECKS)
+    slow, limits = SlowAccess(), AddressLimits(UNLIMITED, SystemClock())
+    checks = PasswordChecks(slow, asyncio.get_running_loop(), limits, limit=8)
+    await house.open(access=slow, address_limits=limits, password_checks=checks)
+    peers = await waiting(house, PER_ADDRESS_AT_ONCE + 8)
     answer = await house.ask(get("/api/v1/refused", ALICE))
     assert (answer.status, answer.json()["code"], answer.headers["retry-after"]) == (503, "too-busy", "1")
     assert answer.json()["retryable"]
@@ -260,7 +231,7 @@ async def test_too_many_who_wait_are_asked_to_come_again(house: House) -> None:
 async def test_those_who_come_with_the_same_password_wait_for_one_check(house: House) -> None:
     slow = SlowAccess()
     await house.open(access=slow)
-    peers = [await house.connect() for _ in range(MOST_CHECKS + 10)]
+    peers = [await house.connect() for _ in range(20)]
     for peer in peers:
         await peer.send(get("/hot", ALICE))
     await until(lambda: house.door.requests >= len(peers), "not every peer's request was received", every_s=0)
@@ -346,9 +317,10 @@ async def test_after_a_reload_the_next_request_is_decided_anew(house: House, pas
 async def test_a_certificate_names_its_owner_whatever_the_header_says() -> None:
     loop = asyncio.get_running_loop()
     limits = AddressLimits(AddressLimitSettings(), SystemClock())
-    credentials = Authenticator(OpenAccess(), loop, limits, is_named_by_certificate=True)
+    checks = PasswordChecks(OpenAccess(), loop, limits)
+    credentials = Authenticator(OpenAccess(), checks, is_named_by_certificate=True)
     owner = door.Peer("10.0.0.1", 1, "carol")
     assert credentials.decide_now(b"Basic !", "c", owner) == Identity("carol", "c", is_certified=True)
     assert credentials.decide_now(None, "c", door.Peer("10.0.0.1", 1)) == Identity(None, "c")
-    unnamed = Authenticator(OpenAccess(), loop, limits, is_named_by_certificate=False)
+    unnamed = Authenticator(OpenAccess(), checks, is_named_by_certificate=False)
     assert unnamed.decide_now(None, "c", owner) == Identity(None, "c")

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from penstock.core.access.access import Access, Exchange
 from penstock.core.sessions.session import Session
 from penstock.doors.mqtt.reason_codes import refusal_of
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, QuotaExceeded
+from penstock.net.address_limits import AddressLimits
 from penstock.wire.mqtt.packets import Auth, Connect
 from penstock.wire.mqtt.properties import PacketProperties
 from penstock.wire.mqtt.reasons import MqttWireError, ProtocolViolation, ReasonCode
@@ -33,9 +34,10 @@ class AuthExchange:
 class Authentication:
     """Takes the steps of every client's proof."""
 
-    def __init__(self, admission: "ConnectHandler", access: Access) -> None:
+    def __init__(self, admission: "ConnectHandler", access: Access, address_limits: AddressLimits) -> None:
         self._admission = admission
         self._access = access
+        self._address_limits = address_limits
 
     def begin(self, connection: "Connection", packet: Connect, method: str) -> None:
         """A CONNECT that names a method: its data is the first step."""
@@ -60,6 +62,9 @@ class Authentication:
             user, response = self._step(connection, proof, given)
         except MqttWireError:
             raise
+        except QuotaExceeded as error:
+            self._admission.put_off(connection, ReasonCode.CONNECTION_RATE_EXCEEDED, str(error))
+            return
         except PenstockError as error:
             self._admission.on_failure(connection, packet.client_id)
             self._admission.refuse(connection, refusal_of(error), str(error))  # MQTT-4.12.0-4
@@ -81,6 +86,9 @@ class Authentication:
             user, response = self._step(connection, proof, packet.properties)
         except MqttWireError:
             raise
+        except QuotaExceeded as error:
+            connection.end(ReasonCode.CONNECTION_RATE_EXCEEDED, str(error))
+            return
         except PenstockError as error:
             self._admission.on_failure(connection, session.client_id)
             connection.end(ReasonCode.NOT_AUTHORIZED, str(error))  # MQTT-4.12.1-2
@@ -94,13 +102,21 @@ class Authentication:
     def _step(
         self, connection: "Connection", proof: AuthExchange, given: PacketProperties
     ) -> tuple[str | None, bytes]:
-        """Respond to the client's data; after the last step the exchange is over and the user known."""
+        """Respond to the client's data; after the last step the exchange is over and the user known.
+
+        Raises:
+            QuotaExceeded: too many wrong passwords from this address.
+            PenstockError: the exchange has failed.
+        """
         exchange = proof.exchange
         if exchange is None:
             raise ProtocolViolation("no authentication is under way")
         if given.authentication_method != proof.method:
             raise ProtocolViolation("another authentication method than before")  # MQTT-4.12.0-5, 4.12.1-1
+        if not self._address_limits.may_try(connection.peer.host):
+            raise QuotaExceeded("too many wrong passwords from this address")
         response = exchange.respond(given.authentication_data or b"")
+        self._address_limits.forgive(connection.peer.host)
         if exchange.is_done:
             proof.exchange = None
         else:

@@ -1,7 +1,7 @@
 """CONNECT: authentication, negotiation of options, and CONNACK.
 
-A client with a verified certificate or a recently verified password is accepted at once; other passwords are
-checked in a thread; exchanges of several packets are in `auth.py`.
+A client with a verified certificate or a recently verified password is accepted at once; other passwords
+wait for their turn (`password_checks.py`); exchanges of several packets are in `auth.py`.
 """
 
 import asyncio
@@ -20,10 +20,10 @@ from penstock.doors.mqtt.auth import Authentication
 from penstock.doors.mqtt.capabilities import will_refusal
 from penstock.doors.mqtt.encodings import encoding_on_wire
 from penstock.doors.mqtt.reason_codes import RETURN_CODES, encode_within, in_words, refusal_of
-from penstock.errors import NotAuthorized, PenstockError
+from penstock.errors import NotAuthorized, PenstockError, QuotaExceeded
 from penstock.model import NEVER, Door, Properties
-from penstock.net.password_checks import PasswordChecks
-from penstock.net.read_pause import COMMIT, PASSWORD_CHECK
+from penstock.net.password_checks import TooManyWaiting
+from penstock.net.read_pause import COMMIT
 from penstock.wire.mqtt import packets
 from penstock.wire.mqtt.decode import CONNACK_REASONS
 from penstock.wire.mqtt.encode import encode_packet
@@ -49,9 +49,9 @@ class ConnectHandler:
     def __init__(self, door: "MqttDoor") -> None:
         self._door = door
         self._broker = door.broker
-        self.authentication = Authentication(self, door.broker.access)
-        self._checks = PasswordChecks(door.broker.access, door.loop)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self.authentication = Authentication(self, door.broker.access, door.address_limits)
+        self._checks = door.password_checks
+        self._checking: dict[Connection, asyncio.Task[None]] = {}
 
     def close(self) -> None:
         """Check no more passwords."""
@@ -76,21 +76,36 @@ class ConnectHandler:
     def _check_password(self, connection: "Connection", packet: Connect) -> None:
         verdict = self._broker.access.verify_now(packet.user_name, packet.password)
         if verdict is None:
-            connection.read_pause.pause(PASSWORD_CHECK)
-            task = self._door.loop.create_task(self._verify(connection, packet))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._checking[connection] = self._door.loop.create_task(self._verify(connection, packet))
         else:
             self._decide(connection, packet, verdict)
 
+    def on_lost(self, connection: "Connection") -> None:
+        """Cancel the check of a client that has disconnected."""
+        check = self._checking.pop(connection, None)
+        if check is not None:
+            check.cancel()
+
     async def _verify(self, connection: "Connection", packet: Connect) -> None:
         try:
-            verdict = await self._checks.verify(packet.user_name, packet.password)
-            if connection in self._door.connections:
-                self._decide(connection, packet, verdict)
+            verdict = await self._checks.verify(packet.user_name, packet.password, connection.peer.host)
+        except QuotaExceeded as error:
+            self.put_off(connection, ReasonCode.CONNECTION_RATE_EXCEEDED, str(error))
+        except TooManyWaiting:
+            self.put_off(connection, ReasonCode.SERVER_BUSY, "too many password checks are waiting")
         except Exception:  # an error must neither admit a client nor leave it waiting
             log.exception("password not checked", peer=str(connection.peer))
             self.refuse(connection, ReasonCode.SERVER_UNAVAILABLE)
+        else:
+            if connection.is_stranger:
+                self._decide(connection, packet, verdict)
+        finally:
+            self._checking.pop(connection, None)
+
+    def put_off(self, connection: "Connection", reason: ReasonCode, words: str) -> None:
+        """Refuse a client for now; many of them at once are cut without a word."""
+        if self._door.may_wait_for_refusal(connection, reason):
+            self.refuse(connection, reason, words)
 
     def _decide(self, connection: "Connection", packet: Connect, is_verified: bool) -> None:
         if is_verified:

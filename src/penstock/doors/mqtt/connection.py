@@ -57,6 +57,8 @@ CONTROL_LIMIT_BYTES = 1024 * 1024
 """Bytes of responses that a peer may leave unread before it is not read from."""
 UNCOMMITTED_LIMIT = 1_000
 """Responses that may wait for a commit before the client is not read from."""
+EARLY_BYTES = 64 * 1024
+"""Bytes that are read while CONNECT waits for its response: a client that disconnects is noticed."""
 CLOSING_TIMEOUT_S = 5.0
 """Time for the last bytes of a connection that is being closed."""
 UNKNOWN = Peer("", 0)
@@ -69,6 +71,7 @@ class Connection(asyncio.BufferedProtocol):
     __slots__ = (
         "_aliases",
         "_deadline",
+        "_early_bytes",
         "_is_full",
         "_keep_alive_s",
         "_last_seen",
@@ -121,6 +124,7 @@ class Connection(asyncio.BufferedProtocol):
         self._aliases: AliasWriter | None = None
         self._uncommitted_responses = 0  # that wait for a commit
         self._waiting: list[Packet | Run] | None = None  # read before CONNECT has its response
+        self._early_bytes = 0  # read meanwhile
         self._deadline = 0.0  # for CONNECT, and for the last bytes
         self._keep_alive_s = self._last_seen = 0.0
         self._is_full = False  # the socket takes no more
@@ -167,6 +171,9 @@ class Connection(asyncio.BufferedProtocol):
             items = self._reader.feed(data)
             if self._waiting is not None:
                 self._waiting += items
+                self._early_bytes += len(data)
+                if self._early_bytes > EARLY_BYTES:
+                    self.read_pause.pause(PASSWORD_CHECK)
             elif items:
                 self._take(items)
             if self._reader.error is not None and self._waiting is None:

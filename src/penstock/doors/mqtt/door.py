@@ -24,6 +24,7 @@ from penstock.net.door import Peer
 from penstock.net.listener import Listener, parse_networks
 from penstock.net.log_throttle import ThrottledLog, shortened
 from penstock.net.origins import Origins
+from penstock.net.password_checks import PasswordChecks
 from penstock.net.rate_limit import TokenBucket
 from penstock.net.tls import Certificates, names_users
 from penstock.net.websocket import WebSocketSettings
@@ -81,6 +82,7 @@ class MqttDoor:
         http_origins: Origins | None = None,
         address_limits: AddressLimits | None = None,
         connection_limit: ConnectionLimit | None = None,
+        password_checks: PasswordChecks | None = None,
     ) -> None:
         self.settings = settings
         self.broker = broker
@@ -94,12 +96,12 @@ class MqttDoor:
         self.buffer = self.large_buffer[:READ_BYTES]
         self.sip = self.large_buffer[:SIP_BYTES]
         self.loop = asyncio.get_running_loop()
+        self.address_limits = address_limits or AddressLimits(AddressLimitSettings(), clock)
+        self.password_checks = password_checks or PasswordChecks(
+            broker.access, self.loop, self.address_limits
+        )
         self._registry: ConnectionRegistry[Connection] = ConnectionRegistry(
-            clock,
-            self.loop,
-            self.counters,
-            address_limits or AddressLimits(AddressLimitSettings(), clock),
-            connection_limit or ConnectionLimit(),
+            clock, self.loop, self.counters, self.address_limits, connection_limit or ConnectionLimit()
         )
         self.connections = self._registry.connections
         self.admission = ConnectHandler(self)
@@ -285,13 +287,20 @@ class MqttDoor:
         self._registry.add(connection, deadline)
         verdict = self._registry.check_address(connection)
         if verdict is not Verdict.ADMITTED:  # refused in CONNACK
-            connection.refusal = REFUSALS[verdict]
-            self._refused += 1
-            if self._refused > REFUSED_AT_ONCE:
-                self._registry.refuse(connection)
+            self.may_wait_for_refusal(connection, REFUSALS[verdict])
+
+    def may_wait_for_refusal(self, connection: Connection, reason: ReasonCode) -> bool:
+        """Note the refusal of a connection. Returns False if too many are open: then it is aborted."""
+        connection.refusal = reason
+        self._refused += 1
+        if self._refused <= REFUSED_AT_ONCE:
+            return True
+        self._registry.refuse(connection)
+        return False
 
     def on_lost(self, connection: Connection) -> None:
         """A connection is closed."""
+        self.admission.on_lost(connection)
         was_here = self._registry.leave(connection)
         self._refused -= was_here and connection.refusal is not None
 

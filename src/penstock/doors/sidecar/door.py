@@ -20,6 +20,7 @@ from penstock.net.address_limits import AddressLimits, AddressLimitSettings
 from penstock.net.connections import ConnectionLimit, ConnectionRegistry
 from penstock.net.listener import Listener
 from penstock.net.log_throttle import ThrottledLog, shortened
+from penstock.net.password_checks import PasswordChecks
 from penstock.net.tls import Certificates, names_users
 from penstock.wire.grpc import Status
 from penstock.wire.http2 import Limits
@@ -94,6 +95,7 @@ class SidecarDoor:
         certificates: Certificates | None = None,
         address_limits: AddressLimits | None = None,
         connection_limit: ConnectionLimit | None = None,
+        password_checks: PasswordChecks | None = None,
     ) -> None:
         self.settings = settings
         self.clock = clock
@@ -112,7 +114,7 @@ class SidecarDoor:
         self.admission = CallAuth(
             broker.access,
             self.loop,
-            address_limits,
+            password_checks or PasswordChecks(broker.access, self.loop, address_limits),
             broker.counters,
             is_named_by_certificate=names_users(certificates),
         )

@@ -3,10 +3,10 @@
 `Basic` is RFC 7617. `Bearer` is for clients that can only send a token: `user:password`, plain or in base64.
 Browsers send no headers with a WebSocket or an `EventSource`: only there the same token may be in the query.
 
-Passwords are slow to check on purpose. A recently verified one is accepted at once; others are checked in
-a few threads, unless the client disconnects or its address has sent too many wrong ones. Meanwhile the
-connection is not parsed further. An identity is checked once per connection, and again when credentials or
-passwords change.
+Passwords are slow to check on purpose. A recently verified one is accepted at once; others wait for their
+turn (`password_checks.py`), unless the client disconnects or its address has sent too many wrong ones.
+Meanwhile the connection is not parsed further. An identity is checked once per connection, and again when
+credentials or passwords change.
 """
 
 import asyncio
@@ -18,10 +18,9 @@ from urllib.parse import unquote_to_bytes
 
 import structlog
 
-from penstock.core.access.access import SLOW_CHECKS_AT_ONCE, Access
+from penstock.core.access.access import Access
 from penstock.core.access.identity import Identity
 from penstock.errors import BadCredentials, InvalidRequest, QuotaExceeded, StorageUnavailable
-from penstock.net.address_limits import AddressLimits
 from penstock.net.door import Peer
 from penstock.net.http.errors import RETRY_AFTER_S, headers_of, status_of
 from penstock.net.http.request import Refusal, Request
@@ -34,10 +33,6 @@ if TYPE_CHECKING:
 
 
 REFUSED = "unknown user or wrong password"
-CHECKS_AT_ONCE = SLOW_CHECKS_AT_ONCE // 2
-"""Half of the threads; the other half is for the other doors."""
-MOST_CHECKS = 64
-"""Password checks that may run or wait."""
 TOKEN = b"access_token"
 """Query parameter that replaces `Authorization` where a browser can send none."""
 log = structlog.get_logger("penstock.http")
@@ -46,18 +41,10 @@ log = structlog.get_logger("penstock.http")
 class Authenticator:
     """Identity of a request, by its credentials or certificate."""
 
-    def __init__(
-        self,
-        access: Access,
-        loop: asyncio.AbstractEventLoop,
-        address_limits: AddressLimits,
-        *,
-        is_named_by_certificate: bool,
-    ) -> None:
+    def __init__(self, access: Access, checks: PasswordChecks, *, is_named_by_certificate: bool) -> None:
         self._access = access
-        self._address_limits = address_limits
+        self._checks = checks
         self.is_named_by_certificate = is_named_by_certificate
-        self._checks = PasswordChecks(access, loop, at_once=CHECKS_AT_ONCE, limit=MOST_CHECKS)
 
     def close(self) -> None:
         """Stop checking passwords."""
@@ -93,18 +80,8 @@ class Authenticator:
             TooManyWaiting: the client may retry.
         """
         user, password = parse_authorization(authorization)
-        is_first = not self._checks.is_under_way(user, password)
-        if is_first and not self._address_limits.may_try(peer.host):
-            raise QuotaExceeded("too many wrong passwords from this address")
-        try:
-            is_wrong = not await self._checks.verify(user, password)
-        except TooManyWaiting:
-            self._address_limits.forgive(peer.host)
-            raise
-        if is_wrong:
+        if not await self._checks.verify(user, password, peer.host):
             raise BadCredentials(REFUSED)
-        if is_first:
-            self._address_limits.forgive(peer.host)
         return Identity(user, client_id)
 
 

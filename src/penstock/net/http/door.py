@@ -24,6 +24,7 @@ from penstock.net.http.settings import HttpSettings
 from penstock.net.listener import Listener, parse_networks
 from penstock.net.log_throttle import ThrottledLog, shortened
 from penstock.net.origins import Origins
+from penstock.net.password_checks import PasswordChecks
 from penstock.net.tls import Certificates, names_users
 
 log = structlog.get_logger("penstock.http")
@@ -61,6 +62,7 @@ class HttpDoor:
         address_limits: AddressLimits | None = None,
         origins: Origins | None = None,
         connection_limit: ConnectionLimit | None = None,
+        password_checks: PasswordChecks | None = None,
     ) -> None:
         self.settings = settings
         self.counters = broker.counters
@@ -72,8 +74,9 @@ class HttpDoor:
         self.bodies = BodyBudget(settings.max_bodies_bytes)
         self.application = Application(load_app, self.loop)
         address_limits = address_limits or AddressLimits(AddressLimitSettings(), clock)
+        checks = password_checks or PasswordChecks(broker.access, self.loop, address_limits)
         self.credentials = Authenticator(
-            broker.access, self.loop, address_limits, is_named_by_certificate=names_users(certificates)
+            broker.access, checks, is_named_by_certificate=names_users(certificates)
         )
         self.requests = 0
         self._responses = [0] * 6  # by the first digit of the status

@@ -1,8 +1,8 @@
 """Authentication of calls: `authorization`, or `username` and `password` in the metadata, or a certificate.
 
 Clients of one user may also name themselves with `x-client-id`, for rules with `%c`. An identity is
-checked once per connection, and again when passwords have changed. Passwords are checked in a few threads,
-unless the call ends meanwhile. Health and reflection need no credentials.
+checked once per connection, and again when passwords have changed. Passwords wait for their turn
+(`password_checks.py`), unless the call ends meanwhile. Health and reflection need no credentials.
 """
 
 from asyncio import AbstractEventLoop, Task
@@ -18,11 +18,10 @@ from penstock.core.diagnostics.counters import Counters
 from penstock.doors.sidecar.transport.method import Call, EndCause, Handler, Metadata
 from penstock.doors.sidecar.transport.status import refuse
 from penstock.errors import BadCredentials, InvalidRequest, PenstockError, StorageUnavailable
-from penstock.net.address_limits import AddressLimits
 from penstock.net.http.auth import Authenticator
 from penstock.net.http.heads import MAX_CLIENT_ID_BYTES
 from penstock.net.log_throttle import ThrottledLog
-from penstock.net.password_checks import TooManyWaiting
+from penstock.net.password_checks import PasswordChecks, TooManyWaiting
 
 log = structlog.get_logger("penstock.sidecar")
 
@@ -43,14 +42,12 @@ class CallAuth:
         self,
         access: Access,
         loop: AbstractEventLoop,
-        address_limits: AddressLimits,
+        checks: PasswordChecks,
         counters: Counters,
         *,
         is_named_by_certificate: bool,
     ) -> None:
-        self._credentials = Authenticator(
-            access, loop, address_limits, is_named_by_certificate=is_named_by_certificate
-        )
+        self._credentials = Authenticator(access, checks, is_named_by_certificate=is_named_by_certificate)
         self._access = access
         self._counters = counters
         self._loop = loop
