@@ -8,7 +8,7 @@ from typing import ClassVar
 
 
 class PenstockError(Exception):
-    """Something the caller can be told about, by its code."""
+    """An error that callers distinguish by its code."""
 
     code: ClassVar[str] = "internal"
     retryable: ClassVar[bool] = False

@@ -42,7 +42,7 @@ class Reason(StrEnum):
     """Why a message was not delivered, or why a replay misses it."""
 
     OUTBOX_FULL = "outbox-full"
-    OWED_FULL = "owed-full"
+    OFFLINE_QUEUE_FULL = "owed-full"
     BLOCK_TIMEOUT = "block-timeout"
     DISCONNECTED = "disconnected"
     NOT_CONNECTED = "not-connected"

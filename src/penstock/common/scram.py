@@ -161,7 +161,7 @@ class ScramServer:
     def _on_first(self, data: bytes) -> str:
         self._header, authorized, bare, name, nonce = _match(_CLIENT_FIRST, data)
         if authorized and authorized != name:
-            raise BadCredentials("nobody comes in as somebody else")
+            raise BadCredentials("a user cannot act as another user")
         self._name = _user_name(name)
         self._keys = self._find_keys(self._name)
         self._nonce = nonce + self._nonce

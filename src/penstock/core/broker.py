@@ -305,7 +305,7 @@ class Broker:
         policy: Policy,
         retained: bool = True,
         retained_if_known: bool = True,
-        told: set[str] | None = None,
+        sent_topics: set[str] | None = None,
     ) -> None:
         """Add a filter to a session, or replace it.
 
@@ -320,7 +320,7 @@ class Broker:
             policy=policy,
             retained=retained,
             retained_if_known=retained_if_known,
-            told=told,
+            sent_topics=sent_topics,
         )
 
     def catch_up(

@@ -208,7 +208,7 @@ class TopicRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class CoreSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything core can be told."""
+    """All settings of core."""
 
     topic: TopicLimits = TopicLimits()
     ring: RingSettings = RingSettings()

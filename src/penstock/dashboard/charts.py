@@ -130,7 +130,7 @@ def show_bars(
 
 
 def _bars_height(rows: int, names: int) -> int:
-    """Height at which the bars can be told apart."""
+    """Height at which the bars can be distinguished."""
     return 50 + max(rows, 1) * (10 * names + 8)
 
 

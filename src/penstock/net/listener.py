@@ -245,8 +245,8 @@ class PendingConnection(asyncio.Protocol):
             self._failure = "proxy header refused"
             if not await self._wait_for_data():
                 return
-            told = proxy_protocol.parse(await self._read_header())
-            self._peer = self._peer if told is None else Peer(*told)
+            source = proxy_protocol.parse(await self._read_header())
+            self._peer = self._peer if source is None else Peer(*source)
             if not self._listener.admits(self._peer, self):
                 return
         context = self._listener.context

@@ -22,7 +22,7 @@ OUTCOMES = "outcome binary"
 OUTCOME_SCHEMA = pa.schema({"outcome": pa.binary()})
 
 STOP_GRACE_S = 5.0
-"""Time that running tasks have to finish after a job was told to stop."""
+"""Time that running tasks have to finish after a job was asked to stop."""
 _POLL_S = 0.2
 
 

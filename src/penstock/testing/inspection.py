@@ -40,11 +40,11 @@ async def published(server: "Server", filter: str) -> list[Message]:
         if chunk.statement.is_at_head:
             break
     if lost:
-        raise LookupError(f"not everything of {filter!r} is there any more: {_tell(lost[0])}")
+        raise LookupError(f"not everything of {filter!r} is there any more: {_describe(lost[0])}")
     return found
 
 
-def _tell(lost: Missing | Gap) -> str:
+def _describe(lost: Missing | Gap) -> str:
     if isinstance(lost, Gap):
         return f"offsets {lost.first} to {lost.last} ({lost.reason})"
     return f"{lost.topic} up to message {lost.last} ({lost.reason})"
@@ -78,7 +78,7 @@ def describe_drops(rows: list[LedgerRow]) -> str:
     """Rows of the ledger as lines."""
     return "\n".join(
         f"  {row.topic or '(any topic)'} {row.first}..{row.last}: {row.count} not delivered to "
-        f"{row.client_id or '(somebody)'}, {row.reason}" + (f" ({row.setting})" if row.setting else "")
+        f"{row.client_id or '(unnamed)'}, {row.reason}" + (f" ({row.setting})" if row.setting else "")
         for row in rows
     )
 
@@ -104,7 +104,7 @@ def describe_subscribers(server: "Server") -> str:
         for session in server.broker.sessions.values()
         if session.connection is not None and session.subscriptions
     ]
-    return "; ".join(known) or "nobody subscribes to anything"
+    return "; ".join(known) or "there are no subscriptions"
 
 
 def cut(server: "Server") -> int:

@@ -78,11 +78,11 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     report = yield
     if report.when == "call" and report.failed:
         given = getattr(item, "funcargs", {})
-        report.sections += [(name, _tell(given[name])) for name in FIXTURES if name in given]
+        report.sections += [(name, _describe(given[name])) for name in FIXTURES if name in given]
     return report
 
 
-def _tell(running: "BaseServer") -> str:
+def _describe(running: "BaseServer") -> str:
     """Describe a server: address, losses, log."""
     from penstock.testing.inspection import describe_drops  # noqa: PLC0415
 

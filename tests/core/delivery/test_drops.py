@@ -40,7 +40,7 @@ def test_drop_of_a_disconnected_session_makes_no_client_slow(stage: Stage) -> No
     client = stage.client("r", clean=False, expiry=60.0)
     client.drop()
     run = make_run("a", b"1", sequence=1)
-    stage.node.drops.drop(run, client.session, Reason.OWED_FULL, Policy.DROP_NEWEST, "sessions.owed")
+    stage.node.drops.drop(run, client.session, Reason.OFFLINE_QUEUE_FULL, Policy.DROP_NEWEST, "sessions.owed")
     assert stage.losses("r") == [("a", 1, 1, "owed-full")]
     assert stage.node.slow_consumers.dropped_by("r") == 0
 

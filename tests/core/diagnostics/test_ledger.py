@@ -204,7 +204,7 @@ def test_news_of_very_many_are_told_together_and_their_counts_stay_exact(ledger:
 def test_losses_are_told_once_with_the_latest_loser(ledger: Ledger) -> None:
     assert ledger.take_losses() is None
     lose(ledger, 1, 5, reason=Reason.OUTBOX_FULL, client_id="slow")
-    lose(ledger, 9, 2, reason=Reason.OWED_FULL, client_id="away", topic="b")
+    lose(ledger, 9, 2, reason=Reason.OFFLINE_QUEUE_FULL, client_id="away", topic="b")
     assert ledger.take_losses() == Losses(7, "outbox-full=5 owed-full=2", "away", "b")
     assert ledger.take_losses() is None
     lose(ledger, 6, 1, reason=Reason.OUTBOX_FULL, client_id="slow")

@@ -203,14 +203,14 @@ def test_a_group_is_owed_messages_only_if_a_member_wants_them_acknowledged() -> 
     group = make_group()
     first, second = away("a"), away("b")
     join(group, first)
-    assert not group.wants_owed
+    assert not group.queues_offline
     join(group, second, qos=1)
-    assert group.wants_owed
+    assert group.queues_offline
     join(group, second, qos=0)
-    assert not group.wants_owed
+    assert not group.queues_offline
     join(group, second, qos=2)
     leave(group, second)
-    assert not group.wants_owed
+    assert not group.queues_offline
 
 
 def test_who_wants_messages_acknowledged_decides_how_they_are_kept_before_who_is_there() -> None:

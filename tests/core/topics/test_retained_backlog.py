@@ -132,8 +132,8 @@ def test_the_value_of_a_topic_that_several_filters_match_is_sent_once() -> None:
     told: set[str] = set()
     both, first, second = topic("both"), topic("first"), topic("second")
     backlogs = {
-        "+": Backlog(iter((both, first)), FORM, 100, "r", Door.MQTT, told=told),
-        "#": Backlog(iter((second, both)), FORM, 100, "r", Door.MQTT, told=told),
+        "+": Backlog(iter((both, first)), FORM, 100, "r", Door.MQTT, sent_topics=told),
+        "#": Backlog(iter((second, both)), FORM, 100, "r", Door.MQTT, sent_topics=told),
     }
     entries, _ = take_from(backlogs, MANY_BYTES, 100, 0.0)
     assert names(entries) == ["both", "first", "second"]

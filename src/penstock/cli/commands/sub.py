@@ -67,23 +67,23 @@ def sub(
         raise typer.BadParameter("--session-expiry needs --client-id, which names the session")
     if session_expiry is not None and not server.is_5:
         raise typer.BadParameter("--session-expiry needs MQTT 5")
-    tally = Tally()
+    received = ReceiveRate()
 
     async def work(connect: Connect) -> None:
-        async with connect() as client, tally.reporting() if timings else nullcontext():
+        async with connect() as client, received.reporting() if timings else nullcontext():
             await _subscribe(client, filters, qos, retained, wants_marks=output is Output.JSON)
             as_bytes = formatter(output, verbose)
             with suppress(TimeoutError):
                 async with asyncio.timeout(timeout):
-                    await _write_all(client.messages, as_bytes, tally, count, retained)
+                    await _write_all(client.messages, as_bytes, received, count, retained)
 
     run_mqtt(server, work, session_expiry_s=session_expiry)
-    if count is not None and tally.messages < count:
-        typer.echo(f"error: {tally.messages} of {count} messages came within {timeout:g} s", err=True)
+    if count is not None and received.messages < count:
+        typer.echo(f"error: {received.messages} of {count} messages came within {timeout:g} s", err=True)
         raise typer.Exit(1)
 
 
-class Tally:
+class ReceiveRate:
     """Counts and rates of the received messages."""
 
     def __init__(self) -> None:
@@ -147,7 +147,7 @@ async def _subscribe(
 async def _write_all(
     messages: "Messages",
     as_bytes: "Callable[[Publish], bytes]",
-    tally: Tally,
+    received: ReceiveRate,
     count: int | None,
     retained: bool,
 ) -> None:
@@ -155,9 +155,9 @@ async def _write_all(
     out = sys.stdout.buffer
     async for message in messages:
         if retained or not message.retain:
-            tally.add(len(message.payload), monotonic())
+            received.add(len(message.payload), monotonic())
             out.write(as_bytes(message) + b"\n")
-        is_enough = tally.messages == count
+        is_enough = received.messages == count
         if is_enough or not len(messages):  # a burst is written at once
             out.flush()
         if is_enough:

@@ -300,7 +300,7 @@ def finish(statement: Statement, output: Output) -> None:
 
 def statement_as_text(statement: Statement) -> Iterator[str]:
     """A line about what was served, and one for each thing that is missing."""
-    end = "the log ends here" if statement.is_at_head else "the log goes on"
+    end = "the log ends here" if statement.is_at_head else "the log continues"
     yield f"served {counted(statement.served, 'message')}; {end}: --after {statement.next.encode()}"
     for gap in statement.gaps:
         yield f"missing: {offsets_text(gap.first, gap.last)}: {gap.reason}"

@@ -69,7 +69,7 @@ def read_acl(file: Path, *, has_users: bool) -> Acl:
     """Read sections of rules, each below the line that says whose they are."""
     acl = Acl()
     targets = {"publish": (acl.publish,), "subscribe": (acl.subscribe,), "both": (acl.publish, acl.subscribe)}
-    holder: str | None = ""  # nobody yet
+    holder: str | None = ""  # none yet
     for line in read_lines(file):
         word, *rest = line.text.split(maxsplit=1)
         argument = _COMMENT.sub("", rest[0]) if rest else ""
@@ -116,6 +116,8 @@ def _check_placeholders(line: Line, filter: str) -> None:
     for number, level in enumerate(filter.split("/")):
         count = len(_PLACEHOLDER.findall(level))
         if count > 1:  # bob with the client id "by" would have what bobb has with "y"
-            raise line.error("%u and %c need a / between them: two names in one level cannot be told apart")
+            raise line.error(
+                "%u and %c need a / between them: two names in one level cannot be distinguished"
+            )
         if count and not number and level.startswith("$"):
             raise line.error("$ topics are named in full: with a placeholder a client would choose which")

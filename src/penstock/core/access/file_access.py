@@ -148,12 +148,12 @@ class FileAccess:
         if user is None:
             return contents.sources.allow_anonymous
         if contents.passwords is None:
-            # A name proves nothing, and nobody is to be taken for the owner of a certificate.
+            # A name proves nothing, and no client may pass for the owner of a certificate.
             return contents.sources.allow_anonymous and not contents.sources.has_certificates
         if not password:
             return False
         line = contents.line_of(user)
-        # A wrong password gets no quick "no": that would tell who exists and was here lately.
+        # A wrong password gets no quick "no": that would reveal which users exist and were here recently.
         return (line is not None and self._remembered.has(user, line.hash, password)) or None
 
     def verify(self, user: str | None, password: bytes | None) -> bool:

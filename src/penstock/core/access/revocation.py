@@ -40,9 +40,9 @@ class Revocation:
         # Only now: what the unknown leave behind, a will or a place in a group, must reach no one it may not.
         self._session_service.end_unknown()
         for session, filters in withdrawn.items():
-            if session.connection is not None:  # else it was told that it is not known any more, or is away
-                for tell in self.on_withdrawn:
-                    tell(session, filters)
+            if session.connection is not None:  # else it was closed as unknown, or is offline
+                for notify in self.on_withdrawn:
+                    notify(session, filters)
         for group in {group: None for session in sessions for group in session.groups or ()}:
             self._node.drainer.serve_group(group)
 

@@ -134,7 +134,7 @@ class Drops:
     def drop_evicted(self, offsets: Sequence[int], session: Session, policy: Policy) -> None:
         """Record messages that an offline queue evicted."""
         self._slow_consumers.note_dropped(session, len(offsets), policy)
-        self._offline_fetch.note_lost(session.client_id, offsets, Reason.OWED_FULL, policy)
+        self._offline_fetch.note_lost(session.client_id, offsets, Reason.OFFLINE_QUEUE_FULL, policy)
 
     def drop_offsets(self, offsets: Sequence[int], session: Session, reason: Reason) -> None:
         """Record messages of which only the offsets are known: they expired, or their session ended."""

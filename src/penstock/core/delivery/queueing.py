@@ -202,7 +202,7 @@ class Queues:
         _, dropped = offline_queue.add(run, encoding, policy)
         if run.expires_at:
             self._expiring[session] = None
-        self._drop(dropped, run, session, Reason.OWED_FULL, policy, "sessions.owed")
+        self._drop(dropped, run, session, Reason.OFFLINE_QUEUE_FULL, policy, "sessions.owed")
         evicted = offline_queue.take_evicted()
         if evicted:
             self.drops.drop_evicted(evicted, session, policy)
@@ -215,14 +215,14 @@ class Queues:
 
     def enqueue_for_group(self, group: SharedGroup[Session], run: Run) -> None:
         """Enqueue a run for a shared group without a connected or caught-up member."""
-        if not group.present and not (run.shape.qos and group.wants_owed):
+        if not group.present and not (run.shape.qos and group.queues_offline):
             self._ledger.add(run, group.filter, Reason.NOT_CONNECTED)
             return
         self._recorder.touch_group(group)
         speaker = group.speaker
         _, dropped = group.offline_queue.add(run, speaker.encoding, speaker.policy)
         for lost in dropped:
-            self._ledger.add(lost, group.filter, Reason.OWED_FULL, speaker.policy, "sessions.owed")
+            self._ledger.add(lost, group.filter, Reason.OFFLINE_QUEUE_FULL, speaker.policy, "sessions.owed")
         group.forget(dropped)
         if run.expires_at:
             self._expiring[group] = None

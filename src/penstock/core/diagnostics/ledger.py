@@ -50,7 +50,7 @@ MOST_NEWS = 10_000
 
 LOSSES = (
     Reason.OUTBOX_FULL,
-    Reason.OWED_FULL,
+    Reason.OFFLINE_QUEUE_FULL,
     Reason.BLOCK_TIMEOUT,
     Reason.PACKET_TOO_LARGE,
     Reason.FAILED,
@@ -120,7 +120,7 @@ class Ledger:
         self.rows_forgotten = 0
         self.is_watched = False  # a subscriber or the log takes the news
         self._news: dict[tuple[str, str, Reason], News] = {}
-        self._told: dict[Reason, int] = {}  # of `counts`, as of the last `take_losses`
+        self._reported: dict[Reason, int] = {}  # of `counts`, as of the last `take_losses`
         self._last_loss = ("", "")  # whose, and of which topic
         self._on_lost = on_lost
 
@@ -198,11 +198,11 @@ class Ledger:
 
     def take_losses(self) -> Losses | None:
         """Return the losses since the last call, if there are any, for a periodic log line."""
-        new = {reason: self.counts.get(reason, 0) - self._told.get(reason, 0) for reason in LOSSES}
+        new = {reason: self.counts.get(reason, 0) - self._reported.get(reason, 0) for reason in LOSSES}
         lost = {reason: count for reason, count in new.items() if count}
         if not lost:
             return None
-        self._told = {reason: self.counts.get(reason, 0) for reason in LOSSES}
+        self._reported = {reason: self.counts.get(reason, 0) for reason in LOSSES}
         reasons = " ".join(f"{reason}={count}" for reason, count in lost.items())
         return Losses(sum(lost.values()), reasons, *self._last_loss)
 

@@ -52,7 +52,7 @@ async def explain(broker: Broker, topic: str, sequence: int, client_id: str | No
         return Explanation(topic, sequence, client_id, code, text, newest=newest)
     run, published = await _find(broker, topic, sequence)
     case = Case(broker, topic, sequence, None if run is None else run.offset)
-    explanation = await (case.tell_all() if client_id is None else case.judge(client_id, published))
+    explanation = await (case.explain_all() if client_id is None else case.judge(client_id, published))
     forgotten = broker.ledger.rows_forgotten
     newest = max(newest, sequence)  # the topic may have been forgotten
     return replace(explanation, message=published, newest=newest, rows_forgotten=forgotten)
@@ -102,16 +102,16 @@ class Case:
         else:
             waiting = [] if session is None else list(self._places(session, groups))
         if waiting:
-            return self._tell_waiting(client_id, waiting)
+            return self._explain_waiting(client_id, waiting)
         rows = [row for row in await self.rows() if row.client_id in names]
         if rows:
-            return self._tell_row(client_id, rows)
+            return self._explain_row(client_id, rows)
         if session is None:
             text = f"There is no session of {client_id} now, and nothing is recorded of this message for it."
             return self._verdict(client_id, Code.NO_SESSION, text)
         return self._derive(session, groups, published)
 
-    def _tell_waiting(self, client_id: str, waiting: list[Waiting]) -> Explanation:
+    def _explain_waiting(self, client_id: str, waiting: list[Waiting]) -> Explanation:
         first = waiting[0]
         if first.place == "in-flight":
             text = f"It was sent to {client_id}, which has not acknowledged it yet."
@@ -122,7 +122,7 @@ class Case:
             text += f" {_ABSENCES.get(first.place, 'The client is not connected')}."
         return self._verdict(client_id, Code.WAITING, text, waiting=waiting)
 
-    def _tell_row(self, client_id: str, rows: list[Row]) -> Explanation:
+    def _explain_row(self, client_id: str, rows: list[Row]) -> Explanation:
         row = rows[-1]
         who = client_id if row.client_id == client_id else f"{client_id}'s shared group {row.client_id}"
         text = f"It was not delivered to {who}: {REASONS[row.reason]}."
@@ -161,7 +161,7 @@ class Case:
 
     # Of everyone
 
-    async def tell_all(self) -> Explanation:
+    async def explain_all(self) -> Explanation:
         """Explain what became of the message for all subscribers."""
         audience = self._broker.audience_of(self._topic)
         sessions = [session for _, members in audience.classes() for session in members]
@@ -317,8 +317,8 @@ def _size_of(who: Session | SharedGroup[Session]) -> int:
 
 _PLACES = {
     "outbox": "in its outbox",
-    "owed": "in the list of what it is owed",
-    "group": "in the list of what its shared group is owed",
+    "owed": "in its offline queue",
+    "group": "in the offline queue of its shared group",
     "retained": "among the retained values that are still being sent to it",
     "stream": "in the stream of its topic",
 }

@@ -10,7 +10,7 @@ from penstock.model import Door, Reason
 
 REASONS = {
     Reason.OUTBOX_FULL: "it was too slow, and its outbox was full",
-    Reason.OWED_FULL: "it was away or behind, and was owed as much as is allowed already",
+    Reason.OFFLINE_QUEUE_FULL: "it was offline or behind, and its offline queue was full",
     Reason.BLOCK_TIMEOUT: "it was too slow, and the publisher had waited for it as long as is allowed",
     Reason.DISCONNECTED: "its connection ended while the message waited, and took it along",
     Reason.NOT_CONNECTED: "it was not connected, and the message was not to be kept for it",

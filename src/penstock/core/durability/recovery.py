@@ -75,7 +75,7 @@ class Recovery:
         sessions = self._restore_sessions()
         windows = self._restore_windows(sessions)
         self._restore_inflight(windows)
-        self._restore_owed()
+        self._restore_offline_queues()
         self._restore_wills()
         for session in list(self._node.sessions.values()):
             if not session.is_persistent:  # it was only remembered for what it leaves to others
@@ -202,7 +202,7 @@ class Recovery:
 
     # Offline queues
 
-    def _restore_owed(self) -> None:
+    def _restore_offline_queues(self) -> None:
         positions = self._find_positions()
         groups = self._find_groups()
         self._offer_again(groups)
@@ -278,7 +278,7 @@ class Recovery:
         for filter, record in self._node.state.scan(GROUPS):
             assert isinstance(record, GroupRecord)
             group = self._node.router.find_group(filter)
-            if isinstance(group, SharedGroup) and group.wants_owed:
+            if isinstance(group, SharedGroup) and group.queues_offline:
                 groups[group] = record
                 self._node.recorder.continue_group(group, record)
             else:

@@ -223,7 +223,7 @@ class CatchUp:
     def _has_chunk(self) -> bool:
         """Return whether a chunk is ready and can be sent; begins to read one otherwise."""
         if self.is_over or not self._session.keeps_up:
-            return False  # when the session flows again it tells us
+            return False  # the session resumes it when it flows again
         if self._chunk is None and self._replay is not None:
             self._chunk = self._replay.read_now(CHUNK_BYTES)
         if self._chunk is None:

@@ -96,7 +96,7 @@ class Replay:
             topic: (first - 1, floors.get(topic, 0)) for topic, (first, _) in (expected or {}).items()
         }
         self._expected = {topic: last for topic, (_, last) in (expected or {}).items()}
-        self._is_doubtful = bool(expected)  # topics may have lost messages that no later one tells of
+        self._is_doubtful = bool(expected)  # topics may have lost messages that no later one reveals
         self._start = after
         self._seen = after  # topics that were used up to here are known, but for those to be looked at yet
         self._unlooked: list[Topic] = []

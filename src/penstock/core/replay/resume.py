@@ -237,15 +237,17 @@ class Resumption:
         """The same from the log: where the first message is that can still be served."""
         history = self._history
         chunk = await history.since_sequence(name, sequence, epoch=self._epoch_of(name), limit_bytes=1)
-        told = chunk.statement.missing
+        missing = chunk.statement.missing
         if not chunk.runs:
-            return Place(history.head, history.newest(name), told)
+            return Place(history.head, history.newest(name), missing)
         first = chunk.runs[0]
         return Place(
             first.offset - 1,
             first.sequence - 1,
             tuple(
-                each for each in told if each.last < first.sequence or each.reason is Reason.LOST_UNCOMMITTED
+                each
+                for each in missing
+                if each.last < first.sequence or each.reason is Reason.LOST_UNCOMMITTED
             ),
         )
 

@@ -151,7 +151,7 @@ class LogSource:
         self._head = head
         self._runs: deque[Run] = deque()
         self._gaps: deque[Gap] = deque(maxlen=GAPS_KEPT)
-        self._untold: list[Gap] = []
+        self._unreported: list[Gap] = []
 
     @property
     def next_offset(self) -> int:
@@ -208,7 +208,7 @@ class LogSource:
     def _take_span(self, span: Span) -> None:
         for gap in span.gaps:
             self._gaps.append(gap)
-            self._untold.append(gap)
+            self._unreported.append(gap)
         self._runs += (beyond(run, self.until) for run in span.runs)
         self.until = max(self.until, span.until)
 
@@ -225,14 +225,16 @@ class LogSource:
         self.until = max(self.until, head)
 
     def take_gaps(self, until: int) -> list[Gap]:
-        """The gaps up to an offset, each told once."""
-        told = [
-            Gap(gap.first, min(gap.last, until), gap.reason) for gap in self._untold if gap.first <= until
+        """The gaps up to an offset, each reported once."""
+        reported = [
+            Gap(gap.first, min(gap.last, until), gap.reason) for gap in self._unreported if gap.first <= until
         ]
-        self._untold = [
-            Gap(max(gap.first, until + 1), gap.last, gap.reason) for gap in self._untold if gap.last > until
+        self._unreported = [
+            Gap(max(gap.first, until + 1), gap.last, gap.reason)
+            for gap in self._unreported
+            if gap.last > until
         ]
-        return told
+        return reported
 
     def has_gap(self, after: int, before: int) -> bool:
         """Return whether messages between two offsets may be missing."""

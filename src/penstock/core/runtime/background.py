@@ -60,7 +60,7 @@ class Background:
             try:
                 worker.fail(known)
             except Exception:  # the failed callback may be the reason
-                log.exception("failure not told")
+                log.exception("failure not reported")
 
     @property
     def _has_time(self) -> bool:

@@ -82,7 +82,7 @@ class Tick:
         self.read_at = NOT_READ  # when the first of it was read
         self.on_end: Callable[[], None] = lambda: None  # what was left by the turn can be committed
         self._lone_chunk = _Ending(self.flush)
-        self._joining_chunk = _Ending(self.forget_read)
+        self._nested_chunk = _Ending(self.forget_read)
 
     def open(self) -> None:
         """Begin a turn: take the time and ask for the flush."""
@@ -98,7 +98,7 @@ class Tick:
         The context ends the turn of a lone chunk with a flush, whatever happened: a turn that was opened
         has to end, or every waiter waits forever.
         """
-        return self._lone_chunk if self.open_alone(now) else self._joining_chunk
+        return self._lone_chunk if self.open_alone(now) else self._nested_chunk
 
     def open_alone(self, now: float) -> bool:
         """Begin a turn for one chunk by itself, if no other chunk came within the same loop time.

@@ -176,7 +176,7 @@ class Session:
 
     @property
     def keeps_up(self) -> bool:
-        """Nothing is queued that a catch-up would overtake. With credit, `is_flowing` does not tell that."""
+        """Nothing is queued that a catch-up would overtake. With credit, `is_flowing` does not show that."""
         return self.is_flowing if self.credit is None else self.can_take and not self.is_waiting
 
     @property

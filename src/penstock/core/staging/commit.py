@@ -82,7 +82,7 @@ class Commit:
             rows, size = rows + chunk.rows, size + len(chunk.data)
         return taken
 
-    def tell(self, outcome: ReleasedRecord | PenstockError) -> None:
+    def notify(self, outcome: ReleasedRecord | PenstockError) -> None:
         """Report the result to every waiter."""
         waiting, self.waiting = self.waiting, []
         for done, is_repeated in waiting:
@@ -240,7 +240,7 @@ class StageCommits:
     def _wait_for_room(self, commit: Commit, error: QuotaExceeded) -> None:
         """Pause a commit while there are too many topics, and release its waiters."""
         commit.is_blocked = True
-        commit.tell(QuotaExceeded(f"{error}; {_CONTINUES}"))
+        commit.notify(QuotaExceeded(f"{error}; {_CONTINUES}"))
         self._node.scheduler.call_later(RETRY_S, partial(self._on_free, commit))
 
     def _publish(self, commit: Commit, chunks: list[Numbered]) -> None:
@@ -294,7 +294,7 @@ class StageCommits:
         self._is_busy = False
         if failure is not None:
             self._roll_back(commit, part)
-            commit.tell(StorageUnavailable(f"{failure}; {_CONTINUES}"))
+            commit.notify(StorageUnavailable(f"{failure}; {_CONTINUES}"))
             self._try_later()
             return
         commit.progress = part.progress
@@ -305,7 +305,7 @@ class StageCommits:
         if part.finished is not None:
             del self._commits[commit.key]
             self._remembered.add(commit.number, part.finished)
-            commit.tell(part.finished)
+            commit.notify(part.finished)
         self._continue()
 
     def _try_later(self) -> None:
@@ -319,7 +319,7 @@ class StageCommits:
     def stop(self) -> None:
         """Release all waiters: the server stops, and the next start continues."""
         for commit in self._commits.values():
-            commit.tell(ShuttingDown("the server is about to stop: ask again with the same key"))
+            commit.notify(ShuttingDown("the server is about to stop: ask again with the same key"))
 
     # At start
 

@@ -146,11 +146,11 @@ class Staging:
             self._forget(before)
         self._uploads.outdate(part)
 
-        def tell(failure: Exception | None) -> None:
+        def report(failure: Exception | None) -> None:
             # If it failed, it is stored as soon as possible; a client that got the error sends it again.
             upload.done(part if failure is None else as_known(failure))
 
-        self._releasing.when_stored(tell)
+        self._releasing.when_stored(report)
 
     def _forget(self, part: Part) -> None:
         self._bytes -= part.bytes

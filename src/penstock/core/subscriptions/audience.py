@@ -102,7 +102,7 @@ class Audience(Generic[MemberT]):
     def wants_storing(self) -> bool:
         """A subscriber gets QoS 1 or 2 messages even after an interruption, so they have to be stored."""
         return any(encoding.qos for encoding, _ in self.classes()) or any(
-            group.wants_owed for group in self.shared
+            group.queues_offline for group in self.shared
         )
 
     @property

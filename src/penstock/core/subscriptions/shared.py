@@ -130,7 +130,7 @@ class SharedGroup(Generic[MemberT]):
             self.again.pop(run.offset, None)
 
     @property
-    def wants_owed(self) -> bool:
+    def queues_offline(self) -> bool:
         """An offline member will return for QoS 1 or 2 messages."""
         return bool(self._wanting)
 

@@ -38,12 +38,12 @@ class Subscriber:
         policy: Policy,
         retained: bool = True,
         retained_if_known: bool = True,
-        told: set[str] | None = None,
+        sent_topics: set[str] | None = None,
     ) -> None:
         """Add a filter to a session, or replace it.
 
         `retained` sends the retained values that match, `retained_if_known` also when the filter was
-        there before. Filters that are given the same set `told` send the value of a topic once.
+        there before. Filters that are given the same set `sent_topics` send the value of a topic once.
 
         Raises:
             PenstockError: the filter is invalid, forbidden or one too many; nothing changed.
@@ -67,7 +67,7 @@ class Subscriber:
         self._node.counters.subscriptions_added += old is None
         self._node.recorder.save(session)
         if share is None and retained and (old is None or retained_if_known) and self._may_have_value(inner):
-            self._send_retained(session, inner, encoding.as_retained(), told)
+            self._send_retained(session, inner, encoding.as_retained(), sent_topics)
         elif session.backlog and filter in session.backlog:
             session.backlog[
                 filter
@@ -187,14 +187,19 @@ class Subscriber:
         return bool(self._node.retained.of_clients) or filter.startswith("$")
 
     def _send_retained(
-        self, session: Session, filter: str, encoding: Encoding, told: set[str] | None
+        self, session: Session, filter: str, encoding: Encoding, sent_topics: set[str] | None
     ) -> None:
         """Queue retained values; they leave in chunks, as the socket takes them."""
         if session.backlog is None:
             session.backlog = {}
         topics = self._node.retained.match(filter)
         session.backlog[filter] = Backlog(
-            topics, encoding, self._node.history.head, session.client_id, session.door, told=told
+            topics,
+            encoding,
+            self._node.history.head,
+            session.client_id,
+            session.door,
+            sent_topics=sent_topics,
         )
         session.is_flowing = False
         self._node.drainer.wake(session)

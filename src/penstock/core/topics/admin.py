@@ -153,8 +153,8 @@ class TopicAdmin:
         group = self._node.router.find_group(name)
         classes = group.classes.values() if isinstance(group, Group) else ()
         listening = [session for members in classes for session in members]
-        joining = [session for session in self._node.catching_up if name in (session.catch_ups or ())]
-        return [session for session in (*listening, *joining) if session.door is Door.WEB]
+        catching_up = [session for session in self._node.catching_up if name in (session.catch_ups or ())]
+        return [session for session in (*listening, *catching_up) if session.door is Door.WEB]
 
     def _save(self, name: str, record: DeclaredRecord) -> None:
         self._node.recorder.put(DECLARED, name, record, is_urgent=True)

@@ -20,11 +20,11 @@ class Backlog:
     """The retained values of one subscription, from the next one on.
 
     `topics` are those that match, with None for every `VAIN_NODES` that were looked at in vain; `head` is
-    the offset of the last message before the subscription. `told` are topics whose values are got by other
-    filters of the same request; those that are sent here are added.
+    the offset of the last message before the subscription. `sent_topics` are those whose values other
+    filters of the same request have sent; those that are sent here are added.
     """
 
-    __slots__ = ("_client_id", "_door", "_told", "_topics", "encoding", "head", "is_finished")
+    __slots__ = ("_client_id", "_door", "_sent_topics", "_topics", "encoding", "head", "is_finished")
 
     def __init__(
         self,
@@ -34,13 +34,13 @@ class Backlog:
         client_id: str,
         door: Door,
         *,
-        told: set[str] | None = None,
+        sent_topics: set[str] | None = None,
     ) -> None:
         self._topics = topics
         self.head = head
         self._client_id = client_id
         self._door = door
-        self._told = told
+        self._sent_topics = sent_topics
         self.encoding = encoding
         self.is_finished = False
 
@@ -60,20 +60,20 @@ class Backlog:
             steps -= VAIN_NODES if topic is None else 1
             if topic is None or topic.retained is None or not self._is_wanted(topic.retained, now):
                 continue
-            if self._is_told(topic.name):
+            if self._is_sent(topic.name):
                 continue
             run = topic.retained.run(topic.name)
             taken.append((run, self.encoding))
             size += len(run.slab)
         return taken, steps
 
-    def _is_told(self, name: str) -> bool:
+    def _is_sent(self, name: str) -> bool:
         """Return whether another filter has sent the value of a topic, and mark it as sent."""
-        if self._told is None:
+        if self._sent_topics is None:
             return False
-        known = len(self._told)
-        self._told.add(name)
-        return len(self._told) == known
+        known = len(self._sent_topics)
+        self._sent_topics.add(name)
+        return len(self._sent_topics) == known
 
     def _is_wanted(self, value: RetainedValue, now: float) -> bool:
         if value.offset > self.head or value.is_expired(now):

@@ -32,13 +32,13 @@ class TakeoverFight(Struct, frozen=True):
 class TakeoverRecord:
     """The last take-overs of one session."""
 
-    __slots__ = ("addresses", "count", "times", "told_at")
+    __slots__ = ("addresses", "count", "reported_at", "times")
 
     def __init__(self) -> None:
         self.times: list[float] = []  # of the last ones
         self.count = 0
         self.addresses = ("", "")  # of the last one
-        self.told_at = -float("inf")
+        self.reported_at = -float("inf")
 
 
 class TakeoverFightDetector:
@@ -62,10 +62,10 @@ class TakeoverFightDetector:
         del contest.times[:-TAKEOVERS]
         contest.count += 1
         contest.addresses = (old, new)
-        if not _is_fight(contest, now) or now - contest.told_at < QUIET_S:
+        if not _is_fight(contest, now) or now - contest.reported_at < QUIET_S:
             return None
         flapping = TakeoverFight(client_id, contest.addresses, contest.count)
-        contest.told_at, contest.count = now, 0
+        contest.reported_at, contest.count = now, 0
         return flapping
 
     def _contest(self, client_id: str) -> TakeoverRecord:

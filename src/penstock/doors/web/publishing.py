@@ -282,8 +282,8 @@ def topic_of(request: Request) -> str | None:
     Raises:
         InvalidRequest: it is given twice, or something else is given without it.
     """
-    is_told = any(name.startswith(PREFIX) for name, _ in request.headers)
-    if not is_told and not request.query:
+    is_described = any(name.startswith(PREFIX) for name, _ in request.headers)
+    if not is_described and not request.query:
         return None
     parameters = request.parameters()
     topic, header = parameters.pop("topic", None), request.header(b"penstock-topic")
@@ -291,7 +291,7 @@ def topic_of(request: Request) -> str | None:
         raise InvalidRequest(f"there is no parameter {next(iter(parameters))!r} here")
     if topic is not None and header is not None:
         raise InvalidRequest("the topic is given twice")
-    if topic is None and header is None and is_told:
+    if topic is None and header is None and is_described:
         raise InvalidRequest("with headers of this kind the topic is in the query or in Penstock-Topic")
     return topic if header is None else _text_of("topic", header)
 

@@ -293,8 +293,8 @@ def _flaw_of_handshake(request: Request, noted: Noted) -> Refusal | None:
         return _upgrade_required("a WebSocket begins with HTTP/1.1")
     if noted.get(b"sec-websocket-version") != WEBSOCKET_VERSION:
         version = WEBSOCKET_VERSION.decode()
-        told = ("Sec-WebSocket-Version", version)
-        return _upgrade_required(f"version {version} of WebSocket is required", told)
+        header = ("Sec-WebSocket-Version", version)
+        return _upgrade_required(f"version {version} of WebSocket is required", header)
     try:
         key = b64decode(noted.get(b"sec-websocket-key", b""), validate=True)
     except ValueError:

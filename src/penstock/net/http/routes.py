@@ -56,7 +56,7 @@ class HotPath(Struct, frozen=True):
         found = self.routes.get(method)
         if found is None and method == "HEAD" and self._takes_head:
             return self.routes.get("GET")
-        return self._telling if found is None and method == "OPTIONS" else found
+        return self._listing if found is None and method == "OPTIONS" else found
 
     @property
     def allowed(self) -> str:
@@ -68,17 +68,17 @@ class HotPath(Struct, frozen=True):
         return "GET" in self.routes and not self.routes["GET"].takes_away
 
     @property
-    def _telling(self) -> Route:
+    def _listing(self) -> Route:
         """Route for OPTIONS, with the weakest access rule of all methods."""
         routes = self.routes.values()
         return Route(
-            self._tell_methods,
+            self._list_methods,
             is_open=any(route.is_open for route in routes),
             is_admin=all(route.is_admin for route in routes),
             max_body_bytes=0,
         )
 
-    def _tell_methods(self, request: "Request") -> None:
+    def _list_methods(self, request: "Request") -> None:
         request.respond_methods(self.allowed)
 
 

@@ -83,10 +83,10 @@ class LossPolicy(Struct, frozen=True):
             )
 
 
-def subtract_ranges(gaps: Iterable[Gap], told: Iterable[tuple[int, int]]) -> list[Gap]:
+def subtract_ranges(gaps: Iterable[Gap], recorded: Iterable[tuple[int, int]]) -> list[Gap]:
     """Remove ranges of offsets from gaps."""
     left = list(gaps)
-    for first, last in told:
+    for first, last in recorded:
         left = [piece for gap in left for piece in _cut(gap, first, last)]
     return left
 
@@ -107,7 +107,7 @@ def _unrecorded(folder: Path, log_id: str, gaps: Sequence[Gap], epoch: int) -> l
     Offsets lost at the end of an epoch are assigned again: a later loss of the same offsets concerns other
     rows.
     """
-    told = list(_recorded(folder, log_id))
+    recorded = list(_recorded(folder, log_id))
     return [
         left
         for gap in gaps
@@ -115,7 +115,7 @@ def _unrecorded(folder: Path, log_id: str, gaps: Sequence[Gap], epoch: int) -> l
             [gap],
             [
                 (first, last)
-                for first, last, of in told
+                for first, last, of in recorded
                 if of == (str(epoch) if gap.reason == Reason.LOST_UNCOMMITTED else "")
             ],
         )

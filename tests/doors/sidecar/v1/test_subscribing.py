@@ -235,7 +235,7 @@ async def test_request_that_cannot_be_is_refused_and_the_stream_goes_on(
 async def test_undecodable_request_ends_the_stream(house: House, caller: Caller) -> None:
     listener = await caller.listen("a")
     await listener.call.write(b"\xff\xff\xff")
-    assert await listener.ending() == (INVALID, "invalid-request: this is no SubscribeRequest")
+    assert await listener.ending() == (INVALID, "invalid-request: not a valid SubscribeRequest")
     await house.is_left()
 
 

@@ -58,20 +58,20 @@ class CertainProgress:
 class ReportedSequences(Mapping[str, int]):
     """Iterate over the last sequences of a client, which may be very many."""
 
-    __slots__ = ("_broker", "_filters", "_is_of_now", "_stale", "_told", "older")
+    __slots__ = ("_broker", "_filters", "_is_of_now", "_reported", "_stale", "older")
 
-    def __init__(self, broker: Broker, record: PausedRecord, told: Mapping[str, int]) -> None:
+    def __init__(self, broker: Broker, record: PausedRecord, reported: Mapping[str, int]) -> None:
         self._broker = broker
-        self._told = told
+        self._reported = reported
         self._stale = record.stale
         self._filters = FilterSet(record.filters)
         self._is_of_now = record.epoch == broker.log.epoch
-        self.older = _unchanged(record, told)
+        self.older = _unchanged(record, reported)
         """Topics of which it names what it had in an earlier epoch than its stream, with that epoch."""
 
     def __getitem__(self, topic: str) -> int:
         """The last one that the client has; 0 if it may have none of those that are there now."""
-        last = self._told[topic]
+        last = self._reported[topic]
         if self._stale is None and last > (base := base_of(self._broker, topic)):
             return base if self._is_of_now else 0
         known = self._broker.topics.get(topic)
@@ -79,19 +79,19 @@ class ReportedSequences(Mapping[str, int]):
         return min(last, known.sequence) if known is not None and is_of_now else last
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._told)
+        return iter(self._reported)
 
     def __len__(self) -> int:
-        return len(self._told)
+        return len(self._reported)
 
     @property
     def is_something(self) -> bool:
         """The client names at least one message."""
-        return any(last > 0 and self._filters.match(topic) for topic, last in self._told.items())
+        return any(last > 0 and self._filters.match(topic) for topic, last in self._reported.items())
 
 
 def stale_of(
-    broker: Broker, record: PausedRecord, told: Mapping[str, int]
+    broker: Broker, record: PausedRecord, reported: Mapping[str, int]
 ) -> dict[str, tuple[int, int]] | None:
     """Return the sequences that may mean nothing in this epoch, of a client that resumes with a record.
 
@@ -99,10 +99,10 @@ def stale_of(
     """
     if record.epoch == broker.log.epoch:
         return record.stale
-    filters, older = FilterSet(record.filters), _unchanged(record, told)
+    filters, older = FilterSet(record.filters), _unchanged(record, reported)
     is_next = record.epoch == broker.log.epoch - 1  # then it is known what the epoch before has left
     stale: dict[str, tuple[int, int]] = {}
-    for topic, last in told.items():
+    for topic, last in reported.items():
         is_safe = is_next and topic not in older and last <= base_of(broker, topic)
         if last > 0 and not is_safe and filters.match(topic):
             if len(stale) == MOST_STALE:
@@ -111,10 +111,10 @@ def stale_of(
     return stale
 
 
-def _unchanged(record: PausedRecord, told: Mapping[str, int]) -> dict[str, int]:
+def _unchanged(record: PausedRecord, reported: Mapping[str, int]) -> dict[str, int]:
     """The topics of which a client names what it had when its stream began, with the epoch of that."""
     stale = (record.stale or {}).items()
-    return {topic: epoch for topic, (last, epoch) in stale if told.get(topic) == last}
+    return {topic: epoch for topic, (last, epoch) in stale if reported.get(topic) == last}
 
 
 def newest_of(broker: Broker, filters: Iterable[str]) -> dict[str, int]:

@@ -26,13 +26,13 @@ class LossWarnings:
         on_due: called when a postponed warning is due.
     """
 
-    __slots__ = ("_on_due", "_session", "_sidecar", "_timer", "_told_at")
+    __slots__ = ("_on_due", "_session", "_sidecar", "_timer", "_warned_at")
 
     def __init__(self, sidecar: "Sidecar", session: Session, on_due: Callable[[], None]) -> None:
         self._sidecar = sidecar
         self._session = session
         self._on_due = on_due
-        self._told_at = -INTERVAL_S
+        self._warned_at = -INTERVAL_S
         self._timer: TimerHandle | None = None
 
     def take(self) -> bytes | None:
@@ -40,16 +40,16 @@ class LossWarnings:
         if self._session.losses is None:
             return None
         loop = self._sidecar.loop
-        wait_s = self._told_at + INTERVAL_S - loop.time()
+        wait_s = self._warned_at + INTERVAL_S - loop.time()
         if wait_s > 0:
             if self._timer is None:
                 self._timer = loop.call_later(wait_s, self._on_timer)
             return None
-        strain = self._sidecar.broker.take_loss_report(self._session)
-        assert strain is not None  # there were losses
-        self._told_at = loop.time()
+        report = self._sidecar.broker.take_loss_report(self._session)
+        assert report is not None  # there were losses
+        self._warned_at = loop.time()
         return encode_event(
-            backpressure_warning=warning_of(strain, self._sidecar.broker.settings.slow.after_ms)
+            backpressure_warning=warning_of(report, self._sidecar.broker.settings.slow.after_ms)
         )
 
     def stop(self) -> None:
@@ -63,20 +63,20 @@ class LossWarnings:
         self._on_due()
 
 
-def warning_of(strain: LossReport, slow_after_ms: int) -> BackpressureWarning:
+def warning_of(report: LossReport, slow_after_ms: int) -> BackpressureWarning:
     """State of a session, as NexusD reports it."""
     return BackpressureWarning(
-        messages_dropped=strain.dropped,
-        messages_expired=strain.expired,
-        queue_depth=strain.waiting,
-        queue_limit=strain.limit,
-        reason=reason_of(strain, slow_after_ms),
-        oldest_message_age_ms=round(strain.oldest_age_s * 1_000),
+        messages_dropped=report.dropped,
+        messages_expired=report.expired,
+        queue_depth=report.waiting,
+        queue_limit=report.limit,
+        reason=reason_of(report, slow_after_ms),
+        oldest_message_age_ms=round(report.oldest_age_s * 1_000),
     )
 
 
-def reason_of(strain: LossReport, slow_after_ms: int) -> str:
+def reason_of(report: LossReport, slow_after_ms: int) -> str:
     """Why messages were lost: they grew old, there were too many at once, or the client is slow."""
-    if not strain.dropped:
+    if not report.dropped:
         return "ttl_expired"
-    return "burst" if strain.oldest_age_s * 1_000 < slow_after_ms else "slow_consumer"
+    return "burst" if report.oldest_age_s * 1_000 < slow_after_ms else "slow_consumer"

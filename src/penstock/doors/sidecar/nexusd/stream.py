@@ -168,7 +168,7 @@ class Stream(Handler):
 
     def announce(self, info: nexusd.SubscriptionInfo) -> None:
         """Confirm the subscription, as the first event."""
-        self._tell(encode_event(subscription_info=info))
+        self._send_event(encode_event(subscription_info=info))
         self._heartbeat.start()
 
     def flow(self) -> None:
@@ -179,7 +179,7 @@ class Stream(Handler):
     def report_replayed(self, topic: str, count: int, latest: int) -> None:
         """Report that the replay of a topic is complete."""
         replay = nexusd.ReplayComplete(topic=topic, replayed_count=count, latest_sequence=latest)
-        self._tell(encode_event(replay_complete=replay))
+        self._send_event(encode_event(replay_complete=replay))
 
     # Connection port of core
 
@@ -311,7 +311,7 @@ class Stream(Handler):
         self._heartbeat.note_sent()
         self.call.send(data)
 
-    def _tell(self, event: bytes) -> None:
+    def _send_event(self, event: bytes) -> None:
         """Send something that is not a message."""
         self._sidecar.counters.control_packets_sent += 1
         self._send(event)
@@ -319,14 +319,14 @@ class Stream(Handler):
     def _beat(self) -> None:
         if not self._is_full:
             heartbeat = nexusd.Heartbeat(timestamp_ms=self._sidecar.now_ms())
-            self._tell(encode_event(heartbeat=heartbeat))
+            self._send_event(encode_event(heartbeat=heartbeat))
 
     def _warn(self) -> None:
         if self._is_full or self.session is None:
             return
         warning = self._warnings.take()
         if warning is not None:
-            self._tell(warning)
+            self._send_event(warning)
 
 
 def _same(form: Encoding) -> Encoding:

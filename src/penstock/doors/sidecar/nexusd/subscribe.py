@@ -56,9 +56,9 @@ class SubscribeMethod:
             subscription_id=stream.id, topics=record.filters, timestamp_ms=sidecar.now_ms()
         )
         broker.paused.begin(stream.id, record)
-        broker.paused.when_stored(partial(self._tell, stream, info))
+        broker.paused.when_stored(partial(self._announce, stream, info))
 
-    def _tell(self, stream: Stream, info: SubscriptionInfo, failure: Exception | None) -> None:
+    def _announce(self, stream: Stream, info: SubscriptionInfo, failure: Exception | None) -> None:
         if stream.session is None:
             return  # its client has disconnected meanwhile
         if failure is None:
@@ -100,7 +100,7 @@ def go_live(sidecar: Sidecar, stream: Stream, *, retained: bool) -> None:
         PenstockError: one of them is invalid, forbidden or one too many.
     """
     assert stream.session is not None
-    told: set[str] = set()
+    sent_topics: set[str] = set()
     for filter in stream.record.filters:
         sidecar.broker.subscribe(
             stream.session,
@@ -109,7 +109,7 @@ def go_live(sidecar: Sidecar, stream: Stream, *, retained: bool) -> None:
             sidecar.forms.live,
             policy=sidecar.settings.policy,
             retained=retained,
-            told=told,
+            sent_topics=sent_topics,
         )
 
 

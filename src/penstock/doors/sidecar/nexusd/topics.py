@@ -69,8 +69,8 @@ class TopicMethods:
         access = self._broker.access
         may_read_all = access.may_subscribe(who, ALL_LEVELS)
         for name in (*self._broker.subscribed_names(), *self._broker.topics):
-            is_told = is_public(name) and (may_read_all or access.may_read(who, name))
-            yield name if is_told else None
+            is_listed = is_public(name) and (may_read_all or access.may_read(who, name))
+            yield name if is_listed else None
 
 
 class _Listing(Handler):

@@ -90,7 +90,7 @@ def error_of(failure: Exception) -> PenstockError:
 
 def undecodable(kind: str) -> InvalidRequest:
     """Return the error of a message that cannot be decoded."""
-    return InvalidRequest(f"this is no {kind}")
+    return InvalidRequest(f"not a valid {kind}")
 
 
 class CallLog:

@@ -64,18 +64,18 @@ def refused(request_id: int, error: PenstockError) -> bytes:
     return frame_of(wire.SubscribeEvent(refused=said))
 
 
-def statement(request_id: int, told: Statement) -> bytes:
+def statement(request_id: int, complete: Statement) -> bytes:
     """All of the past has been sent."""
     said = wire.Statement(
         request_id=request_id,
-        after="" if told.after is None else told.after.encode(),
-        next=told.next.encode(),
-        served=told.served,
+        after="" if complete.after is None else complete.after.encode(),
+        next=complete.next.encode(),
+        served=complete.served,
         missing=[
             wire.Missing(topic=each.topic, first=each.first, last=each.last, reason=each.reason)
-            for each in told.missing
+            for each in complete.missing
         ],
-        gaps=[wire.Gap(first=each.first, last=each.last, reason=each.reason) for each in told.gaps],
+        gaps=[wire.Gap(first=each.first, last=each.last, reason=each.reason) for each in complete.gaps],
     )
     return frame_of(wire.SubscribeEvent(statement=said))
 
@@ -86,14 +86,14 @@ def heartbeat(wall_us: int, cursor: str) -> bytes:
     return frame_of(wire.SubscribeEvent(heartbeat=said))
 
 
-def warning(strain: LossReport, reason: str) -> bytes:
+def warning(report: LossReport, reason: str) -> bytes:
     """Something was not sent."""
     said = wire.Warning(
-        messages_dropped=strain.dropped,
-        messages_expired=strain.expired,
-        queue_depth=strain.waiting,
-        queue_limit=strain.limit,
+        messages_dropped=report.dropped,
+        messages_expired=report.expired,
+        queue_depth=report.waiting,
+        queue_limit=report.limit,
         reason=reason,
-        oldest_message_age_ms=round(strain.oldest_age_s * 1000),
+        oldest_message_age_ms=round(report.oldest_age_s * 1000),
     )
     return frame_of(wire.SubscribeEvent(warning=said))

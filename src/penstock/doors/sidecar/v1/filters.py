@@ -55,7 +55,7 @@ class Filters:
 
     def _send_retained(self, add: wire.Add) -> None:
         """Send retained values for filters that are already live, each once."""
-        told: set[str] = set()
+        sent_topics: set[str] = set()
         for filter in dict.fromkeys(add.filters):
             self._broker.subscribe(
                 self._session,
@@ -64,7 +64,7 @@ class Filters:
                 self._forms.live,
                 policy=self._policy,
                 retained=True,
-                told=told,
+                sent_topics=sent_topics,
             )
 
     def _confirm(self, request_id: int, add: wire.Add, now: Cursor, _: object) -> None:
@@ -77,8 +77,8 @@ class Filters:
         )
         self._stream.say(frame_of(wire.SubscribeEvent(added=said)))
 
-    def _on_complete(self, request_id: int, told: Statement) -> None:
-        self._stream.say(statement(request_id, told))
+    def _on_complete(self, request_id: int, complete: Statement) -> None:
+        self._stream.say(statement(request_id, complete))
 
     def remove(self, request_id: int, remove: wire.Remove) -> None:
         """Unsubscribe. After the response no message comes by these filters."""

@@ -58,9 +58,9 @@ class PenstockService:
 
     def name_session(self, client_id: str) -> str:
         """Return a unique session name that begins with the client's own name."""
-        told = "".join(filter(str.isprintable, client_id[:MAX_CLIENT_ID])) or "anonymous"
+        readable = "".join(filter(str.isprintable, client_id[:MAX_CLIENT_ID])) or "anonymous"
         log = self.broker.log
-        return f"v1-{log.log_id[:8]}-{log.epoch}-{told}-{token_hex(6)}"
+        return f"v1-{log.log_id[:8]}-{log.epoch}-{readable}-{token_hex(6)}"
 
     def drain(self) -> None:
         """The server is about to stop: end calls that publish when all that they brought is acknowledged."""

@@ -202,10 +202,10 @@ class SubscribeStream(Handler):
         now = self.service.clock.monotonic()
         if now < self._warned_at + WARNING_S:
             return
-        strain = self.service.broker.take_loss_report(subscriber.session)
-        if strain is not None:
+        report = self.service.broker.take_loss_report(subscriber.session)
+        if report is not None:
             self._warned_at = now
-            self.say(warning(strain, reason_of(strain, self.service.broker.settings.slow.after_ms)))
+            self.say(warning(report, reason_of(report, self.service.broker.settings.slow.after_ms)))
 
     def check_deadline(self, now: float) -> float | None:
         """Send a heartbeat to a client without events for a while."""

@@ -27,7 +27,7 @@ Topics = Annotated[
     Query(
         json_schema_extra={"maxItems": MOST_TOPICS},
         examples=[["garden/pond"]],
-        description="Topics to tell of in JSON, in place of those with most messages; what is not known is "
+        description="Topics to report in JSON, in place of those with most messages; what is not known is "
         "left out.",
     ),
 ]

@@ -56,7 +56,7 @@ REFUSALS: tuple[type[PenstockError], ...] = (
     QuotaExceeded,
     StorageUnavailable,
 )
-ERRORS_TOLD = 100
+MAX_ERRORS = 100
 """Refused messages that a response names at most."""
 
 
@@ -142,11 +142,11 @@ def _refuse(request: Request, error: PenstockError | Refused) -> None:
         request.fail(error)
         return
     index, first = next(iter(error.errors.items()))
-    told = [
+    details = [
         {"index": at, "code": each.code, "detail": str(each)}
-        for at, each in islice(error.errors.items(), ERRORS_TOLD)
+        for at, each in islice(error.errors.items(), MAX_ERRORS)
     ]
-    problem = problem_of(type(first)(f"nothing was published: message {index}: {first}"), errors=told)
+    problem = problem_of(type(first)(f"nothing was published: message {index}: {first}"), errors=details)
     request.respond(status_of(first), json.encode(problem), content_type=PROBLEM, headers=headers_of(first))
 
 

@@ -72,7 +72,8 @@ class Subscriptions:
             raise not_found(topic)
 
     def _confirm(self, request: Subscribe, now: Cursor) -> None:
-        ack = Ack("subscribe", request.name, f"Subscribed to {_told(request)}", request_id=request.request_id)
+        text = f"Subscribed to {_filter_text(request)}"
+        ack = Ack("subscribe", request.name, text, request_id=request.request_id)
         ack.filter = request.name if request.is_filter else None
         ack.cursor = request.after or now.encode()
         self._connection.reply(ack)
@@ -93,10 +94,10 @@ class Subscriptions:
 
 
 def _unsubscribed(request: Unsubscribe, *, is_known: bool) -> Reply:
-    told, request_id = _told(request), request.request_id
+    filter_text, request_id = _filter_text(request), request.request_id
     if not is_known:
-        return Error("NOT_SUBSCRIBED", f"Not subscribed to {told}", None, request_id)
-    ack = Ack("unsubscribe", request.name, f"Unsubscribed from {told}", request_id=request_id)
+        return Error("NOT_SUBSCRIBED", f"Not subscribed to {filter_text}", None, request_id)
+    ack = Ack("unsubscribe", request.name, f"Unsubscribed from {filter_text}", request_id=request_id)
     ack.filter = request.name if request.is_filter else None
     return ack
 
@@ -124,6 +125,6 @@ def _key_of(request: Subscribe) -> str:
     return "filter" if request.is_filter else "topic"
 
 
-def _told(request: Subscribe | Unsubscribe) -> str:
+def _filter_text(request: Subscribe | Unsubscribe) -> str:
     """Describe the request in words."""
     return f"filter '{request.name}'" if request.is_filter else f"topic '{request.name}'"

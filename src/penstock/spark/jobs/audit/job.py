@@ -306,9 +306,9 @@ def check_all_seen(manifest: Manifest, parts: Sequence[LogSlice], seen: Sequence
     Raises:
         Conflict: some were not.
     """
-    told = {each.path for each in seen if each.kind in (READ, DAMAGED) and each.path != LOG}
+    covered = {each.path for each in seen if each.kind in (READ, DAMAGED) and each.path != LOG}
     parts_read = sum(each.kind == READ and each.path == LOG for each in seen)
-    if told != manifest.files.keys() or parts_read != len(parts):
+    if covered != manifest.files.keys() or parts_read != len(parts):
         raise Conflict("some files or parts of the log were not scanned: audit the lake again")
 
 

@@ -235,12 +235,12 @@ def client_sums(cells: pa.Table) -> Amounts:
 def drop_sums(news: pa.Table) -> Amounts:
     """Messages that did not reach a subscriber, by the window of the report, and the reason."""
     columns = (news.column(name).to_pylist() for name in ("window", "news", "messages"))
-    told = [
+    rows = [
         {"window": window, "reason": each.reason, "messages": each.count * times}
         for window, text, times in zip(*columns, strict=True)
         for each in _read(text)
     ]
-    return NO_DROPS.plus(replace(NO_DROPS, table=pa.Table.from_pylist(told, NO_DROPS.table.schema)))
+    return NO_DROPS.plus(replace(NO_DROPS, table=pa.Table.from_pylist(rows, NO_DROPS.table.schema)))
 
 
 def _read(text: str) -> Iterable[_DropReport]:

@@ -73,7 +73,7 @@ class ReplayOptions(Struct, frozen=True, kw_only=True):
     @property
     def identity(self) -> dict[str, str]:
         """The options that distinguish one replay from another, besides the destination server."""
-        told = {
+        texts = {
             "lake": "" if self.lake is None else str(lake_path(self.lake)),
             "lake_only": "yes" if self.lake_only else "",
             "filters": " ".join(sorted(self.filters)),
@@ -82,7 +82,7 @@ class ReplayOptions(Struct, frozen=True, kw_only=True):
             "prefix": self.prefix,
             "speed": "" if self.speed is None else f"{self.speed:g}",
         }
-        return {name: text for name, text in told.items() if text}
+        return {name: text for name, text in texts.items() if text}
 
     @property
     def state_file(self) -> Path:

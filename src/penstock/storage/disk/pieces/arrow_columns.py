@@ -1,6 +1,6 @@
 """Arrow schema of sealed batches, and the conversion of runs to columns and back.
 
-Lossless, except for the grouping: each message comes back as a run of its own. Properties without a column
+Lossless, except for the grouping: each message is read as a run of its own. Properties without a column
 are in the map `properties`, which keeps order and repeated keys.
 """
 
