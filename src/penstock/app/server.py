@@ -35,6 +35,7 @@ from penstock.net.http.routes import Routes
 from penstock.net.listener import parse_networks
 from penstock.net.origins import Origins
 from penstock.net.tls import Certificates
+from penstock.net.turns import Turns
 from penstock.storage.arrow_uploads import read_rows
 from penstock.storage.open import open_storage
 from penstock.telemetry.metrics import ServerMetrics
@@ -80,6 +81,7 @@ class Server:
         self._address_limits = AddressLimits(settings.connections, self._clock)
         self._housekeeping = self._make_housekeeping()
         self._connection_limit = ConnectionLimit()
+        self._turns = Turns(self._loop)
         names = settings.websocket
         self._origins = Origins(settings.host, names.hosts, names.origins, settings.http.cors_origins)
         self._lag = LoopLag()
@@ -128,6 +130,7 @@ class Server:
             http_origins=self._origins,
             address_limits=self._address_limits,
             connection_limit=self._connection_limit,
+            turns=self._turns,
         )
 
     def _make_socket(self) -> SocketDoor:
@@ -138,6 +141,7 @@ class Server:
             origins=self._origins,
             connection_limit=self._connection_limit,
             address_limits=self._address_limits,
+            turns=self._turns,
         )
 
     def _make_http(self) -> HttpDoor:
@@ -187,6 +191,7 @@ class Server:
             certificates=self._certificates,
             address_limits=self._address_limits,
             connection_limit=self._connection_limit,
+            turns=self._turns,
         )
 
     def _recovered(self) -> dict[str, int]:
