@@ -221,7 +221,7 @@ class MqttDoor:
             limit_bytes=self.limit_bytes,
             timeout_s=self.settings.connect_timeout_s,
         )
-        entrance = ByteEntrance(terms, self._open_within, self.buffer, self._admits)
+        entrance = ByteEntrance(terms, self._open_within, self.buffer, self._admits, self.turns)
         self._entrances.append(entrance)
         return entrance
 

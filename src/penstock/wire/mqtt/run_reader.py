@@ -38,7 +38,7 @@ PACKET_WORK = 2
 NEW_NAME_WORK = 16
 """Work of a publish to a topic that was not named recently."""
 HANDSHAKE_WORK = 1_000_000
-"""Work of CONNECT and AUTH: more than that of any step, so that nothing behind them is read in the same one."""
+"""Work of CONNECT and AUTH: more than any step has, so that nothing behind them is read in the same one."""
 FILTER_WORK = 16
 """Work of each filter that is subscribed to, or not any more."""
 
