@@ -36,6 +36,7 @@ from penstock.net.listener import parse_networks
 from penstock.net.origins import Origins
 from penstock.net.password_checks import PasswordChecks
 from penstock.net.tls import Certificates
+from penstock.net.turns import Turns
 from penstock.storage.arrow_uploads import read_rows
 from penstock.storage.open import open_storage
 from penstock.telemetry.metrics import ServerMetrics
@@ -82,6 +83,7 @@ class Server:
         self._password_checks = PasswordChecks(self._access, self._loop, self._address_limits)
         self._housekeeping = self._make_housekeeping()
         self._connection_limit = ConnectionLimit()
+        self._turns = Turns(self._loop)
         names = settings.websocket
         self._origins = Origins(settings.host, names.hosts, names.origins, settings.http.cors_origins)
         self._lag = LoopLag()
@@ -133,6 +135,7 @@ class Server:
             address_limits=self._address_limits,
             connection_limit=self._connection_limit,
             password_checks=self._password_checks,
+            turns=self._turns,
         )
 
     def _make_socket(self) -> SocketDoor:
@@ -143,6 +146,7 @@ class Server:
             origins=self._origins,
             connection_limit=self._connection_limit,
             address_limits=self._address_limits,
+            turns=self._turns,
         )
 
     def _make_http(self) -> HttpDoor:
@@ -194,6 +198,7 @@ class Server:
             address_limits=self._address_limits,
             connection_limit=self._connection_limit,
             password_checks=self._password_checks,
+            turns=self._turns,
         )
 
     def _recovered(self) -> dict[str, int]:

@@ -164,6 +164,10 @@ class Broker:
         """Deliver everything that was published in this turn, and end the turn."""
         self._node.tick.flush()
 
+    def flush_part(self, count: int) -> None:
+        """Deliver now if a long input has published much; `count` runs and packets of it were worked off."""
+        self._node.tick.flush_part(count)
+
     def deliver_now(self) -> None:
         """Deliver what was published before a subscriber comes or goes, to the present subscribers."""
         self._node.tick.settle()

@@ -21,6 +21,7 @@ from penstock.wire.mqtt import (
     Version,
     encode_packet,
 )
+from tests.support.waiting import until
 
 
 class MemoryTransport(asyncio.Transport):
@@ -95,6 +96,7 @@ async def test_peer_that_does_not_read_its_answers_is_no_longer_read_from() -> N
         wire.feed(*[PingReq()] * 10_000)
         pings += 10_000
         assert pings < CONTROL_LIMIT_BYTES
+        await until(lambda: not len(wire.door.turns), "pings were not worked off")
     assert len(wire.transport.written) > CONTROL_LIMIT_BYTES
     assert wire.take() == [PingResp()] * pings  # every one was answered
     wire.connection.resume_writing()

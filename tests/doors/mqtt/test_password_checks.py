@@ -16,7 +16,7 @@ from penstock.core.access.file_access import FileAccess
 from penstock.core.access.passwords import encode_keys
 from penstock.core.settings import AccessSettings
 from penstock.doors.mqtt import door
-from penstock.doors.mqtt.connection import EARLY_BYTES
+from penstock.doors.mqtt.connection import EARLY_LIMIT_BYTES
 from penstock.doors.mqtt.settings import MqttSettings
 from penstock.net.address_limits import AddressLimitSettings
 from penstock.net.password_checks import PER_ADDRESS_AT_ONCE
@@ -148,10 +148,12 @@ async def test_little_is_read_while_a_check_waits_and_nothing_of_it_is_lost(
     payload, count = bytes(16 * 1024), 512
     before = server.broker.counters.bytes_received
     sending = asyncio.create_task(peer.send(*[Publish("early", payload)] * count, PingReq()))
-    await until(lambda: server.broker.counters.bytes_received - before > EARLY_BYTES, "it is not read from")
+    await until(
+        lambda: server.broker.counters.bytes_received - before > EARLY_LIMIT_BYTES, "it is not read from"
+    )
     for _ in range(100):
         await asyncio.sleep(0)
-    assert server.broker.counters.bytes_received - before < 8 * EARLY_BYTES
+    assert server.broker.counters.bytes_received - before < 8 * EARLY_LIMIT_BYTES
     gate.may_end.set()
     assert (await peer.receive(ConnAck)).reason == 0
     await peer.receive(PingResp)

@@ -12,8 +12,9 @@ from hpack.huffman_table import decode_huffman as decode_reference
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from penstock.wire.http2 import CompressionFault, Field, encode_headers
-from penstock.wire.http2.hpack import EMPTY_TABLE, Decoder
+from penstock.wire.http2 import CompressionFault, ErrorCode, Field, encode_headers
+from penstock.wire.http2.errors import ConnectionFault
+from penstock.wire.http2.hpack import EMPTY_TABLE, FLOOD_FACTOR, Decoder
 from penstock.wire.http2.hpack_tables import decode_huffman
 from tests.support.examples import examples
 
@@ -186,7 +187,16 @@ def test_a_small_block_does_not_become_a_large_list() -> None:
     decoder = Decoder(LIMIT_BYTES)
     decoder.decode(inserted(b"a", bytes(4_000)))
     assert decoder.decode(b"\xbe") == [(b"a", bytes(4_000))]
-    assert decoder.decode(b"\xbe" * 60_000) is None
+    assert decoder.decode(b"\xbe" * 5) is None
+
+
+def test_a_list_far_beyond_the_limit_is_not_decoded_to_its_end() -> None:
+    decoder = Decoder(100)
+    decoder.decode(inserted(b"a", b"bc"))  # 35 bytes, as they are counted
+    assert decoder.decode(b"\xbe" * (FLOOD_FACTOR * 100 // 35)) is None
+    with pytest.raises(ConnectionFault) as caught:
+        decoder.decode(b"\xbe" * 60_000 + b"\xff\xff\xff\xff\xff\xff\xff")  # the end would be a fault, too
+    assert caught.value.reason is ErrorCode.ENHANCE_YOUR_CALM
 
 
 names = st.sampled_from([b":path", b"te", b"user-agent", b"x", b"grpc-timeout"]) | st.binary(max_size=12)

@@ -20,6 +20,11 @@ from penstock.model import Run, Shape
 
 NOT_READ = 0.0
 """Stands for the time of a read while nothing was read."""
+LONG_FLUSH_S = 0.002
+"""Time that an early flush should take at most."""
+MOST_PENDING = 256
+"""Runs and packets after which a long input is flushed at the latest."""
+LEAST_PENDING = 8
 
 
 class Stretch(Struct):
@@ -81,6 +86,8 @@ class Tick:
         self.wall_us = 0  # the time of everything published in this turn
         self.read_at = NOT_READ  # when the first of it was read
         self.on_end: Callable[[], None] = lambda: None  # what was left by the turn can be committed
+        self._pending = 0  # runs and packets of a long input since the last early flush
+        self._pending_limit = MOST_PENDING // 4
         self._lone_chunk = _Ending(self.flush)
         self._nested_chunk = _Ending(self.forget_read)
 
@@ -199,6 +206,27 @@ class Tick:
             finally:
                 self.is_ending = False
                 self.on_end()
+
+    def flush_part(self, count: int) -> None:
+        """Flush within a long input once enough of it was published, so that its steps include that time.
+
+        Enough is less where a flush takes long: messages with many subscribers, or with slow ones.
+
+        Args:
+            count: runs and packets worked off since the last call.
+        """
+        self._pending += count
+        if self._pending < self._pending_limit or not self._stretches:
+            return
+        self._pending = 0
+        began = self._clock.monotonic()
+        self.flush()
+        took_s = self._clock.monotonic() - began
+        if took_s > LONG_FLUSH_S:
+            fitting = int(self._pending_limit * LONG_FLUSH_S / took_s)
+            self._pending_limit = max(fitting, LEAST_PENDING)
+        elif took_s < LONG_FLUSH_S / 4:
+            self._pending_limit = min(self._pending_limit * 2, MOST_PENDING)
 
     def _call_back(self) -> None:
         callbacks, self._after = self._after, []

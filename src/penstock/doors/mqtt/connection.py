@@ -1,13 +1,14 @@
 """One MQTT connection: packets in, calls to core, and its end.
 
-It is an asyncio protocol and core's connection port at once. Reading and writing never wait: a chunk is taken
-whole, deliveries arrive as joined bytes at the tick's flush, acknowledgements follow in the same turn; the
-way out is in the sections "Deliveries" and "Responses". What the packets mean is in `handlers.py`; publishes
-come in runs and go to core from here, through `publish_acks.py` if they want a response.
+It is an asyncio protocol and core's connection port at once. Reading and writing never wait: a chunk is
+worked off in steps, and beyond a share of the turn in later turns (`net/turns.py`); deliveries arrive as
+joined bytes at the tick's flush, acknowledgements follow in the same turn; the way out is in the sections
+"Deliveries" and "Responses". What the packets mean is in `handlers.py`; publishes come in runs and go to core
+from here, through `publish_acks.py` if they want a response.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, cast
@@ -32,12 +33,13 @@ from penstock.net.read_pause import (
     BACKPRESSURE,
     COMMIT,
     NO_PAUSE,
-    PASSWORD_CHECK,
     RATE_LIMIT,
+    TURN,
     UNREAD_RESPONSES,
     ReadPause,
 )
 from penstock.net.transport import CLOSED_TRANSPORT
+from penstock.net.turns import MOST_WORK, Backlog, fitted
 from penstock.wire.mqtt.aliases import AliasWriter
 from penstock.wire.mqtt.packets import Auth, Connect, Disconnect, Packet, Version
 from penstock.wire.mqtt.reasons import (
@@ -57,7 +59,7 @@ CONTROL_LIMIT_BYTES = 1024 * 1024
 """Bytes of responses that a peer may leave unread before it is not read from."""
 UNCOMMITTED_LIMIT = 1_000
 """Responses that may wait for a commit before the client is not read from."""
-EARLY_BYTES = 64 * 1024
+EARLY_LIMIT_BYTES = 64 * 1024
 """Bytes that are read while CONNECT waits for its response: a client that disconnects is noticed."""
 CLOSING_TIMEOUT_S = 5.0
 """Time for the last bytes of a connection that is being closed."""
@@ -70,9 +72,10 @@ class Connection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_aliases",
+        "_backlog",
         "_deadline",
-        "_early_bytes",
         "_is_full",
+        "_is_lost",
         "_keep_alive_s",
         "_last_seen",
         "_loop",
@@ -82,6 +85,7 @@ class Connection(asyncio.BufferedProtocol):
         "_session",
         "_transport",
         "_uncommitted_responses",
+        "_unfinished",
         "_waiting",
         "bucket",
         "door",
@@ -118,16 +122,19 @@ class Connection(asyncio.BufferedProtocol):
             settings.max_control_bytes,
             door.abilities,
         )
+        self._reader.work_limit = MOST_WORK
+        self._backlog: Backlog | None = None
+        self._unfinished: Iterator[None] | None = None  # a packet that takes more than one step
         self._session: Session | None = None
         self._publish_acks: PublishAcks | None = None
         self._redelivery: Redelivery | None = None
         self._aliases: AliasWriter | None = None
         self._uncommitted_responses = 0  # that wait for a commit
         self._waiting: list[Packet | Run] | None = None  # read before CONNECT has its response
-        self._early_bytes = 0  # read meanwhile
         self._deadline = 0.0  # for CONNECT, and for the last bytes
         self._keep_alive_s = self._last_seen = 0.0
         self._is_full = False  # the socket takes no more
+        self._is_lost = False  # the socket is closed, and what was read before is worked off
         self.is_closing = self.is_blocked = False
         self.bucket: TokenBucket | None = None
         self.limit_bytes = 0
@@ -155,10 +162,11 @@ class Connection(asyncio.BufferedProtocol):
         self.door.on_open(self, self._deadline)
 
     def get_buffer(self, size_hint: int) -> memoryview:
-        if self._reader.is_amid_large:
-            return self.door.large_buffer
-        # With a rate limit reads are small: what was read has to wait.
-        return self.door.buffer if self.bucket is None else self.door.sip
+        if self.bucket is not None:
+            return self.door.sip  # with a rate limit reads are small: what was read has to wait
+        if self.door.turns.is_crowded:
+            return self.door.small_buffer
+        return self.door.large_buffer if self._reader.is_amid_large else self.door.buffer
 
     def buffer_updated(self, size: int) -> None:
         self.data_received(bytes(self.door.large_buffer[:size]))
@@ -167,20 +175,35 @@ class Connection(asyncio.BufferedProtocol):
         """Process a chunk; a transport other than a socket calls it directly."""
         self._last_seen = now = self._loop.time()
         self.door.counters.bytes_received += len(data)
-        with self.door.broker.turn(now):
-            items = self._reader.feed(data)
-            if self._waiting is not None:
-                self._waiting += items
-                self._early_bytes += len(data)
-                if self._early_bytes > EARLY_BYTES:
-                    self.read_pause.pause(PASSWORD_CHECK)
-            elif items:
-                self._take(items)
-            if self._reader.error is not None and self._waiting is None:
-                self._on_wire_error(self._reader.error)
+        turns = self.door.turns
+        if self._backlog is not None:
+            self._backlog.add(data)
+            self._wait_for_turn()
+            return
+        start: int | None = 0
+        is_late = turns.is_over(now) or self._waiting is not None
+        if not is_late:
+            with self.door.broker.turn(now):
+                start = self._step(data, 0)
+                while start is not None and self._waiting is None and not turns.is_over(now):
+                    start = self._timed_step(data, start)
+        if start is not None:
+            self._backlog = Backlog(self, data, start)
+            self._wait_for_turn(is_new=is_late)
 
     def connection_lost(self, error: Exception | None) -> None:
+        self._transport = CLOSED_TRANSPORT
+        self._is_lost = True
+        if self._session is not None and self._backlog is not None:
+            self.read_pause = ReadPause(CLOSED_TRANSPORT)
+            self.door.turns.queue(self._backlog)  # it comes first, and may end with a DISCONNECT
+        else:
+            self._on_lost()
+
+    def _on_lost(self) -> None:
+        """Let go of the session of a closed socket, and leave the door. Idempotent."""
         self.is_closing = True
+        self._drop_input()
         self._drop_acks()
         session, self._session = self._session, None
         try:
@@ -188,7 +211,6 @@ class Connection(asyncio.BufferedProtocol):
                 self.door.broker.disconnect(session, self, is_graceful=False)
         finally:
             self.door.on_lost(self)
-            self._transport = CLOSED_TRANSPORT
             self.read_pause = NO_PAUSE
 
     def check_deadline(self, now: float) -> float | None:
@@ -204,13 +226,81 @@ class Connection(asyncio.BufferedProtocol):
             return None
         if not self._keep_alive_s:
             return None
-        if self.is_blocked or self.read_pause.is_paused_by(RATE_LIMIT):
+        if self.is_blocked or self.read_pause.is_paused_by(RATE_LIMIT | TURN):
             return now + self._keep_alive_s  # the server does not read: its keep alive is suspended
         if now < self._last_seen + self._keep_alive_s:
             return self._last_seen + self._keep_alive_s
         self.door.note("keep alive timeout", self)
         self.end(ReasonCode.KEEP_ALIVE_TIMEOUT)
         return self._deadline
+
+    # Steps
+
+    @property
+    def may_step(self) -> bool:
+        """Nothing is worked off behind a CONNECT that has no response."""
+        return self._waiting is None
+
+    def take_step(self, data: bytes, start: int) -> int | None:
+        """Work off some of the backlog, in a turn later than that of its read."""
+        self._last_seen = now = self._loop.time()
+        with self.door.broker.turn(now):
+            return self._timed_step(data, start)
+
+    def on_caught_up(self) -> None:
+        """The backlog is worked off."""
+        self._backlog = None
+        if self._is_lost:
+            self._on_lost()
+        else:
+            self.read_pause.resume(TURN)
+
+    def _wait_for_turn(self, *, is_new: bool = False) -> None:
+        """Queue the backlog, and read no more until it is worked off.
+
+        Until CONNECT has its response nothing is worked off, and little is read.
+        """
+        assert self._backlog is not None
+        if self._waiting is None:
+            self.door.turns.queue(self._backlog, is_new=is_new)
+        if self._waiting is None or len(self._backlog) > EARLY_LIMIT_BYTES:
+            self.read_pause.pause(TURN)
+
+    def _timed_step(self, data: bytes, start: int) -> int | None:
+        """Take a step, with the deliveries of it and earlier ones if they are many, and fit the next one."""
+        clock, reader = self.door.turns.clock, self._reader
+        began = clock()
+        rest = self._step(data, start)
+        self.door.broker.flush_part(reader.work_limit)
+        reader.work_limit = fitted(reader.work_limit, clock() - began)
+        return rest
+
+    def _step(self, data: bytes, start: int) -> int | None:
+        """Work off some packets of a chunk, or a part of a large one."""
+        reader = self._reader
+        if self._unfinished is not None:
+            self._continue(self._unfinished)
+        else:
+            items = reader.feed(data, start)
+            start = reader.position
+            if items:
+                self._take(items)
+            if reader.error is not None and self._waiting is None:
+                self._on_wire_error(reader.error)
+        if reader.error is not None or self.is_closing:
+            return None
+        return start if start < len(data) or self._unfinished is not None else None
+
+    def _continue(self, steps: Iterator[None]) -> None:
+        """Take one step of a packet with many filters; it is the last of those that were read."""
+        is_over = next(steps, OVER) is OVER
+        self._unfinished = None if is_over or self.is_closing else steps
+
+    def _drop_input(self) -> None:
+        self._unfinished = None
+        if self._backlog is not None:
+            self.door.turns.discard(self._backlog)
+            self._backlog = None
 
     # Deliveries
 
@@ -331,7 +421,9 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 self.door.counters.control_packets_received += 1
                 try:
-                    HANDLERS.get(type(item), on_unexpected)(self, item, session)
+                    steps = HANDLERS.get(type(item), on_unexpected)(self, item, session)
+                    if steps is not None:
+                        self._continue(steps)
                 except MqttWireError as error:
                     self._on_wire_error(error)
             if self.is_closing:
@@ -380,11 +472,13 @@ class Connection(asyncio.BufferedProtocol):
         self.write(connack)
         self.begin(session)
         waiting, self._waiting = self._waiting, None
-        self.read_pause.resume(PASSWORD_CHECK | COMMIT)
+        self.read_pause.resume(COMMIT)
         if waiting:
             self._take_each(waiting, session)
         if self._reader.error is not None:
             self._on_wire_error(self._reader.error)
+        elif self._backlog is not None:
+            self._wait_for_turn()
 
     def limit_rate(self) -> None:
         """Apply the current rate limit, once it is accepted."""
@@ -511,6 +605,7 @@ class Connection(asyncio.BufferedProtocol):
         """
         session, self._session = self._session, None
         self._waiting = None
+        self._drop_input()
         if is_heard:
             self.is_blocked = False
             self.read_pause.resume_all()
@@ -528,12 +623,19 @@ class Connection(asyncio.BufferedProtocol):
 
     def abort(self) -> None:
         """Close without waiting for anything."""
+        self._drop_input()
         self._transport.abort()
+        if self._is_lost:
+            self._on_lost()
 
     def _drop_acks(self) -> None:
         acks, self._publish_acks = self._publish_acks, None
         if acks is not None:
             acks.acks.close()
+
+
+OVER = object()
+"""Stands for the end of an iterator."""
 
 
 def _qos_of(item: Packet | Run) -> int:

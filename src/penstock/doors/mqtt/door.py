@@ -27,6 +27,7 @@ from penstock.net.origins import Origins
 from penstock.net.password_checks import PasswordChecks
 from penstock.net.rate_limit import TokenBucket
 from penstock.net.tls import Certificates, names_users
+from penstock.net.turns import Turns
 from penstock.net.websocket import WebSocketSettings
 from penstock.wire.mqtt.decode import TopicNameCache
 from penstock.wire.mqtt.reasons import MalformedPacket, MqttWireError, ReasonCode
@@ -40,6 +41,8 @@ READ_BYTES = 64 * 1024
 """Bytes of one read: the objects made of it stay in the processor's cache."""
 LARGE_READ_BYTES = 256 * 1024
 """Bytes of one read within a large packet, where bytes cost more than objects."""
+SMALL_READ_BYTES = 8 * 1024
+"""Bytes of one read while very many connections have input that waits."""
 SIP_BYTES = 1024
 """Bytes of one read from a client with a rate limit."""
 BUCKETS_REMEMBERED = 65_536
@@ -66,6 +69,7 @@ class MqttDoor:
     Args:
         websocket: host names and allowed origins at WebSocket ports.
         http_origins: the same at the HTTP listener, for the connections that it hands over.
+        turns: shared by all doors of the loop.
     """
 
     name = "mqtt"
@@ -83,6 +87,7 @@ class MqttDoor:
         address_limits: AddressLimits | None = None,
         connection_limit: ConnectionLimit | None = None,
         password_checks: PasswordChecks | None = None,
+        turns: Turns | None = None,
     ) -> None:
         self.settings = settings
         self.broker = broker
@@ -91,15 +96,17 @@ class MqttDoor:
         self.names = TopicNameCache()
         now = broker.history.cursor().positions[0]
         self.marks = MetaProperties(now.log_id, now.epoch)
-        # One buffer for all connections, because a chunk is taken whole at once.
+        # One buffer for all connections: what is not worked off at once is copied.
         self.large_buffer = memoryview(bytearray(LARGE_READ_BYTES))
         self.buffer = self.large_buffer[:READ_BYTES]
+        self.small_buffer = self.large_buffer[:SMALL_READ_BYTES]
         self.sip = self.large_buffer[:SIP_BYTES]
         self.loop = asyncio.get_running_loop()
         self.address_limits = address_limits or AddressLimits(AddressLimitSettings(), clock)
         self.password_checks = password_checks or PasswordChecks(
             broker.access, self.loop, self.address_limits
         )
+        self.turns = turns or Turns(self.loop)
         self._registry: ConnectionRegistry[Connection] = ConnectionRegistry(
             clock, self.loop, self.counters, self.address_limits, connection_limit or ConnectionLimit()
         )
@@ -216,7 +223,7 @@ class MqttDoor:
             limit_bytes=self.limit_bytes,
             timeout_s=self.settings.connect_timeout_s,
         )
-        entrance = ByteEntrance(terms, self._open_within, self.buffer, self._admits)
+        entrance = ByteEntrance(terms, self._open_within, self.buffer, self._admits, self.turns)
         self._entrances.append(entrance)
         return entrance
 

@@ -3,7 +3,7 @@
 Publishes are in `connection.py` and `publish_acks.py`, because they come in runs.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.sessions.acks import AWAITS_ACK, AWAITS_COMPLETION, AWAITS_RECEIPT
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from penstock.doors.mqtt.connection import Connection
 
 _SUCCESS = ReasonCode.SUCCESS
+FILTERS_A_STEP = 16
+"""Filters of one packet that are worked off in one step; the next step may come in a later turn."""
 
 
 def _check_step(connection: "Connection", session: Session, packet: Reply, *expected: int) -> None:
@@ -94,14 +96,14 @@ def on_pubcomp(connection: "Connection", packet: PubComp, session: Session) -> N
     connection.on_acknowledged(session)
 
 
-def on_subscribe(connection: "Connection", packet: Subscribe, session: Session) -> None:
-    """SUBSCRIBE: each filter is granted or refused by itself, with one response for all."""
+def on_subscribe(connection: "Connection", packet: Subscribe, session: Session) -> Iterator[None]:
+    """SUBSCRIBE: each filter is granted or refused by itself, with one response for all. It takes steps."""
     given = packet.properties
     identifier = given.subscription_ids[0] if given.subscription_ids else 0
     wants_marks = any(name == ASKED_BY for name, _ in given.user)
     words: dict[str, None] = {}  # what went wrong, each thing said once
     reasons: list[int] = []
-    for request in packet.requests:
+    for place, request in enumerate(packet.requests, 1):
         options = Options(
             min(request.qos, connection.door.settings.maximum_qos),
             request.no_local,
@@ -115,6 +117,8 @@ def on_subscribe(connection: "Connection", packet: Subscribe, session: Session) 
             connection.door.on_subscription_refused(connection, request.filter, error)
             words[str(error)] = None
             reasons.append(reason_of(error) if connection.version is Version.V5 else SUBACK_FAILURE)
+        if not place % FILTERS_A_STEP and place < len(packet.requests):
+            yield
     response = SubAck(packet.packet_id, tuple(reasons))
     response = in_words(response, "; ".join(words)) if words and connection.explains else response
     _respond(connection, response, session, is_changed=any(reason < SUBACK_FAILURE for reason in reasons))
@@ -137,11 +141,13 @@ def _subscribe(connection: "Connection", request: Request, options: Options, ses
     return options.qos
 
 
-def on_unsubscribe(connection: "Connection", packet: Unsubscribe, session: Session) -> None:
-    """Filters are removed if their text is the same to the last character."""
+def on_unsubscribe(connection: "Connection", packet: Unsubscribe, session: Session) -> Iterator[None]:
+    """Filters are removed if their text is the same to the last character. It takes steps."""
     broker = connection.door.broker
     reasons: list[int] = []
-    for filter in packet.filters:
+    for place, filter in enumerate(packet.filters, 1):
+        if not place % FILTERS_A_STEP:
+            yield
         if broker.unsubscribe(session, filter):
             reasons.append(_SUCCESS)
         else:
@@ -175,7 +181,7 @@ def on_unexpected(connection: "Connection", packet: Packet, session: Session) ->
     raise ProtocolViolation(f"{type(packet).__name__.upper()} is not expected here")
 
 
-HANDLERS: dict[type, Callable[["Connection", Any, Session], None]] = {
+HANDLERS: dict[type, Callable[["Connection", Any, Session], Iterator[None] | None]] = {
     PubAck: on_puback,
     PubRec: on_pubrec,
     PubRel: on_pubrel,
@@ -186,4 +192,5 @@ HANDLERS: dict[type, Callable[["Connection", Any, Session], None]] = {
     Disconnect: on_disconnect,
     Auth: on_auth,
 }
-"""Handlers by packet; all others are `on_unexpected`."""
+"""Handlers by packet; all others are `on_unexpected`. An iterator that one returns takes a step with each
+item."""

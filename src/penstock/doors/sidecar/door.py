@@ -22,12 +22,15 @@ from penstock.net.listener import Listener
 from penstock.net.log_throttle import ThrottledLog, shortened
 from penstock.net.password_checks import PasswordChecks
 from penstock.net.tls import Certificates, names_users
-from penstock.wire.grpc import Status
+from penstock.net.turns import Turns
+from penstock.wire.grpc import Status, encode_refusal
 from penstock.wire.http2 import Limits
 
 log = structlog.get_logger("penstock.sidecar")
 
 READ_BYTES = 64 * 1024
+SMALL_READ_BYTES = 8 * 1024
+"""Bytes of one read while very many connections have input that waits."""
 LINES_PER_SECOND = 100
 CONTROL_FRAMES_PER_S = 2_000
 FAR_S = 60.0
@@ -96,14 +99,17 @@ class SidecarDoor:
         address_limits: AddressLimits | None = None,
         connection_limit: ConnectionLimit | None = None,
         password_checks: PasswordChecks | None = None,
+        turns: Turns | None = None,
     ) -> None:
         self.settings = settings
         self.clock = clock
         self.broker = broker
         self.counters = broker.counters
         self.loop = asyncio.get_running_loop()
-        # One buffer for all connections, because a chunk is taken whole at once.
+        self.turns = turns or Turns(self.loop)
+        # One buffer for all connections: what is not worked off at once is copied.
         self.buffer = memoryview(bytearray(READ_BYTES))
+        self.small_buffer = self.buffer[:SMALL_READ_BYTES]
         self.methods: Methods = {}
         self.deadlines: Timeouts[Deadline] = Timeouts(clock, self.loop, self._on_due)
         self.is_reading = False  # what is sent meanwhile leaves when that is done
@@ -136,6 +142,8 @@ class SidecarDoor:
             streams=settings.max_streams,
             control_frames_per_s=max(CONTROL_FRAMES_PER_S, 2 * settings.max_streams),
         )
+        text = f"metadata of more than {self.limits.header_list_bytes} bytes"
+        self.too_large = encode_refusal(Status.RESOURCE_EXHAUSTED, text)
         # One message may always be as large as its own limit says.
         self._max_unfinished_bytes = max(
             settings.max_unfinished_bytes, settings.max_message_bytes + READ_BYTES

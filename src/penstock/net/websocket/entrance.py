@@ -15,6 +15,7 @@ from penstock.core.access.identity import Identity
 from penstock.core.runtime.clock import Clock, Scheduler
 from penstock.net.door import Peer
 from penstock.net.log_throttle import ThrottledLog
+from penstock.net.turns import Turns
 from penstock.net.websocket.byte_socket import ByteProtocol, ByteSocket
 from penstock.net.websocket.frame_socket import hang_up, name_of
 from penstock.net.websocket.handshake import Terms, read_request, refusal, respond_to
@@ -52,14 +53,20 @@ class BaseEntrance(ABC):
     Args:
         buffer: read buffer of the loop; it may be shared by all connections of the same loop.
         admits: True if a handshake from an address may begin; not called if a listener has checked that.
+        turns: shared by all doors of the loop.
     """
 
     def __init__(
-        self, terms: Terms, buffer: memoryview, admits: Callable[[str], bool] = lambda host: True
+        self,
+        terms: Terms,
+        buffer: memoryview,
+        admits: Callable[[str], bool] = lambda host: True,
+        turns: Turns | None = None,
     ) -> None:
         self.terms = terms
         self.buffer = buffer
         self.admits = admits
+        self.turns = turns or Turns(asyncio.get_running_loop())
         self.waiting: set[Handshake] = set()
         self.throttled_log = ThrottledLog(log, time.monotonic)
 
@@ -108,17 +115,23 @@ class ByteEntrance(BaseEntrance):
         factory: Callable[[Peer | None], ByteProtocol],
         buffer: memoryview,
         admits: Callable[[str], bool] = lambda host: True,
+        turns: Turns | None = None,
     ) -> None:
-        super().__init__(terms, buffer, admits)
+        super().__init__(terms, buffer, admits, turns)
         self._factory = factory
 
     def start_socket(self, accepted: AcceptedSocket, data: bytes) -> None:
         """Put a byte transport between the socket and a new inner protocol."""
         inner = self._factory(accepted.peer)
-        limit_bytes = self.terms.limit_bytes
-        ByteSocket(accepted.socket, inner, self.buffer, limit_bytes, accepted.peer, self.throttled_log).start(
-            data
-        )
+        ByteSocket(
+            accepted.socket,
+            inner,
+            self.buffer,
+            self.terms.limit_bytes,
+            accepted.peer,
+            self.throttled_log,
+            self.turns,
+        ).start(data)
 
 
 class Handshake(asyncio.BufferedProtocol):
@@ -223,8 +236,9 @@ class MessageEntrance(BaseEntrance):
         *,
         ping_s: float = PING_S,
         ping_timeout_s: float = PING_TIMEOUT_S,
+        turns: Turns | None = None,
     ) -> None:
-        super().__init__(terms, buffer)
+        super().__init__(terms, buffer, turns=turns)
         self._factory = factory
         self._clock, self._scheduler = clock, scheduler
         self._keepalive = Keepalive(clock, scheduler, ping_s, ping_timeout_s)
@@ -246,6 +260,7 @@ class MessageEntrance(BaseEntrance):
             self._keepalive,
             accepted.deflate,
             self.throttled_log,
+            self.turns,
         ).start(data)
 
 

@@ -1,6 +1,7 @@
 """Base of open WebSockets: reads frames, responds to pings, and closes.
 
-It is a protocol to the socket's transport, and a transport to the inner protocol of a door.
+It is a protocol to the socket's transport, and a transport to the inner protocol of a door. Frames are read
+in steps; what is more than a share of the turn waits for later turns (`net/turns.py`).
 """
 
 import asyncio
@@ -12,6 +13,7 @@ import structlog
 from penstock.net.door import Peer, address
 from penstock.net.log_throttle import ThrottledLog
 from penstock.net.transport import CLOSED_TRANSPORT
+from penstock.net.turns import MOST_WORK, Backlog, Turns, fitted
 from penstock.wire.websocket.encoding import CLOSE, PONG, FrameError, close_payload, control_frame
 from penstock.wire.websocket.frames import HeaderReader
 
@@ -19,6 +21,8 @@ log = structlog.get_logger("penstock.websocket")
 
 CLOSING_TIMEOUT_S = 5.0
 """Time for the last bytes to be sent, and for the peer to close its side."""
+UNIT_BYTES = 32
+"""Bytes of input for each unit of work."""
 JOINED_BELOW_BYTES = 16 * 1024
 """Smaller writes are joined with their header, into one segment or TLS record. Larger ones are not copied:
 they may be shared by very many connections."""
@@ -38,20 +42,25 @@ class FrameSocket(asyncio.BufferedProtocol, asyncio.Transport, ABC):
     Args:
         buffer: read buffer; filled and emptied in one step of the loop, so all connections can share it.
         peer: its address, if already known.
+        turns: shared by all doors of the loop.
     """
 
     __slots__ = (
+        "_backlog",
         "_buffer",
         "_close_sent",
         "_inner",
         "_input_closed",
         "_is_full",
+        "_is_paused",
         "_loop",
         "_peer",
         "_reader",
         "_socket",
         "_throttled_log",
         "_timer",
+        "_turns",
+        "_work_limit",
     )
 
     _inner: Writer
@@ -63,6 +72,7 @@ class FrameSocket(asyncio.BufferedProtocol, asyncio.Transport, ABC):
         buffer: memoryview,
         peer: Peer | None,
         throttled_log: ThrottledLog | None,
+        turns: Turns | None = None,
     ) -> None:
         super().__init__()
         self._socket = socket
@@ -70,6 +80,10 @@ class FrameSocket(asyncio.BufferedProtocol, asyncio.Transport, ABC):
         self._buffer = buffer
         self._loop = asyncio.get_running_loop()
         self._throttled_log = throttled_log or ThrottledLog(log, self._loop.time)
+        self._turns = turns or Turns(self._loop)
+        self._backlog: Backlog | None = None
+        self._work_limit = MOST_WORK // 2
+        self._is_paused = False  # the inner protocol wants no input
         self._timer: asyncio.TimerHandle | None = None
         self._close_sent = False  # nothing more may be written
         self._input_closed = False  # nothing more is read
@@ -80,7 +94,7 @@ class FrameSocket(asyncio.BufferedProtocol, asyncio.Transport, ABC):
         self._socket.set_protocol(self)
         self._begin_inner()
         if data:
-            self._take(data)
+            self._receive(data)
 
     @abstractmethod
     def _begin_inner(self) -> None:
@@ -100,13 +114,64 @@ class FrameSocket(asyncio.BufferedProtocol, asyncio.Transport, ABC):
         return self._buffer
 
     def buffer_updated(self, size: int) -> None:
-        self._take(bytes(self._buffer[:size]))
+        self._receive(bytes(self._buffer[:size]))
+
+    def _receive(self, data: bytes) -> None:
+        if self._backlog is not None:
+            self._backlog.add(data)
+            return
+        now = self._loop.time()
+        is_late = self._turns.is_over(now)
+        start: int | None = 0
+        while start is not None and self.may_step and not self._turns.is_over(now):
+            start = self.take_step(data, start)
+        if start is not None and not self.is_closing():
+            self._backlog = Backlog(self, data, start)
+            self._socket.pause_reading()
+            if self.may_step:
+                self._turns.queue(self._backlog, is_new=is_late)
+
+    @property
+    def may_step(self) -> bool:
+        """No more is passed on while the inner protocol has paused reading."""
+        return not self._is_paused
+
+    def take_step(self, data: bytes, start: int) -> int | None:
+        """Read some frames of a chunk, and pass on their contents."""
+        began = self._turns.clock()
+        if self._has_more:
+            self._take(b"")
+        else:
+            stop = start + self._work_limit * UNIT_BYTES
+            self._take(data[start:stop])
+            start = min(stop, len(data))
+        self._work_limit = fitted(self._work_limit, self._turns.clock() - began)
+        if self.is_closing():
+            return None
+        return start if start < len(data) or self._has_more else None
+
+    @property
+    def _has_more(self) -> bool:
+        """The reader has frames left that are more than one step."""
+        return False
+
+    def on_caught_up(self) -> None:
+        """The backlog is worked off."""
+        self._backlog = None
+        if not self._is_paused and not self.is_closing():
+            self._socket.resume_reading()
+
+    def _drop_input(self) -> None:
+        if self._backlog is not None:
+            self._turns.discard(self._backlog)
+            self._backlog = None
 
     def eof_received(self) -> None:
         self._limit_closing()  # the loop closes the socket when everything is sent
 
     def connection_lost(self, error: Exception | None) -> None:
         self._close_sent = self._input_closed = True
+        self._drop_input()
         if self._timer is not None:
             self._timer.cancel()
         self._end_inner(error)
@@ -166,11 +231,15 @@ class FrameSocket(asyncio.BufferedProtocol, asyncio.Transport, ABC):
         return not self._input_closed and self._socket.is_reading()
 
     def pause_reading(self) -> None:
+        self._is_paused = True
         if not self.is_closing():
             self._socket.pause_reading()
 
     def resume_reading(self) -> None:
-        if not self.is_closing():
+        self._is_paused = False
+        if self._backlog is not None:
+            self._turns.queue(self._backlog)
+        elif not self.is_closing():
             self._socket.resume_reading()
 
     def get_write_buffer_size(self) -> int:

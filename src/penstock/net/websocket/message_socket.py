@@ -1,6 +1,6 @@
 """WebSocket of messages, for a door whose protocol consists of them, with keepalive.
 
-All messages of one read reach the inner protocol in one call, pings included, so that pongs leave in order
+All messages of one step reach the inner protocol in one call, pings included, so that pongs leave in order
 with other responses. The inner protocol writes whole frames, because one frame may be for very many
 connections. Silent peers are pinged, so that lost ones are noticed; one timer serves all
 connections of an entrance.
@@ -13,11 +13,14 @@ from penstock.core.runtime.clock import Clock, Scheduler
 from penstock.core.runtime.deadlines import DeadlineChecks, HasDeadline
 from penstock.net.door import Peer
 from penstock.net.log_throttle import ThrottledLog
+from penstock.net.turns import Turns
 from penstock.net.websocket.frame_socket import FrameSocket, hang_up
 from penstock.wire.websocket.deflate import Deflate
 from penstock.wire.websocket.encoding import PING, CloseCode, Pinged, close_payload, control_frame
 from penstock.wire.websocket.messages import MessageReader, Messages
 
+INFLATED_BYTES = 64 * 1024
+"""Bytes that one step inflates before it stops; its last message may be larger."""
 PING_FRAME = control_frame(PING, b"")
 
 
@@ -112,10 +115,11 @@ class MessageSocket(FrameSocket):
         keepalive: Keepalive,
         deflate: Deflate | None = None,
         throttled_log: ThrottledLog | None = None,
+        turns: Turns | None = None,
     ) -> None:
-        super().__init__(socket, buffer, peer, throttled_log)
+        super().__init__(socket, buffer, peer, throttled_log, turns)
         self._inner = inner
-        self._reader = MessageReader(limit_bytes, deflate=deflate)
+        self._reader = MessageReader(limit_bytes, deflate=deflate, step_bytes=INFLATED_BYTES)
         self._deflate = deflate
         self._keepalive = keepalive
         self._heard_at = keepalive.now()
@@ -155,7 +159,7 @@ class MessageSocket(FrameSocket):
             self._limit_closing(timeout_s)
             if not self._close_sent:
                 self._send_close(close_payload(code, reason))
-                self._socket.resume_reading()  # or the peer's close frame would never be read
+                self.resume_reading()  # or the peer's close frame would never be read
 
     # Reading
 
@@ -180,6 +184,10 @@ class MessageSocket(FrameSocket):
         self._hand_on(messages)
         if (reader.pings or reader.close is not None or reader.error is not None) and not self.is_closing():
             self._on_controls()
+
+    @property
+    def _has_more(self) -> bool:
+        return self._reader.is_stopped
 
     def _hand_on(self, messages: Messages) -> None:
         if messages and not self._close_sent and not self.is_closing():

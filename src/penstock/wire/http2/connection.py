@@ -50,7 +50,10 @@ from penstock.wire.http2.streams import ResponseState, Stream, StreamTable
 _PENDING, _BEGUN, _FINISHED = ResponseState  # plain names: these are used with every call
 LEAVING = b"penstock"
 """Payload of the ping behind our first GOAWAY: its acknowledgement shows that the client has seen both."""
-_TOO_LARGE = encode_headers([(b":status", b"431")])
+TOO_LARGE = encode_headers([(b":status", b"431")])
+"""Response to a request whose header list is larger than its limit, unless the owner has another one."""
+_TOO_LARGE_CHARGE = 20
+"""Control frames that such a list counts as: it was decoded for nothing."""
 _UPDATES_DUE_LIMIT = 100_000
 """Limit of WINDOW_UPDATEs that a client may catch up with at once."""
 _STREAMS_PER_CHARGE = 10
@@ -76,11 +79,16 @@ class ServerConnection:
         "_reader",
         "_streams",
         "_table",
+        "_too_large",
         "error",
         "is_settled",
     )
 
-    def __init__(self, limits: Limits | None = None) -> None:
+    def __init__(self, limits: Limits | None = None, too_large: bytes = TOO_LARGE) -> None:
+        """Args:
+        too_large: encoded header fields of the response to a request whose own are too large.
+        """
+        self._too_large = too_large
         self._limits = limits = limits or Limits()
         self.error: ConnectionFault | None = None  # why it ended, if it did
         self.is_settled = False  # the client has confirmed our settings
@@ -333,7 +341,8 @@ class ServerConnection:
             else:
                 self._table.check_late(stream_id)
                 self._light.use(self._now)
-                self._blocks.decode(block)
+                if self._blocks.decode(block) is None:
+                    self._control.use(self._now, _TOO_LARGE_CHARGE)
         except MalformedRequest as error:
             raise StreamFault(stream_id, ErrorCode.PROTOCOL_ERROR, str(error)) from None  # section 8.1.1
 
@@ -345,8 +354,8 @@ class ServerConnection:
             self._reset(stream_id, ErrorCode.REFUSED_STREAM)  # section 5.1.2
             return
         if head is None:
-            self._control.use(self._now)
-            self._outflow.headers(stream_id, _TOO_LARGE, is_last=True)
+            self._control.use(self._now, _TOO_LARGE_CHARGE)
+            self._outflow.headers(stream_id, self._too_large, is_last=True)
             if not is_last:
                 self._reset(stream_id, ErrorCode.NO_ERROR)
             return

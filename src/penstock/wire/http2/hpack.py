@@ -6,13 +6,15 @@ blocks use only the static table, so that one block can be sent on any connectio
 
 from collections.abc import Iterable
 
-from penstock.wire.http2.errors import CompressionFault
+from penstock.wire.http2.errors import CompressionFault, ConnectionFault, ErrorCode
 from penstock.wire.http2.hpack_tables import FIELD_INDEXES, FIELDS, LAST, NAME_INDEXES, Field, decode_huffman
 from penstock.wire.http2.limits import DEFAULT_TABLE_BYTES
 
 EMPTY_TABLE = b"\x20"
 """Begins a block of an encoder whose peer has made the table smaller (section 4.2): it will use none."""
 
+FLOOD_FACTOR = 4
+"""Lists that are longer than their limit by this factor are not decoded to their end."""
 _FIELD_OVERHEAD_BYTES = 32
 _MAX_INTEGER_BYTES = 5
 _INDEXED, _INSERTED, _RESIZE = 0x80, 0x40, 0x20
@@ -23,7 +25,8 @@ class Decoder:
     """Decodes header blocks in order of arrival.
 
     Args:
-        limit_bytes: of a decoded list, each field counted with 32 bytes more.
+        limit_bytes: of a decoded list, each field counted with 32 bytes more. A list of more than
+            `FLOOD_FACTOR` times as many ends the connection: decoding would go on for nothing.
     """
 
     __slots__ = ("_limit_bytes", "_size_bytes", "_table", "_table_bytes", "changes")
@@ -40,6 +43,7 @@ class Decoder:
 
         Raises:
             CompressionFault: the block cannot be decoded, and no other block after it.
+            ConnectionFault: the fields are far more than the limit; no other block can be decoded either.
         """
         fields: list[Field] = []
         table, limit_bytes = self._table, self._limit_bytes
@@ -71,6 +75,9 @@ class Decoder:
             total_bytes += len(field[0]) + len(field[1]) + _FIELD_OVERHEAD_BYTES
             if total_bytes <= limit_bytes:
                 fields.append(field)
+            elif total_bytes > FLOOD_FACTOR * limit_bytes:
+                text = f"header list of more than {FLOOD_FACTOR * limit_bytes} bytes"
+                raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, text)
         return fields if total_bytes <= limit_bytes else None
 
     def _take_literal(self, block: bytes, position: int, mask: int) -> tuple[Field, int]:

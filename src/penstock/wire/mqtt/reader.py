@@ -4,6 +4,8 @@ The client and the tests read with this, a server with the subclass in `run_read
 `error` is set and nothing more is read; valid packets before them are still returned.
 """
 
+from sys import maxsize
+
 from penstock.model import Run
 from penstock.wire.mqtt.decode import decode_packet
 from penstock.wire.mqtt.packets import Connect, Packet, PacketType, Version
@@ -18,7 +20,8 @@ class PacketReader:
     """Splits input into packets and decodes each.
 
     `control_limit_bytes` is for every packet but PUBLISH: decoding a large one would block the loop.
-    `is_greeted` is True once a CONNECT has begun, valid or not.
+    `is_greeted` is True once a CONNECT has begun, valid or not. A chunk of more packets than `work_limit`
+    stands for is read in several steps; `position` is where the next one starts.
     """
 
     __slots__ = (
@@ -30,7 +33,10 @@ class PacketReader:
         "error",
         "is_amid_large",
         "is_greeted",
+        "position",
         "version",
+        "work",
+        "work_limit",
     )
 
     def __init__(
@@ -45,21 +51,28 @@ class PacketReader:
         self._have = 0
         self._need = 0
         self.is_amid_large = False  # a large packet has begun and is not whole yet
+        self.position = 0
+        self.work = 0  # of the present step, beyond one unit for each item
+        self.work_limit = maxsize
 
-    def feed(self, data: bytes) -> list[Packet | Run]:
-        """Everything that is complete now, in order."""
+    def feed(self, data: bytes, start: int = 0) -> list[Packet | Run]:
+        """Everything that is complete now, in order, up to the work of one step.
+
+        Args:
+            start: where the last step on the same chunk has ended.
+        """
+        self.work = 0
         items: list[Packet | Run] = []
-        position = self._complete(data, items) if self._parts is not None else 0
+        self.position = position = start if self._parts is None else self._complete(data, start, items)
         if position < len(data) and self.error is None:
             self._read_more(data, position, items)
         return items
 
-    def _complete(self, data: bytes, items: list[Packet | Run]) -> int:
+    def _complete(self, data: bytes, position: int, items: list[Packet | Run]) -> int:
         """Finish the packet that earlier chunks began, and return where the next one starts.
 
         It is joined once, whatever its size, and what follows it is not copied at all.
         """
-        position = 0
         while self._parts is not None and self.error is None:
             stop = position + self._need - self._have
             piece = data[position:stop]
@@ -85,8 +98,11 @@ class PacketReader:
             self.error = error.with_traceback(None)  # which would hold this reader, and that the error
 
     def _split(self, data: bytes, position: int, items: list[Packet | Run]) -> None:
-        end = len(data)
+        self.position = end = len(data)
         while (position := self._take_known(data, position, end, items)) < end:
+            if len(items) + self.work >= self.work_limit:
+                self.position = position
+                return None
             body = position + 2
             if body > end:
                 return self._keep(data, position, 2)

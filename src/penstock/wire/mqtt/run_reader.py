@@ -3,6 +3,8 @@
 Only what is needed is decoded. The accepted publishes are in `abilities.py`.
 """
 
+from typing import cast
+
 from penstock.model import NEVER, Properties, Run
 from penstock.wire.mqtt.abilities import (
     ALL_ABILITIES,
@@ -13,7 +15,7 @@ from penstock.wire.mqtt.abilities import (
     quick_shapes,
 )
 from penstock.wire.mqtt.decode import TopicNameCache, check_message
-from penstock.wire.mqtt.packets import Packet, PubAck, Version
+from penstock.wire.mqtt.packets import Auth, Connect, Packet, PubAck, Subscribe, Unsubscribe, Version
 from penstock.wire.mqtt.primitives import Body, take_varint
 from penstock.wire.mqtt.properties import In, take_properties
 from penstock.wire.mqtt.reader import CONNECT, PacketReader
@@ -29,6 +31,16 @@ SOON = 1e-9
 """Lifetime of a message whose expiry interval is zero: it reaches current subscribers only."""
 MERGED_BELOW_BYTES = 4096
 """Larger packets are not merged into runs: it would save little and make rings copy their ends."""
+COUNTED_BYTES = 2048
+"""Bytes after which the hot loop counts its runs."""
+PACKET_WORK = 2
+"""Work of a packet outside the hot loop, in units of the cheapest one."""
+NEW_NAME_WORK = 16
+"""Work of a publish to a topic that was not named recently."""
+HANDSHAKE_WORK = 1_000_000
+"""Work of CONNECT and AUTH: more than any step has, so that nothing behind them is read in the same one."""
+FILTER_WORK = 16
+"""Work of each filter that is subscribed to, or not any more."""
 
 
 class RunReader(PacketReader):
@@ -73,13 +85,14 @@ class RunReader(PacketReader):
         self._shapes = quick_shapes(self.version, self._abilities) if is_roomy else NO_SHAPES
         self._tail = int(self.version is Version.V5)  # bytes of an empty property section
 
-    def feed(self, data: bytes) -> list[Packet | Run]:
+    def feed(self, data: bytes, start: int = 0) -> list[Packet | Run]:
         """Everything that is complete now, in order; the common chunk never leaves the hot loop."""
         self.is_plain = True
         if self._parts is not None or self.error is not None:
-            return super().feed(data)
+            return super().feed(data, start)
+        self.work = 0
         items: list[Packet | Run] = []
-        position = self._take_known(data, 0, len(data), items)
+        self.position = position = self._take_known(data, start, len(data), items)
         if position < len(data):
             self._read_more(data, position, items)
         return items
@@ -87,9 +100,19 @@ class RunReader(PacketReader):
     def _take_other(self, first: int, body: Body, items: list[Packet | Run]) -> None:
         self.is_plain = False
         super()._take_other(first, body, items)
+        self.work += self._work_of(items[-1])
         if first == CONNECT:
             self._limit_bytes = self._publish_limit_bytes
             self._set_version()
+
+    def _work_of(self, packet: Packet | Run) -> int:
+        """Return the work of a packet, beyond one unit."""
+        kind = type(packet)
+        if kind is Subscribe:
+            return FILTER_WORK * len(cast("Subscribe", packet).requests)
+        if kind is Unsubscribe:
+            return FILTER_WORK * len(cast("Unsubscribe", packet).filters)
+        return HANDSHAKE_WORK if kind is Connect or kind is Auth else PACKET_WORK
 
     def _take_known(  # noqa: PLR0915 - one loop, because a call per message would cost as much again
         self, data: bytes, position: int, end: int, items: list[Packet | Run]
@@ -101,63 +124,67 @@ class RunReader(PacketReader):
         shapes, find_name, tail = self._shapes, self._names.get, self._tail
         last_topic, last_stride = None, 0
         limit_bytes = self._limit_bytes - 5  # less the longest header
-        append = items.append
+        append, work_limit = items.append, self.work_limit
         try:
             while position < end:
-                first = data[position]
-                shape = shapes[first]
-                size = data[position + 1]
-                body = position + 2
-                if shape is None:
-                    packet_id = data[body] << 8 | data[body + 1]
-                    if first != 0x40 or size != 2 or not packet_id:
-                        return position
-                    append(PubAck(packet_id))  # at QoS 1 as common as PUBLISH
-                    self.is_plain = False
-                    position += 4
-                    continue
-                if size >= 0x80:
-                    second = data[body]
-                    if 0 < second < 0x80:
-                        size += (second - 1) << 7
-                        body += 1
-                    elif second and 0 < data[body + 1] < 0x80:
-                        size += (second - 0x81 << 7) + (data[body + 1] << 14)
-                        body += 2
-                    else:  # four bytes, or not the shortest form
-                        return position
-                    if size > limit_bytes:
-                        return position
-                if data[body]:  # a topic of 256 bytes and more is not known
+                if len(items) >= work_limit:
                     return position
-                stop = body + size
-                topic_start = body + 2
-                topic_end = topic_start + data[body + 1]
-                topic = find_name(data[topic_start:topic_end])
-                if not topic or stop > end:
-                    return position
-                head = topic_end + tail
-                stride = stop - position
-                if first & 6:
-                    head += 2
-                    packet_id = data[topic_end] << 8 | data[topic_end + 1]
-                    if not packet_id or head > stop or (tail and data[head - 1]):
+                counted = min(position + COUNTED_BYTES, end)
+                while position < counted:
+                    first = data[position]
+                    shape = shapes[first]
+                    size = data[position + 1]
+                    body = position + 2
+                    if shape is None:
+                        packet_id = data[body] << 8 | data[body + 1]
+                        if first != 0x40 or size != 2 or not packet_id:
+                            return position
+                        append(PubAck(packet_id))  # at QoS 1 as common as PUBLISH
+                        self.is_plain = False
+                        position += 4
+                        continue
+                    if size >= 0x80:
+                        second = data[body]
+                        if 0 < second < 0x80:
+                            size += (second - 1) << 7
+                            body += 1
+                        elif second and 0 < data[body + 1] < 0x80:
+                            size += (second - 0x81 << 7) + (data[body + 1] << 14)
+                            body += 2
+                        else:  # four bytes, or not the shortest form
+                            return position
+                        if size > limit_bytes:
+                            return position
+                    if data[body]:  # a topic of 256 bytes and more is not known
                         return position
-                    slab = data[position:stop]
-                    append(Run(topic, slab, head - position, stride, 1, shape, None, NEVER, packet_id))
-                    self.is_plain = False
+                    stop = body + size
+                    topic_start = body + 2
+                    topic_end = topic_start + data[body + 1]
+                    topic = find_name(data[topic_start:topic_end])
+                    if not topic or stop > end:
+                        return position
+                    head = topic_end + tail
+                    stride = stop - position
+                    if first & 6:
+                        head += 2
+                        packet_id = data[topic_end] << 8 | data[topic_end + 1]
+                        if not packet_id or head > stop or (tail and data[head - 1]):
+                            return position
+                        slab = data[position:stop]
+                        append(Run(topic, slab, head - position, stride, 1, shape, None, NEVER, packet_id))
+                        self.is_plain = False
+                        position = stop
+                        continue
+                    if head > stop or (tail and data[head - 1]):
+                        return position
+                    if topic is last_topic and stride == last_stride and stride < MERGED_BELOW_BYTES:
+                        stop = _extend(data, position, head, stride, end)
+                        slab = data[position:stop]
+                        append(Run(topic, slab, head - position, stride, len(slab) // stride, shape))
+                    else:
+                        append(Run(topic, data[position:stop], head - position, stride, 1, shape))
+                        last_topic, last_stride = topic, stride
                     position = stop
-                    continue
-                if head > stop or (tail and data[head - 1]):
-                    return position
-                if topic is last_topic and stride == last_stride and stride < MERGED_BELOW_BYTES:
-                    stop = _extend(data, position, head, stride, end)
-                    slab = data[position:stop]
-                    append(Run(topic, slab, head - position, stride, len(slab) // stride, shape))
-                else:
-                    append(Run(topic, data[position:stop], head - position, stride, 1, shape))
-                    last_topic, last_stride = topic, stride
-                position = stop
         except IndexError:  # a header cut by the end of the chunk
             pass
         return position
@@ -173,7 +200,12 @@ class RunReader(PacketReader):
         topic_start, head = head, head + (data[body] << 8 | data[body + 1])
         if head > stop:
             raise MalformedPacket("packet shorter than its fields")
-        topic = self._names[data[topic_start:head]]
+        name = data[topic_start:head]
+        topic = self._names.get(name)
+        self.work += PACKET_WORK
+        if topic is None:
+            topic = self._names[name]
+            self.work += NEW_NAME_WORK
         packet_id = 0
         if shape.qos:
             self.is_plain = False

@@ -5,6 +5,7 @@ arrives. Messages that arrive whole, as nearly all do, are cut out of the chunk.
 """
 
 from codecs import utf_8_decode
+from sys import maxsize
 
 from penstock.wire.websocket.deflate import Deflate, Inflater
 from penstock.wire.websocket.encoding import (
@@ -28,27 +29,37 @@ Messages = list[str | bytes | Pinged]
 class MessageReader(HeaderReader):
     """Joins a client's frames into messages.
 
-    `ping_places` has, for each ping of the latest `feed`, the number of messages before it.
+    `ping_places` has, for each ping of the latest `feed`, the number of messages before it. `is_stopped` is
+    True if that feed has inflated so much that it left messages to the next one, even one of no bytes.
 
     Args:
         limit_bytes: of a whole message, compressed and inflated.
         deflate: the agreed compression, if any.
+        step_bytes: inflated by one feed before it stops; its last message may be larger.
     """
 
     __slots__ = (
         "_checked",
         "_deflate",
+        "_inflated_bytes",
         "_inflater",
         "_is_text",
         "_joined",
         "_messages",
+        "_step_bytes",
         "_taken_bytes",
+        "is_stopped",
         "ping_places",
     )
 
-    def __init__(self, limit_bytes: int, *, deflate: Deflate | None = None) -> None:
+    def __init__(
+        self, limit_bytes: int, *, deflate: Deflate | None = None, step_bytes: int = maxsize
+    ) -> None:
         super().__init__(limit_bytes)
         self.ping_places: list[int] = []
+        self.is_stopped = False
+        self._inflated_bytes = 0  # by the present feed
+        self._step_bytes = step_bytes
         self._deflate = deflate
         self._messages: Messages = []  # of the present feed
         self._is_text = False
@@ -63,6 +74,8 @@ class MessageReader(HeaderReader):
             data, self._rest = self._rest + data, b""
         messages = self._messages
         self.ping_places.clear()
+        self.is_stopped = False
+        self._inflated_bytes = 0
         try:
             self._split(data, messages)
         except FrameError as error:  # earlier messages are valid and still passed on
@@ -101,6 +114,9 @@ class MessageReader(HeaderReader):
                 position = stop
                 if position > end or self.close is not None:
                     return
+                if self._inflated_bytes > self._step_bytes:
+                    self.is_stopped = position < end
+                    break
         self._rest = data[position:]
 
     def _read_more(self, data: bytes) -> None:
@@ -132,6 +148,7 @@ class MessageReader(HeaderReader):
         """Take more of a message; with the last piece it is whole."""
         if self._inflater is not None:
             piece = self._inflater.feed(piece, is_last=is_last)
+            self._inflated_bytes += len(piece)
         if not is_last:
             self._joined += piece
             if self._is_text:

@@ -104,6 +104,15 @@ async def test_a_method_that_fails_ends_its_own_call_only(serving: Serving) -> N
     assert await unary_unary(channel, SAY)(b"still here", timeout=TIMEOUT_S) == b"still here"
 
 
+async def test_too_much_metadata_ends_its_call_and_no_other(serving: Serving) -> None:
+    tell = unary_unary(serving.channel(), TELL)
+    large = tuple((f"name-{number}", "x" * 1_000) for number in range(20))
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await tell(b"", timeout=TIMEOUT_S, metadata=large)
+    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert await tell(b"", timeout=TIMEOUT_S)
+
+
 async def test_metadata_reaches_the_method(serving: Serving) -> None:
     metadata = (("some-name", "a value"), ("other-bin", b"\x00\xff"), ("some-name", "another"))
     tell = unary_unary(serving.channel(), TELL)

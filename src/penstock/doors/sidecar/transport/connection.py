@@ -16,8 +16,9 @@ from penstock.doors.sidecar.transport.call import TOO_MUCH, Deadline, Http2Call
 from penstock.doors.sidecar.transport.method import HIGH_WATER_BYTES, EndCause
 from penstock.doors.sidecar.transport.request_headers import Request, read_request
 from penstock.net.door import Peer
-from penstock.net.read_pause import NO_PAUSE, UNREAD_RESPONSES, ReadPause
+from penstock.net.read_pause import NO_PAUSE, TURN, UNREAD_RESPONSES, ReadPause
 from penstock.net.transport import CLOSED_TRANSPORT
+from penstock.net.turns import Backlog
 from penstock.wire.grpc import Status
 from penstock.wire.http2 import (
     BodyReceived,
@@ -34,6 +35,8 @@ from penstock.wire.http2 import (
 if TYPE_CHECKING:
     from penstock.doors.sidecar.door import SidecarDoor
 
+STEP_BYTES = 8 * 1024
+"""Bytes of one step: frames of so many bytes are not too many, and their calls neither."""
 REQUESTS_REMEMBERED = 64
 """Kinds of calls of one connection whose header fields are understood already."""
 UNFINISHED_S = 120.0
@@ -62,6 +65,7 @@ class Connection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "__weakref__",
+        "_backlog",
         "_calls",
         "_deadline",
         "_first",
@@ -93,7 +97,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(self, door: "SidecarDoor", peer: Peer | None) -> None:
         self.door = door
-        self.http2 = ServerConnection(door.limits)
+        self.http2 = ServerConnection(door.limits, door.too_large)
+        self._backlog: Backlog | None = None
         self.peer = peer or UNKNOWN
         self.has_arrived = peer is not None  # the address limits have counted its arrival
         self.is_counted = False
@@ -130,7 +135,7 @@ class Connection(asyncio.BufferedProtocol):
         self.door.on_open(self, self._deadline)
 
     def get_buffer(self, size_hint: int) -> memoryview:
-        return self.door.buffer
+        return self.door.small_buffer if self.door.turns.is_crowded else self.door.buffer
 
     def buffer_updated(self, size: int) -> None:
         self.data_received(bytes(self.door.buffer[:size]))
@@ -144,18 +149,66 @@ class Connection(asyncio.BufferedProtocol):
         door.counters.bytes_received += len(data)
         if self._first is None:
             self._first = data[:16]
+        if self._backlog is not None:
+            self._backlog.add(data)
+            return
+        is_late = door.turns.is_over(now)
+        start = 0 if is_late else self._work(data, 0, now, is_long=True)
+        if start is not None:
+            self._backlog = Backlog(self, data, start)
+            self._read_pause.pause(TURN)
+            if self.may_step:
+                door.turns.queue(self._backlog, is_new=is_late)
+
+    @property
+    def may_step(self) -> bool:
+        """A client that does not read its responses makes no more of them."""
+        return not self.is_full
+
+    def take_step(self, data: bytes, start: int) -> int | None:
+        """Work off some of the backlog, in a turn later than that of its read."""
+        if self.is_closing:
+            return None
+        self._last_seen = now = self.door.loop.time()
+        return self._work(data, start, now)
+
+    def on_caught_up(self) -> None:
+        """The backlog is worked off."""
+        self._backlog = None
+        self._read_pause.resume(TURN)
+
+    def _work(self, data: bytes, start: int, now: float, *, is_long: bool = False) -> int | None:
+        """Work off some of a chunk, and send the responses; return where the rest starts.
+
+        Args:
+            is_long: take steps while this turn has time, not only one.
+        """
+        door, end = self.door, len(data)
         door.is_reading = True
         try:
             with door.broker.turn(now):
-                self._take(self.http2.feed(data, now))
-                if self.http2.error is not None:
-                    self._on_error()
+                while True:
+                    piece = data[start : start + STEP_BYTES]
+                    self._step(piece, now)
+                    start += len(piece)
+                    if start >= end or self.http2.error is not None or self.is_closing:
+                        return None
+                    if not is_long or self.is_full or door.turns.is_over(now):
+                        return start
         finally:
             door.is_reading = False
             self.write_out()
             door.write_all()
-        if self._is_leaving:
-            self._close_if_done()
+            if self._is_leaving:
+                self._close_if_done()
+
+    def _step(self, data: bytes, now: float) -> None:
+        events = self.http2.feed(data, now)
+        self._take(events)
+        if self.http2.error is not None:
+            self._on_error()
+        elif len(data) == STEP_BYTES:
+            self.door.broker.flush_part(len(events))
 
     def eof_received(self) -> bool:
         """The client says nothing more, so it gives no room for responses either."""
@@ -175,6 +228,8 @@ class Connection(asyncio.BufferedProtocol):
         self._read_pause.resume(UNREAD_RESPONSES)
         later, self._later = self._later, []
         self._take(later)
+        if self._backlog is not None and self.may_step:
+            self.door.turns.queue(self._backlog)
         for stream_id, call in list(self._calls.items()):
             if self.is_full:
                 return
@@ -185,6 +240,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self.is_closing = True
+        if self._backlog is not None:
+            self.door.turns.discard(self._backlog)
+            self._backlog = None
         self._end_calls(EndCause.LOST)
         for stream_id in list(self._unread):
             self.on_read(stream_id)

@@ -1,6 +1,6 @@
 """One client of `/ws`: a WebSocket of messages on one side, a session of core on the other.
 
-Responses have the order of the requests. The publishes of one read go to core together; other requests wait
+Responses have the order of the requests. The publishes of one step go to core together; other requests wait
 until they have their responses. Subscriptions may replay much, so their number in one turn of the loop is
 limited. Responses leave together after the requests of a read, or before the next event. A client that
 does not read its responses is not read from.
@@ -45,7 +45,7 @@ from penstock.errors import PenstockError, ShuttingDown
 from penstock.model import Door
 from penstock.net.door import Peer
 from penstock.net.rate_limit import TokenBucket
-from penstock.net.read_pause import BACKPRESSURE, NO_PAUSE, ORDER, TURN, UNREAD_RESPONSES, ReadPause
+from penstock.net.read_pause import BACKPRESSURE, NO_PAUSE, ORDER, UNREAD_RESPONSES, ReadPause
 from penstock.wire.websocket.encoding import CloseCode, Pinged
 
 if TYPE_CHECKING:
@@ -147,20 +147,18 @@ class SocketConnection:
         self.door.broker.resume(session)
 
     def messages_received(self, messages: "Messages", size_bytes: int) -> None:
-        """Act on everything that one read brought."""
+        """Act on everything that one step brought."""
         client, door = self._client, self.door
         door.counters.bytes_received += size_bytes
         if client is None:
             return
-        if size_bytes >= TURN_BYTES // 2:  # the loop would read on as long as there is more
-            self.read_pause.pause(TURN)
-            door.loop.call_soon(self.read_pause.resume, TURN)
         with door.broker.turn(door.loop.time()):
             requests = [self._read(message) for message in messages]
             if self._waiting:
                 self._waiting += requests
             else:
                 self._serve(client, requests)
+            door.broker.flush_part(len(requests))
 
     def pause_writing(self) -> None:
         """Nothing more fits into the socket."""
