@@ -12,7 +12,8 @@ from penstock.doors.sidecar.settings import SidecarSettings
 from penstock.net.http import HttpSettings
 from penstock.net.http.request import SMALL_BYTES, gather
 from tests.net.http.serving import House, get, post, request
-from tests.net.http.test_auth import SlowAccess, has_begun, named
+from tests.net.http.test_auth import named
+from tests.net.slow_access import SlowAccess, has_begun
 from tests.support.waiting import until
 
 CHUNKED = "Transfer-Encoding: chunked"

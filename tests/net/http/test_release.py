@@ -18,8 +18,9 @@ from penstock.net.http.request import Refusal, Request
 from penstock.net.http.streaming import ResponseStream
 from penstock.net.tls import Certificates, TlsSettings
 from tests.net.http.serving import House, Peer, get, post, request
-from tests.net.http.test_auth import SlowAccess, has_begun, named
+from tests.net.http.test_auth import named
 from tests.net.http.test_door import UPGRADE
+from tests.net.slow_access import SlowAccess, has_begun
 from tests.support.certificates import Authority
 from tests.support.waiting import until
 

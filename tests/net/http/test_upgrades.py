@@ -14,7 +14,8 @@ from penstock.net.door import Peer as Address
 from penstock.net.http.auth import authorization_in, parse_authorization
 from penstock.net.http.request import HIGH_WATER_BYTES
 from tests.net.http.serving import House, get, post, request
-from tests.net.http.test_auth import ALICE, QUICK, WRONG, SlowAccess, has_begun
+from tests.net.http.test_auth import ALICE, QUICK, WRONG
+from tests.net.slow_access import SlowAccess, has_begun
 from tests.support.waiting import until
 
 HANDSHAKE = ("Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==")
