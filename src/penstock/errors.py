@@ -105,6 +105,12 @@ class UnknownClient(PenstockError):
     code = "unknown-client"
 
 
+class ClientIdTaken(PenstockError):
+    """The session of that client id belongs to another user."""
+
+    code = "client-id-taken"
+
+
 class UnknownStage(PenstockError):
     """There is no stage of that name, or it has lapsed."""
 

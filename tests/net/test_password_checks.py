@@ -177,7 +177,7 @@ async def test_what_is_known_by_the_time_of_its_turn_needs_no_thread(making: lis
     first, second = await made.ask(GREEDY, "first", "known")
     made.access.known.add("known")
     made.access.may_end.set()
-    assert list(await asyncio.gather(first, second)) == [True, True]
+    assert [await first, await second] == [True, True]
     assert made.access.users == ["first"]
 
 

@@ -47,7 +47,7 @@ KEYS: dict[Reload, dict[str, str]] = {
         "sidecar": "max_message_bytes max_streams max_connections connect_timeout_s write_buffer_bytes "
         "idle_s ping_s",
         "connections": "per_address",
-        "sessions": "max_expiry_s",
+        "sessions": "max_expiry_s takeover_by_other_users",
     },
     Reload.SUBSCRIPTIONS: {
         "mqtt": "maximum_qos wildcard_subscriptions shared_subscriptions subscription_identifiers policy",

@@ -191,6 +191,7 @@ class Broker:
         wire of this connection, if it differs from the last one. Returns the session, and whether it existed.
 
         Raises:
+            ClientIdTaken: the session of this client id belongs to another user.
             QuotaExceeded: there are too many sessions.
             ShuttingDown: the server is about to stop.
             StorageUnavailable: the session cannot be stored now.
@@ -204,6 +205,14 @@ class Broker:
             PenstockError: the will could not be published.
         """
         self._session_service.check_will(identity, will)
+
+    def check_owner(self, identity: Identity) -> None:
+        """Check that a client may take over the session of its client id, if there is one.
+
+        Raises:
+            ClientIdTaken: it belongs to another user.
+        """
+        self._session_service.check_owner(identity)
 
     def resume(self, session: Session) -> None:
         """Continue with queued, then with live messages: the messages in flight have been resent."""
@@ -227,9 +236,13 @@ class Broker:
         """
         self._session_service.disconnect_soon(session, connection, is_final=is_final)
 
-    def dismiss(self, session: Session) -> bool:
-        """End the connection of a session by an operator's request. Returns False if it had none."""
-        return self._session_service.dismiss(session)
+    def dismiss(self, session: Session, *, ends_session: bool = False) -> bool:
+        """End the connection of a session by an operator's request. Returns False if it had none.
+
+        Args:
+            ends_session: end the session, too, so that its client id is free.
+        """
+        return self._session_service.dismiss(session, ends_session=ends_session)
 
     def pause(self, session: Session) -> None:
         """Stop sending: the socket of a session is full."""

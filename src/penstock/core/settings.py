@@ -59,6 +59,10 @@ class SessionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Most messages in the offline queue of a session."""
     owed_bytes: Count = 8 * MIB
     """Most bytes in the offline queue of a session."""
+    takeover_by_other_users: bool = False
+    """Let a client that connects with the client id of another user's session end that session. Otherwise
+    the client is refused.
+    """
 
 
 class RetainedSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

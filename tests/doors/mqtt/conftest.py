@@ -5,8 +5,11 @@ from uuid import uuid4
 
 import pytest
 
+from tests.doors.fixtures import start
 from tests.doors.mqtt.peers import Peers
 from tests.support.servers import RunningServer
+
+__all__ = ["name", "peers", "start"]
 
 
 @pytest.fixture

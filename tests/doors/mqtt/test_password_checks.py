@@ -33,7 +33,6 @@ from penstock.wire.mqtt import (
     Version,
     Will,
 )
-from tests.doors.fixtures import start  # noqa: F401
 from tests.doors.mqtt.peers import Peer, Peers, both_versions
 from tests.doors.serving import Start
 from tests.support.waiting import until
@@ -77,7 +76,7 @@ async def gate(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Gate]:
 
 
 @pytest.fixture
-async def server(start: Start, access: AccessSettings) -> Server:  # noqa: F811
+async def server(start: Start, access: AccessSettings) -> Server:
     mqtt = MqttSettings(port=0, connect_timeout_s=0.2)
     limits = AddressLimitSettings(failures_per_address=0.001, failure_burst_per_address=12)
     return await start(access=access, mqtt=mqtt, connections=limits)

@@ -104,6 +104,10 @@ def clients(
     disconnect: Annotated[
         bool, typer.Option("--disconnect", help="Disconnect CLIENT; its session is kept.")
     ] = False,
+    end_session: Annotated[
+        bool,
+        typer.Option("--end-session", help="Disconnect CLIENT and end its session: its client id is free."),
+    ] = False,
     search: Annotated[
         str | None, typer.Option("--search", metavar="TEXT", help="Only ids that contain this text.")
     ] = None,
@@ -118,16 +122,17 @@ def clients(
     """List the clients of a server by id, connected or not, or show one of them."""
     if client_id is not None and (search, connected, limit) != (None, None, None):
         raise typer.BadParameter("a CLIENT is one alone; leave out --search, --connected and --limit")
-    if disconnect and client_id is None:
-        raise typer.BadParameter("--disconnect needs a CLIENT")
+    if (disconnect or end_session) and client_id is None:
+        raise typer.BadParameter("--disconnect and --end-session need a CLIENT")
 
     def work(client: "HttpClient") -> None:
         if client_id is None:
             found = islice(client.clients(search, connected), limit)
             print_rows(found, CLIENT_COLUMNS, output, "There is no such client.")
-        elif disconnect:
-            was_connected = client.disconnect(client_id)
-            print_facts({"client_id": client_id, "disconnected": was_connected}, output)
+        elif disconnect or end_session:
+            was_connected = client.disconnect(client_id, end_session=end_session)
+            facts = {"client_id": client_id, "disconnected": was_connected}
+            print_facts(facts | ({"session_ended": True} if end_session else {}), output)
         else:
             print_facts(client.client(client_id), output)
 

@@ -162,10 +162,15 @@ class HttpClient(LogRequests, StageRequests):
         """All details of one client."""
         return self.get(f"/api/v1/clients/{quote(client_id, safe='')}")
 
-    def disconnect(self, client_id: str) -> bool:
-        """Disconnect a client and keep its session; False if it was not connected."""
+    def disconnect(self, client_id: str, *, end_session: bool = False) -> bool:
+        """Disconnect a client; False if it was not connected.
+
+        Args:
+            end_session: end its session, too, connected or not; otherwise the session is kept.
+        """
         path = f"/api/v1/clients/{quote(client_id, safe='')}"
-        return bool(require_key(self._transport.send("DELETE", path).value(), "disconnected"))
+        query = {"end_session": True} if end_session else {}
+        return bool(require_key(self._transport.send("DELETE", path, query).value(), "disconnected"))
 
     def slow(self) -> list[dict[str, Any]]:
         """Clients that are slow, or were recently."""

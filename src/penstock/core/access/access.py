@@ -61,6 +61,9 @@ class Access(Protocol):
     def exchange(self, method: str) -> Exchange | None:
         """Begin an exchange by a method; None if it is not supported."""
 
+    def proven_user(self, identity: Identity) -> str | None:
+        """Return the user that owns what a client leaves; None if nothing proves a name, or there is none."""
+
     def is_known(self, identity: Identity) -> bool:
         """Return whether a user still exists; a reload may remove it."""
 
@@ -93,6 +96,10 @@ class OpenAccess:
 
     def exchange(self, method: str) -> Exchange | None:
         """There are no passwords that could be proven."""
+        return None
+
+    def proven_user(self, identity: Identity) -> str | None:
+        """Names prove nothing."""
         return None
 
     def is_known(self, identity: Identity) -> bool:

@@ -180,6 +180,10 @@ class FileAccess:
             return None
         return ScramServer(self._scram_keys_of)
 
+    def proven_user(self, identity: Identity) -> str | None:
+        """Without a password file only a certificate proves a name."""
+        return self._proven(identity).user
+
     def is_known(self, identity: Identity) -> bool:
         """Users have a line, or came with a certificate; the anonymous are allowed."""
         if identity.is_certified:

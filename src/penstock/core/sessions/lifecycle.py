@@ -21,6 +21,7 @@ from penstock.core.sessions.wills import Wills
 from penstock.core.subscriptions.subscribe import Subscriber
 from penstock.core.subscriptions.subscription import Subscription
 from penstock.errors import (
+    ClientIdTaken,
     NotAuthorized,
     QuotaExceeded,
     ShuttingDown,
@@ -74,6 +75,7 @@ class SessionService:
         wire of this connection, if it differs from the last one. Returns the session, and whether it existed.
 
         Raises:
+            ClientIdTaken: the session of this client id belongs to another user.
             QuotaExceeded: there are too many sessions.
             ShuttingDown: the server is about to stop.
             StorageUnavailable: the session cannot be stored now.
@@ -81,6 +83,7 @@ class SessionService:
         if self._publishing.is_stopping:
             raise ShuttingDown("the server is about to stop")
         self._check_storage(arrival)
+        self.check_owner(arrival.identity)
         client_id = arrival.identity.client_id
         session = self._node.sessions.get(client_id)
         if session in self._leaving:
@@ -89,7 +92,8 @@ class SessionService:
         is_recorded = session is not None and session.is_recorded
         had_record = is_recorded or self._node.recorder.has_stale_record(client_id)
         if session is not None:
-            is_foreign = session.identity.user != arrival.identity.user  # never shown to another user
+            # Never shown to another user, where names prove nothing or others may take over.
+            is_foreign = session.identity.user != arrival.identity.user
             if session.connection is not None:
                 self._take_over(session)
             if arrival.clean or is_foreign or not session.is_persistent:
@@ -125,6 +129,19 @@ class SessionService:
             self._node.recorder.save(session)
         session.is_promised = had_record or session.journal is not None or session.will is not None
         return session, is_known
+
+    def check_owner(self, identity: Identity) -> None:
+        """Check that the session of a client id may be taken over. A session without a user has no owner.
+
+        Raises:
+            ClientIdTaken: it belongs to another user.
+        """
+        session = self._node.sessions.get(identity.client_id)
+        if session is None or self._node.settings.sessions.takeover_by_other_users:
+            return
+        owner = self._node.access.proven_user(session.identity)
+        if owner is not None and owner != self._node.access.proven_user(identity):
+            raise ClientIdTaken("the session of this client id belongs to another user")
 
     def _check_storage(self, arrival: Arrival) -> None:
         """Let no one in whose session is stored while nothing can be: what it had may not be safe yet."""
@@ -220,15 +237,20 @@ class SessionService:
             if not is_known and self._node.sessions.get(session.client_id) is session:
                 self.end(session)
 
-    def dismiss(self, session: Session) -> bool:
+    def dismiss(self, session: Session, *, ends_session: bool = False) -> bool:
         """End the connection of a session by an operator's request. Returns False if it had none.
 
         The session is kept as after a lost connection: the client may return, and its will is due.
+
+        Args:
+            ends_session: end the session, too, with its subscriptions and its queue.
         """
-        if session.connection is None:
-            return False
-        self._turn_out(session, session.connection, Ending.ADMINISTRATIVE)
-        return True
+        connection = session.connection
+        if connection is not None:
+            self._turn_out(session, connection, Ending.ADMINISTRATIVE)
+        if ends_session and self._node.sessions.get(session.client_id) is session:
+            self.end(session)
+        return connection is not None
 
     def _turn_out(self, session: Session, connection: ConnectionPort, ending: Ending) -> None:
         self.disconnect(session, connection, is_graceful=False)

@@ -140,7 +140,9 @@ class ConnectHandler:
             self._let_in(connection, packet, identity, proof)
         except PenstockError as error:
             self._door.counters.actions_forbidden += isinstance(error, NotAuthorized)  # its will
-            self._door.note("connection refused", connection, str(error), client=packet.client_id)
+            self._door.note(
+                "connection refused", connection, str(error), client=packet.client_id, user=user or ""
+            )
             self.refuse(connection, refusal_of(error), str(error))
 
     def _refusal(self, packet: Connect) -> ReasonCode | None:
@@ -160,6 +162,7 @@ class ConnectHandler:
         will = None if packet.will is None else _will(packet.will)
         if will is not None:
             self._broker.check_will(identity, will)
+        self._broker.check_owner(identity)
         arrival = Arrival(
             identity,
             Door.MQTT,

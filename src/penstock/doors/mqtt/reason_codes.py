@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from penstock.core.sessions.session import Ending
 from penstock.errors import (
     BadCredentials,
+    ClientIdTaken,
     InvalidFilter,
     InvalidPayload,
     InvalidTopic,
@@ -34,6 +35,7 @@ REASONS: dict[str, ReasonCode] = {
     InvalidFilter.code: ReasonCode.TOPIC_FILTER_INVALID,
     BadCredentials.code: ReasonCode.BAD_USER_NAME_OR_PASSWORD,
     NotAuthorized.code: ReasonCode.NOT_AUTHORIZED,
+    ClientIdTaken.code: ReasonCode.CLIENT_IDENTIFIER_NOT_VALID,
     InvalidPayload.code: ReasonCode.PAYLOAD_FORMAT_INVALID,
     TooLarge.code: ReasonCode.PACKET_TOO_LARGE,
     QuotaExceeded.code: ReasonCode.QUOTA_EXCEEDED,

@@ -11,6 +11,7 @@ from msgspec import json
 
 from penstock.errors import (
     BadCredentials,
+    ClientIdTaken,
     Conflict,
     InvalidConfig,
     InvalidCursor,
@@ -60,6 +61,7 @@ STATUSES: dict[str, HTTPStatus] = {
     NoLog.code: HTTPStatus.NOT_FOUND,
     NotAcceptable.code: HTTPStatus.NOT_ACCEPTABLE,
     Conflict.code: HTTPStatus.CONFLICT,
+    ClientIdTaken.code: HTTPStatus.CONFLICT,
     TooLarge.code: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     UnsupportedMedia.code: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
     WaitTimeout.code: HTTPStatus.FAILED_DEPENDENCY,

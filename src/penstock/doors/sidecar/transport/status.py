@@ -6,6 +6,7 @@ from penstock.core.runtime.clock import Clock
 from penstock.doors.sidecar.transport.method import Call
 from penstock.errors import (
     BadCredentials,
+    ClientIdTaken,
     Conflict,
     InvalidConfig,
     InvalidCursor,
@@ -59,6 +60,7 @@ STATUSES: dict[type[PenstockError], Status] = {
     UnknownClient: Status.NOT_FOUND,
     UnknownStage: Status.NOT_FOUND,
     Conflict: Status.ABORTED,
+    ClientIdTaken: Status.ALREADY_EXISTS,
     WaitTimeout: Status.DEADLINE_EXCEEDED,
     NoLog: Status.FAILED_PRECONDITION,
     StorageUnavailable: Status.UNAVAILABLE,

@@ -109,6 +109,8 @@ class Dismissal(Struct):
     client_id: str
     disconnected: bool
     """False if there was none."""
+    session_ended: bool = False
+    """Its client id is free."""
 
 
 class ClientPage(Struct):
@@ -159,18 +161,25 @@ def routes(web: Web) -> APIRouter:
     @router.delete(
         "/clients/{client_id:path}",
         summary="End the connection of a client",
-        description="Its session stays if it outlives connections, and it may connect again. For those "
-        f"who may publish to `{ADMIN_FILTER}`.",
+        description="Its session stays if it outlives connections, and it may connect again; with "
+        "`end_session` the session ends, too, connected or not, and any user may have its client id. For "
+        f"those who may publish to `{ADMIN_FILTER}`.",
         responses=describe(Dismissal, NotAuthorized, UnknownClient),
     )
-    async def disconnect(client_id: ClientId, who: Who) -> Response:
+    async def disconnect(
+        client_id: ClientId,
+        who: Who,
+        end_session: Annotated[bool, Query(description="End the session, too.")] = False,
+    ) -> Response:
         if not web.broker.access.may_publish(who, ADMIN_FILTER):
             raise NotAuthorized(f"this needs the right to publish to {ADMIN_FILTER}")
         session = _find(client_id)
-        is_ended = web.broker.dismiss(session)
-        if is_ended:
+        is_ended = web.broker.dismiss(session, ends_session=end_session)
+        if end_session:
+            log.info("session ended on request", client_id=client_id, user=who.user)
+        elif is_ended:
             log.info("client disconnected on request", client_id=client_id, user=who.user)
-        return json_response(Dismissal(client_id, is_ended))
+        return json_response(Dismissal(client_id, is_ended, end_session))
 
     def _find(client_id: str) -> Session:
         session = sessions.get(client_id)
