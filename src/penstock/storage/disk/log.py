@@ -103,6 +103,7 @@ class DiskLog:
             epoch=self.epoch,
             number=found.last_commit,
             durability=durability,
+            limit_bytes=settings.queued_bytes,
         )
         tables = TABLES | {EPOCHS: EpochRecord, HOLDS: HoldRecord}
         self.state = DiskStateStore(self._store, self._group_commit, tables)
@@ -149,6 +150,13 @@ class DiskLog:
     @property
     def failure(self) -> Exception | None:
         return self._group_commit.failure
+
+    @property
+    def is_behind(self) -> bool:
+        return self._group_commit.is_behind
+
+    def when_caught_up(self, callback: Callable[[], None]) -> None:
+        self._group_commit.when_caught_up(callback)
 
     @property
     def ticket(self) -> Ticket:
@@ -313,6 +321,10 @@ class DiskLog:
     def stored_bytes(self) -> int:
         return self._index.bytes
 
+    @property
+    def queued_bytes(self) -> int:
+        return self._group_commit.queued_bytes
+
     def trim(self, queued_from: int | None) -> None:
         if self._trimming is None or self._trimming.done():
             self._trimming = self._upkeep.submit(self._trim, self._clock.wall_us(), queued_from)
@@ -329,7 +341,8 @@ class DiskLog:
             )
 
     def configure(self, settings: LogSettings) -> None:
-        """Apply changed limits of retention and holds. Nothing is left to do in the background."""
+        """Apply changed limits of commits, retention and holds. Nothing is left to do in the background."""
+        self._group_commit.limit_bytes = settings.queued_bytes
         self._retention.settings = settings
         self.holds.configure(settings)
 

@@ -37,7 +37,7 @@ _ID_KEY = b"\0"
 least one table file: from these a repair without a manifest learns which families exist."""
 _FIRST_KEY = b"\0\0"
 
-_STALL_PATIENCE_S = 1.0
+_STALL_PATIENCE_S = 30.0  # publishers are held back meanwhile
 _STALL_PAUSE_S = 0.005
 _LARGEST_BUFFER = 16 << 20
 _SMALLEST_BUFFER = 64 << 10
@@ -276,6 +276,7 @@ def _options(sizes: Sizes, recovery: Recovery, is_strict: bool) -> Options:
     options = Options(raw_mode=True)
     options.create_missing_column_families(True)
     options.set_write_buffer_size(sizes.buffer_bytes)  # small: less write-ahead log to replay at start
+    options.set_db_write_buffer_size(4 * sizes.buffer_bytes)  # of all families together
     options.set_max_total_wal_size(sizes.wal_bytes)
     options.set_manifest_preallocation_size(min(4 << 20, sizes.buffer_bytes))
     options.set_max_background_jobs(2)
