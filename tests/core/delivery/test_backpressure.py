@@ -20,9 +20,7 @@ class Waiters:
         self.scheduler = ManualScheduler(self.clock)
         self.given_up: list[Session] = []
         self.caught_up: list[Callable[[], None]] = []
-        self.backpressure = Backpressure(
-            self.clock, self.scheduler, 5.0, self.give_up, self.caught_up.append
-        )
+        self.backpressure = Backpressure(self.clock, self.scheduler, 5.0, self.give_up, self.caught_up.append)
 
     def give_up(self, slow: Session) -> None:
         assert self.backpressure.is_awaited(slow), "it is asked to make room before anyone is released"

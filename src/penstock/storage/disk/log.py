@@ -35,7 +35,7 @@ from penstock.storage.disk.recovery.opening import open_store
 from penstock.storage.disk.recovery.survey import EPOCHS, EpochRecord, Survey, end_of_epoch, survey
 from penstock.storage.disk.retention import Retention
 from penstock.storage.disk.rocksdb.errors import DamagedData
-from penstock.storage.disk.rocksdb.layout import STATE
+from penstock.storage.disk.rocksdb.layout import STATE, sync_folder
 from penstock.storage.disk.rocksdb.store import Store
 from penstock.storage.disk.state import DiskStateStore
 from penstock.storage.open import Durability
@@ -131,6 +131,9 @@ class DiskLog:
         if self.failure is not None:  # the mark can be written on a full disk, and no epoch may repeat
             with suppress(OSError):
                 self._mark.write(found.last_offset, found.last_commit)
+        with suppress(OSError):  # a failing disk is reported by its commits
+            self._mark.sync()
+            sync_folder(self._store.path)
         epochs = {}
         for number, record in self.state.scan(EPOCHS):
             assert isinstance(record, EpochRecord)

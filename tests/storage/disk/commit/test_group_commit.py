@@ -35,7 +35,6 @@ from penstock.storage.open import Durability
 from tests.support.samples import make_run, payloads_of
 from tests.support.waiting import until
 
-
 LIMIT_BYTES = 100_000
 
 

@@ -56,8 +56,8 @@ class Http2Call(Call):
         "_unfinished_bytes",
         "_unread",
         "connection",
-        "is_reading_paused",
         "is_paused",
+        "is_reading_paused",
         "timer",
     )
 
