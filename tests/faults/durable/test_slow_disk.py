@@ -1,4 +1,4 @@
-"""A slow disk: memory stays within its documented limits, publishers wait, and all that is acknowledged is there."""
+"""A slow disk: memory stays within its limits, publishers wait, and nothing acknowledged is lost."""
 
 import asyncio
 import json
@@ -58,7 +58,7 @@ async def request(home: Home) -> int:
 
     def post() -> int:
         asked = Request(url, body, {"Content-Type": "application/json"})
-        with urlopen(asked, timeout=PATIENCE_S) as response:
+        with urlopen(asked, timeout=PATIENCE_S) as response:  # noqa: S310 - our own server
             return response.status // 200
 
     return await asyncio.to_thread(post)

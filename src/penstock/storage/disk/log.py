@@ -35,7 +35,7 @@ from penstock.storage.disk.recovery.opening import open_store
 from penstock.storage.disk.recovery.survey import EPOCHS, EpochRecord, Survey, end_of_epoch, survey
 from penstock.storage.disk.retention import Retention
 from penstock.storage.disk.rocksdb.errors import DamagedData
-from penstock.storage.disk.rocksdb.layout import STATE, sync_folder
+from penstock.storage.disk.rocksdb.layout import DATABASE_FOLDER, FAMILIES, STATE, sync_folder
 from penstock.storage.disk.rocksdb.store import Store
 from penstock.storage.disk.state import DiskStateStore
 from penstock.storage.open import Durability
@@ -119,6 +119,8 @@ class DiskLog:
         self._sealer = Sealer(self._store, self._index, node_id, on_error=self._on_seal_error)
         self._retention = Retention(self._store, self._index, settings, self.holds, quiet=self._sealer.quiet)
         self._trimming: Future[None] | None = None
+        self._checking: Future[None] | None = None  # of the files
+        self._is_ended = False
         self._is_readable = True
         self._is_closed = False
         self._sealer.start()
@@ -349,8 +351,27 @@ class DiskLog:
         self._retention.settings = settings
         self.holds.configure(settings)
 
+    def _check_files(self) -> None:
+        """End the commits if another program has deleted files: acknowledged messages would be lost."""
+        try:
+            missing = self._store.find_missing()
+        except (OSError, StorageUnavailable):
+            return  # checked again in a second; a failing disk is reported by its commits
+        if not missing or self._is_ended:
+            return
+        self._is_ended = True
+        names = ", ".join(missing[:5]) + (" ..." if len(missing) > 5 else "")
+        words = f"files of the data directory were deleted: {names}; restart after a look at it"
+        log.error("files of the data directory were deleted", files=names, path=str(self._store.path))
+        self._loop.call_soon_threadsafe(self._group_commit.end, StorageUnavailable(words))
+        if missing != [DATABASE_FOLDER]:
+            for family in FAMILIES:  # what is in memory need not be in the deleted files
+                self._store.flush(family)
+
     def reap(self) -> bool:
-        """Remove lapsed holds."""
+        """Remove lapsed holds, and look for deleted files in the background."""
+        if not self._is_ended and (self._checking is None or self._checking.done()):
+            self._checking = self._upkeep.submit(self._check_files)
         lapsed = self.holds.drop_lapsed()
         for hold in lapsed:
             log.warning("a hold has lapsed", hold=hold.name, owner=hold.owner, offset=hold.offset)

@@ -97,6 +97,7 @@ class GroupCommit:
         self._failures = 0
         self._is_pausing = False  # after a failure, until the retry
         self.failure: Exception | None = None
+        self._end: StorageUnavailable | None = None  # then nothing is written any more
         self.on_committed: Callable[[], None] = lambda: None
         self._queue: SimpleQueue[PendingCommit | None] = SimpleQueue()
         self._thread = Thread(target=self._write_all, name="commits", daemon=True)
@@ -277,6 +278,13 @@ class GroupCommit:
         self.open.is_wanted = True
         self._begin()
 
+    def end(self, reason: StorageUnavailable) -> None:
+        """Fail this and all later commits: what they would write could not be read again."""
+        self._end = reason
+        is_between_turns = self._sequencer.turn.is_empty  # else the end of the turn begins the commit
+        if self._writing is None and not (self._is_pausing or self._queued) and is_between_turns:
+            self._start(self.open)
+
     @property
     def is_idle(self) -> bool:
         """Nothing is being written, and no callback waits."""
@@ -308,6 +316,8 @@ class GroupCommit:
 
     def _try(self, commit: PendingCommit) -> tuple[list[Piece], Exception | None]:
         try:
+            if self._end is not None:
+                raise self._end
             if self._store.needs_reopen:
                 self._reopen()
             return self._write(commit), None

@@ -30,6 +30,7 @@ from rocksdict import (
 )
 
 from penstock.storage.disk.rocksdb.errors import StorageFull, is_stall
+from penstock.storage.disk.rocksdb.file_watch import Needed
 from penstock.storage.disk.rocksdb.layout import FAMILIES
 
 _ID_KEY = b"\0"
@@ -221,6 +222,11 @@ class Database:
         """Flush memory tables into table files."""
         for family in families:
             self._families[family].flush()
+
+    def needed_files(self) -> Needed:
+        """Table and write-ahead log files that the next start needs."""
+        tables = frozenset(str(file["name"]).lstrip("/") for file in self._opened.live_files())
+        return Needed(tables, self._opened.property_int_value("rocksdb.min-log-number-to-keep") or 0)
 
     def catch_up(self) -> bool:
         """Catch up with the writing process; False if that needs a new opening."""
