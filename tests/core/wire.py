@@ -121,7 +121,7 @@ class Line:
             self._is_full = True
             self._broker.pause(self.session)
 
-    def block(self, *, is_unacknowledged: bool) -> None:
+    def block(self, *, is_unacknowledged: bool, withholds_acks: bool = True) -> None:
         raise AssertionError("nobody blocks anybody here")
 
     def unblock(self) -> None:

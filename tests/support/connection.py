@@ -29,7 +29,7 @@ class MemoryConnection:
         if self._on_write is not None:
             self._on_write(data)
 
-    def block(self, *, is_unacknowledged: bool) -> None:
+    def block(self, *, is_unacknowledged: bool, withholds_acks: bool = True) -> None:
         """Record that the publisher behind this connection has to wait."""
         self.blocks.append(is_unacknowledged)
         self.is_blocked = True

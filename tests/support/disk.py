@@ -111,6 +111,8 @@ class DiskLog:
         self.epoch = len(disk.content.epochs)
         self.last_offset = disk.content.last_offset
         self.failure: Exception | None = None
+        self.is_behind = False  # until `catch_up`
+        self._behind: list[Callable[[], None]] = []
         self.sequencer = Sequencer(self.last_offset)
         self._committed: Ticket = 0
         self._open = Pending(1)
@@ -216,6 +218,16 @@ class DiskLog:
     def when_committed(self, ticket: Ticket, callback: Settled) -> None:
         (turn,) = [turn for turn in (*self._turns, self._open) if turn.ticket == ticket]
         turn.waiting.append(callback)
+
+    def when_caught_up(self, callback: Callable[[], None]) -> None:
+        self._behind.append(callback)
+
+    def catch_up(self) -> None:
+        """Let the log be behind no more."""
+        self.is_behind = False
+        callbacks, self._behind = self._behind, []
+        for callback in callbacks:
+            callback()
 
     def uncommitted(self, after: int) -> list[Run]:
         return [run for run in self._uncommitted() if run.offset + run.count - 1 > after]

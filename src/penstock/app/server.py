@@ -119,6 +119,7 @@ class Server:
             version=__version__,
             archive=archive,
             stored_bytes=None if archive is None else lambda: upkeep.stored_bytes,
+            queued_bytes=None if archive is None else lambda: upkeep.queued_bytes,
             lag=self._lag,
             password_checks=self._password_checks,
         )

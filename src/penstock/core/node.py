@@ -78,7 +78,9 @@ class Node:
         self.offline_fetch = OfflineFetch(log, access, self.ledger, self.router)
         self.drops = Drops(self.ledger, self.slow_consumers, self.offline_fetch, self.background)
         block_timeout_s = settings.outbox.block_timeout_ms / 1000
-        self.backpressure = Backpressure(clock, scheduler, block_timeout_s, self.drops.end_block)
+        self.backpressure = Backpressure(
+            clock, scheduler, block_timeout_s, self.drops.end_block, log.when_caught_up
+        )
         self.queues = Queues(
             settings,
             self.topics,

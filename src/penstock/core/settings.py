@@ -95,6 +95,10 @@ class LogSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Filters of the topics that are kept."""
     memory_bytes: CountOrZero = 64 * MIB
     """Most bytes kept while the log is in memory; 0 keeps none."""
+    queued_bytes: Annotated[int, Meta(ge=MIB)] = 64 * MIB
+    """Most bytes that wait for a slow disk. Publishers of stored messages are held back from half of it on;
+    at the limit their messages are refused.
+    """
     retention_s: Seconds = 7 * 24 * 3600.0
     """Retention time of messages on disk; 0 sets no limit."""
     retention_bytes: CountOrZero = 10 * 1024 * MIB

@@ -31,6 +31,8 @@ class MemoryLog:
 
     is_durable = False
     failure: Exception | None = None
+    is_behind = False
+    queued_bytes = 0
     ticket: Ticket = 0
 
     def __init__(self, limit_bytes: int) -> None:
@@ -95,6 +97,10 @@ class MemoryLog:
     def when_committed(self, ticket: Ticket, callback: Settled) -> None:
         """Call back at once."""
         callback(None)
+
+    def when_caught_up(self, callback: Callable[[], None]) -> None:
+        """Call back at once."""
+        callback()
 
     def uncommitted(self, after: int) -> list[Run]:
         """Runs of the present turn after an offset."""

@@ -37,6 +37,11 @@ class Upkeep(Protocol):
         ...
 
     @property
+    def queued_bytes(self) -> int:
+        """Approximate memory of what waits for its commit."""
+        ...
+
+    @property
     def is_idle(self) -> bool:
         """No callback waits for a commit."""
         ...

@@ -96,11 +96,13 @@ class ServerMetrics:
         doors: Iterable[Door] = (),
         archive: Archive | None = None,
         stored_bytes: Callable[[], int] | None = None,
+        queued_bytes: Callable[[], int] | None = None,
         lag: LoopLag | None = None,
         password_checks: PasswordCheckFigures | None = None,
     ) -> None:
         """Args:
         stored_bytes: returns the size of the log on disk, if there is one.
+        queued_bytes: returns the size of what waits for the disk, if there is one.
         lag: measures the event loop, if enabled.
         """
         self.broker = broker
@@ -109,6 +111,7 @@ class ServerMetrics:
         self.doors: Sequence[Door] = tuple(doors)
         self.archive = archive
         self.stored_bytes = stored_bytes
+        self.queued_bytes = queued_bytes
         self.lag = lag
         self.password_checks = password_checks
         self.labels = Labels(broker.topics, self.settings.topics)

@@ -87,6 +87,8 @@ class LogPart(Struct):
     last_offset: int
     stored_bytes: int | None
     """Size on disk, if durable."""
+    queued_bytes: int | None
+    """Size in memory of what waits for its commit, if durable."""
     holds: int
     hold_lag_messages: int
     """Offsets that the slowest hold has not read yet."""
@@ -202,6 +204,7 @@ def _log(metrics: ServerMetrics) -> LogPart:
         first_offset=log.first_offset,
         last_offset=log.last_offset,
         stored_bytes=None if metrics.stored_bytes is None else metrics.stored_bytes(),
+        queued_bytes=None if metrics.queued_bytes is None else metrics.queued_bytes(),
         holds=holds,
         hold_lag_messages=behind,
     )

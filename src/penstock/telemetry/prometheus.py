@@ -341,6 +341,17 @@ def _log(snapshot: Snapshot) -> Iterator[Metric]:
             "Size of the stored log; only with a data directory.",
             metrics.stored_bytes(),
         )
+    if metrics.queued_bytes is not None:
+        yield gauge(
+            "penstock_log_queued_bytes",
+            "Size in memory of what waits for its commit; only with a data directory.",
+            metrics.queued_bytes(),
+        )
+        yield gauge(
+            "penstock_log_behind",
+            "1 while publishers wait for the disk; only with a data directory.",
+            float(log.is_behind),
+        )
     if metrics.archive is not None:
         holds, behind = metrics.holds()
         yield gauge(

@@ -1,5 +1,7 @@
 """Publishers that wait for slow subscribers: held once, released when nobody holds them any more."""
 
+from collections.abc import Callable
+
 import pytest
 
 from penstock.core.delivery.backpressure import Backpressure
@@ -17,7 +19,8 @@ class Waiters:
         self.clock = ManualClock()
         self.scheduler = ManualScheduler(self.clock)
         self.given_up: list[Session] = []
-        self.backpressure = Backpressure(self.clock, self.scheduler, 5.0, self.give_up)
+        self.caught_up: list[Callable[[], None]] = []
+        self.backpressure = Backpressure(self.clock, self.scheduler, 5.0, self.give_up, self.caught_up.append)
 
     def give_up(self, slow: Session) -> None:
         assert self.backpressure.is_awaited(slow), "it is asked to make room before anyone is released"
@@ -179,3 +182,43 @@ def test_how_long_publishers_wait_is_noted(waiters: Waiters) -> None:
     waiters.backpressure.forget(one.session)
     assert waiters.backpressure.blocked == 0
     assert waiters.backpressure.waits.seconds == pytest.approx(3.5)
+
+
+# A slow disk
+
+
+def test_publishers_wait_for_the_log_without_a_timeout(waiters: Waiters, publisher: Person) -> None:
+    other = Person("other")
+    for person in (publisher, other, publisher):
+        waiters.backpressure.block_for_log(person.session)
+    assert publisher.connection.blocks == [True]
+    assert waiters.backpressure.blocked == waiters.backpressure.blocked_total == 2
+    waiters.scheduler.advance(3600)
+    assert publisher.connection.is_blocked
+    (caught_up,) = waiters.caught_up
+    caught_up()
+    assert not (publisher.connection.is_blocked or other.connection.is_blocked)
+    assert waiters.backpressure.blocked == 0
+
+
+def test_a_publisher_waits_for_the_slower_of_log_and_subscriber(
+    waiters: Waiters, publisher: Person, slow: Person
+) -> None:
+    waiters.backpressure.block_for_log(publisher.session)
+    waiters.backpressure.block(publisher.session, slow.session, 1)
+    waiters.caught_up[0]()
+    assert publisher.connection.is_blocked
+    waiters.backpressure.unblock(slow.session)
+    assert not publisher.connection.is_blocked
+    waiters.backpressure.block_for_log(publisher.session)
+    assert publisher.connection.is_blocked
+    assert len(waiters.caught_up) == 2
+
+
+def test_a_publisher_that_left_is_not_released(waiters: Waiters, publisher: Person) -> None:
+    waiters.backpressure.block_for_log(publisher.session)
+    waiters.backpressure.forget(publisher.session)
+    waiters.caught_up[0]()
+    assert publisher.connection.unblocks == 0
+    waiters.backpressure.block_for_log(make_session("will"))  # has no connection: nothing to hold back
+    assert waiters.backpressure.blocked == 0

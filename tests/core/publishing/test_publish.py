@@ -7,11 +7,12 @@ import pytest
 
 from penstock.common.topics import TopicLimits
 from penstock.core.access.file_access import FileAccess
+from penstock.core.access.identity import Identity
 from penstock.core.sessions.session import TOPICS_REMEMBERED
 from penstock.core.settings import CoreSettings, LogSettings, OutboxSettings, TopicRule
 from penstock.core.topics.ring import RUN_BYTES
 from penstock.errors import InvalidTopic, NotAuthorized, PenstockError, QuotaExceeded, StorageUnavailable
-from penstock.model import NEVER, Policy, Run
+from penstock.model import NEVER, Door, Policy, Run
 from tests.support.broker import Stage
 from tests.support.disk import Disk
 from tests.support.encodings import PlainEncoding
@@ -545,3 +546,51 @@ def test_a_publish_whose_commit_failed_is_told_so_and_not_acknowledged() -> None
     stage.broker.when_committed(stage.client("s").publish("a", b"x", qos=1).ticket, told.append)
     stage.settle()
     assert [type(failure) for failure in told] == [StorageUnavailable]
+
+
+# A slow disk
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_only_publishers_of_stored_messages_wait_for_a_slow_disk(qos: int) -> None:
+    disk = Disk()
+    stage = Stage(CoreSettings(log=LogSettings(capture=("kept/#",))), disk=disk)
+    stored, other = stage.client("stored"), stage.client("other")
+    stage.log.sequencer.room_bytes = 5
+    stored.publish("kept/a", b"123", qos=qos)
+    other.publish("free/a", b"x" * 100, qos=0)
+    assert not stored.connection.blocks
+    stored.publish("kept/a", b"456", qos=qos)
+    assert stored.connection.is_blocked
+    assert not other.connection.blocks
+    assert disk.log is not None
+    disk.log.catch_up()
+    assert not stored.connection.is_blocked
+
+
+def test_retained_values_wait_for_a_slow_disk_too() -> None:
+    stage = Stage(disk=Disk())
+    publisher = stage.client("publisher")
+    stage.log.sequencer.room_bytes = 5
+    publisher.publish("a", b"123456", retain=True)
+    assert publisher.connection.is_blocked
+
+
+def test_a_request_that_waits_for_the_disk_is_acknowledged_with_its_commit() -> None:
+    disk = Disk()
+    stage = Stage(CoreSettings(log=LogSettings(capture=("#",))), disk=disk)
+    sender = stage.broker.request_sender(Identity(None, ""), Door.WEB)
+    stage.log.sequencer.room_bytes = 0
+    order: list[str] = []
+    receipt = stage.broker.publish(make_run("a", b"1", qos=1, door=Door.WEB), sender)
+    stage.broker.when_unblocked(sender, lambda: order.append("next request"))
+    stage.broker.when_committed(
+        receipt.ticket,
+        lambda failure: stage.broker.when_acknowledgeable(sender, lambda: order.append("acknowledged")),
+    )
+    stage.settle()
+    assert order == ["acknowledged"]
+    assert disk.log is not None
+    disk.log.catch_up()
+    stage.settle()
+    assert order == ["acknowledged", "next request"]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.durable.disk_shim import build_shim
 from tests.faults.durable.homes import MakeHome, homes_below
 from tests.support.fork_server import ForkServer
 
@@ -21,3 +22,9 @@ async def make_home(tmp_path: Path, fork_server: ForkServer | None) -> AsyncIter
 def no_word_of_lost_connections(caplog: pytest.LogCaptureFixture) -> None:
     """Clients write to servers that are gone; the loop need not mention it each time."""
     caplog.set_level(logging.ERROR, "asyncio")
+
+
+@pytest.fixture(scope="session")
+def disk_shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Library to preload into servers whose disk is to be slow, or to lose its power."""
+    return build_shim(tmp_path_factory.getbasetemp())

@@ -1,26 +1,42 @@
-"""Backpressure under the policy `block`: publishers wait for a slow subscriber.
+"""Backpressure: publishers wait for a slow subscriber under the policy `block`, and for a slow disk.
 
 A publisher is blocked once, however many subscribers it waits for. It is unblocked when the slowest has room
 again or the block timeout is over; then the oldest queued messages are dropped and recorded.
+
+A publisher of stored messages also waits while the log is behind. That has no timeout, because nothing could
+be dropped: commits go on, or fail. Acknowledgements still come with their commits.
 """
 
 from collections.abc import Callable
 
 from penstock.common.histogram import Histogram, bucket_of
+from penstock.core.access.identity import Identity
 from penstock.core.runtime.clock import Clock, Handle, Scheduler
 from penstock.core.sessions.session import Session
+from penstock.model import Door
 
 
 class Backpressure:
     """Blocked publishers by slow subscriber."""
 
     def __init__(
-        self, clock: Clock, scheduler: Scheduler, timeout: float, on_timeout: Callable[[Session], None]
+        self,
+        clock: Clock,
+        scheduler: Scheduler,
+        timeout: float,
+        on_timeout: Callable[[Session], None],
+        when_caught_up: Callable[[Callable[[], None]], None],
     ) -> None:
+        """Args:
+        on_timeout: drops messages of a subscriber that publishers have waited for too long.
+        when_caught_up: the log's.
+        """
         self._clock = clock
         self._scheduler = scheduler
         self.timeout = timeout
         self._on_timeout = on_timeout
+        self._when_caught_up = when_caught_up
+        self._log = Session(Identity(None, ""), Door.SERVER)  # stands for the log among the slow ones
         self._waiting: dict[Session, set[Session]] = {}  # slow subscriber -> publishers
         self._timers: dict[Session, Handle] = {}
         self._since: dict[Session, float] = {}  # publishers
@@ -40,13 +56,29 @@ class Backpressure:
             publishers = self._waiting[slow] = set()
             self._timers[slow] = self._scheduler.call_later(self.timeout, lambda: self._expire(slow))
         publishers.add(publisher)
+        self._begin_wait(publisher).add(slow)
+        if publisher.connection is not None:
+            publisher.connection.block(is_unacknowledged=not qos)
+
+    def block_for_log(self, publisher: Session) -> None:
+        """Read no more from a publisher until the log has caught up. Idempotent."""
+        if publisher.connection is None:
+            return  # a will: there is nothing to hold back
+        publishers = self._waiting.get(self._log)
+        if publishers is None:
+            publishers = self._waiting[self._log] = set()
+            self._when_caught_up(lambda: self.unblock(self._log))
+        if publisher not in publishers:
+            publishers.add(publisher)
+            self._begin_wait(publisher).add(self._log)
+            publisher.connection.block(is_unacknowledged=True, withholds_acks=False)
+
+    def _begin_wait(self, publisher: Session) -> set[Session]:
         if publisher.blocked_by is None:
             publisher.blocked_by = set()
             self._since[publisher] = self._clock.monotonic()
             self.blocked_total += 1
-        if publisher.connection is not None:
-            publisher.connection.block(is_unacknowledged=not qos)
-        publisher.blocked_by.add(slow)
+        return publisher.blocked_by
 
     def unblock(self, slow: Session) -> None:
         """Unblock the publishers that wait for this subscriber alone: it has room, or is gone."""

@@ -60,7 +60,13 @@ class SysTopics:
         if not log.is_durable:
             return {}
         return {
-            "log/state": "ok" if log.failure is None else f"failing: {log.failure}",
+            "log/state": self._state_of_log(),
             "log/first_offset": log.first_offset,
             "log/last_offset": log.last_offset,
         }
+
+    def _state_of_log(self) -> str:
+        log = self._broker.log
+        if log.failure is not None:
+            return f"failing: {log.failure}"
+        return "behind" if log.is_behind else "ok"

@@ -68,8 +68,13 @@ class ConnectionPort(Protocol):
         """Send bytes; never waits. When the socket is full, the door calls `Broker.pause`."""
         ...
 
-    def block(self, *, is_unacknowledged: bool) -> None:
-        """Block a publisher: withhold its acknowledgements, or read no more where there are none."""
+    def block(self, *, is_unacknowledged: bool, withholds_acks: bool = True) -> None:
+        """Block a publisher: withhold its acknowledgements, or read no more where there are none.
+
+        Args:
+            is_unacknowledged: read no more, because nothing else slows the publisher down.
+            withholds_acks: acknowledge nothing meanwhile, committed or not.
+        """
         ...
 
     def unblock(self) -> None:

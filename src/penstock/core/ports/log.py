@@ -65,6 +65,18 @@ class LogWriter(Protocol):
         ...
 
     @property
+    def is_behind(self) -> bool:
+        """Too much waits for its commit: publishers of stored messages are held back."""
+        ...
+
+    def when_caught_up(self, callback: Callable[[], None]) -> None:
+        """Call back once when the log is not behind any more, or has given up what waited.
+
+        To be called in a turn with messages, when the room of the sequencer is used up.
+        """
+        ...
+
+    @property
     def sequencer(self) -> Sequencer:
         """Source of offsets, with the turn that is being built."""
         ...

@@ -4,6 +4,7 @@ Core builds it and the log commits it: messages and state records together, or n
 belongs to the log; it gives out offsets and has the turn that is being built.
 """
 
+import sys
 from bisect import bisect_right
 from collections.abc import Sequence
 from operator import attrgetter
@@ -77,13 +78,15 @@ class Turn:
 class Sequencer:
     """Gives out the offsets of a log, and collects the present turn."""
 
-    __slots__ = ("head", "turn")
+    __slots__ = ("head", "room_bytes", "turn")
 
     def __init__(self, head: int) -> None:
         self.head = head
         """The newest offset that was given to a message, stored or not. It only rises."""
         self.turn = Turn()
         """The turn that is being built."""
+        self.room_bytes = sys.maxsize
+        """Bytes that may be published before the log is behind. Core counts down, the log sets it anew."""
 
     def end_turn(self, *, is_urgent: bool) -> Turn:
         """Finish the present turn and begin the next."""

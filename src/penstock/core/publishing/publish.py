@@ -105,7 +105,7 @@ class Publisher:
         offset, version, append = sequencer.head + 1, self._router.version, sequencer.turn.runs.append
         era = recency.era if offset < recency.next_era else recency.era_at(offset)
         is_durable, failure, is_kept = log.is_durable, log.failure, False
-        unmatched = 0
+        unmatched = kept_bytes = 0
         try:
             for run in runs:
                 topic = find_topic(run.topic)
@@ -131,8 +131,10 @@ class Publisher:
                         last = None  # it is gathered, not joined to what leaves with this turn
                 if rules.is_kept or (is_durable and shape.qos and (is_forced or audience.wants_storing)):
                     append(run)
+                    kept_bytes += len(run.slab)
                     is_kept = True
                 elif is_durable and shape.retain:
+                    kept_bytes += len(run.slab)
                     is_kept = True  # its value is
                 if topic.ring is not None:
                     topic.ring.append(run)  # with all its stamps
@@ -148,6 +150,10 @@ class Publisher:
                     topic.stream.on_published(topic.stream, run)
         finally:
             self._advance(offset - 1, sender)
+        if is_kept:
+            sequencer.room_bytes -= kept_bytes
+            if sequencer.room_bytes < 0:
+                self._node.backpressure.block_for_log(sender)
         return self._receipt(is_kept, unmatched) if is_kept or unmatched else self._plain_receipt
 
     def _receipt(self, is_kept: bool, unmatched: int) -> ChunkReceipt:

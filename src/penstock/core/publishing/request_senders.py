@@ -41,12 +41,12 @@ class RequestConnection:
     wait on.
     """
 
-    __slots__ = ("_is_resuming", "_scheduler", "acknowledgements", "is_blocked", "waiting")
+    __slots__ = ("_is_resuming", "_scheduler", "acknowledgements", "is_blocked", "is_withholding", "waiting")
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self._is_resuming = False
-        self.is_blocked = False
+        self.is_blocked = self.is_withholding = False
         self.acknowledgements: deque[Callable[[], None]] = deque()
         self.waiting: deque[Callable[[], None]] = deque()
 
@@ -55,13 +55,14 @@ class RequestConnection:
         """A request waits, or a new one would."""
         return self.is_blocked or self._is_resuming
 
-    def block(self, *, is_unacknowledged: bool) -> None:
+    def block(self, *, is_unacknowledged: bool, withholds_acks: bool = True) -> None:
         """From now on its requests wait."""
         self.is_blocked = True
+        self.is_withholding = self.is_withholding or withholds_acks
 
     def unblock(self) -> None:
         """Continue the requests in their order."""
-        self.is_blocked = False
+        self.is_blocked = self.is_withholding = False
         if not self._is_resuming:
             self._is_resuming = True
             self._scheduler.call_soon(self._resume_next)
@@ -134,7 +135,7 @@ class RequestSenders:
     def when_acknowledgeable(self, session: Session, callback: Callable[[], None]) -> None:
         """Call back when a sender's publish may be acknowledged: at once, unless it is blocked."""
         connection = _connection_of(session)
-        if connection.is_blocked or connection.acknowledgements:
+        if connection.is_withholding or connection.acknowledgements:
             connection.acknowledgements.append(callback)
         else:
             callback()

@@ -357,11 +357,11 @@ class Connection(asyncio.BufferedProtocol):
 
     # Connection port of core
 
-    def block(self, *, is_unacknowledged: bool) -> None:
+    def block(self, *, is_unacknowledged: bool, withholds_acks: bool = True) -> None:
         self.is_blocked = True
         if is_unacknowledged:
             self.read_pause.pause(BACKPRESSURE)
-        if self._publish_acks is not None:
+        if withholds_acks and self._publish_acks is not None:
             self._publish_acks.acks.block()
 
     def unblock(self) -> None:

@@ -196,7 +196,7 @@ class EventStream:
         self._is_quiet = False
         self._flow.write(data)
 
-    def block(self, *, is_unacknowledged: bool) -> None:
+    def block(self, *, is_unacknowledged: bool, withholds_acks: bool = True) -> None:
         """It publishes nothing."""
 
     def unblock(self) -> None:

@@ -35,7 +35,7 @@ from penstock.storage.disk.recovery.opening import open_store
 from penstock.storage.disk.recovery.survey import EPOCHS, EpochRecord, Survey, end_of_epoch, survey
 from penstock.storage.disk.retention import Retention
 from penstock.storage.disk.rocksdb.errors import DamagedData
-from penstock.storage.disk.rocksdb.layout import STATE
+from penstock.storage.disk.rocksdb.layout import DATABASE_FOLDER, FAMILIES, STATE, sync_folder
 from penstock.storage.disk.rocksdb.store import Store
 from penstock.storage.disk.state import DiskStateStore
 from penstock.storage.open import Durability
@@ -103,6 +103,7 @@ class DiskLog:
             epoch=self.epoch,
             number=found.last_commit,
             durability=durability,
+            limit_bytes=settings.queued_bytes,
         )
         tables = TABLES | {EPOCHS: EpochRecord, HOLDS: HoldRecord}
         self.state = DiskStateStore(self._store, self._group_commit, tables)
@@ -118,6 +119,8 @@ class DiskLog:
         self._sealer = Sealer(self._store, self._index, node_id, on_error=self._on_seal_error)
         self._retention = Retention(self._store, self._index, settings, self.holds, quiet=self._sealer.quiet)
         self._trimming: Future[None] | None = None
+        self._checking: Future[None] | None = None  # of the files
+        self._is_ended = False
         self._is_readable = True
         self._is_closed = False
         self._sealer.start()
@@ -130,6 +133,9 @@ class DiskLog:
         if self.failure is not None:  # the mark can be written on a full disk, and no epoch may repeat
             with suppress(OSError):
                 self._mark.write(found.last_offset, found.last_commit)
+        with suppress(OSError):  # a failing disk is reported by its commits
+            self._mark.sync()
+            sync_folder(self._store.path)
         epochs = {}
         for number, record in self.state.scan(EPOCHS):
             assert isinstance(record, EpochRecord)
@@ -149,6 +155,13 @@ class DiskLog:
     @property
     def failure(self) -> Exception | None:
         return self._group_commit.failure
+
+    @property
+    def is_behind(self) -> bool:
+        return self._group_commit.is_behind
+
+    def when_caught_up(self, callback: Callable[[], None]) -> None:
+        self._group_commit.when_caught_up(callback)
 
     @property
     def ticket(self) -> Ticket:
@@ -313,6 +326,10 @@ class DiskLog:
     def stored_bytes(self) -> int:
         return self._index.bytes
 
+    @property
+    def queued_bytes(self) -> int:
+        return self._group_commit.queued_bytes
+
     def trim(self, queued_from: int | None) -> None:
         if self._trimming is None or self._trimming.done():
             self._trimming = self._upkeep.submit(self._trim, self._clock.wall_us(), queued_from)
@@ -329,12 +346,32 @@ class DiskLog:
             )
 
     def configure(self, settings: LogSettings) -> None:
-        """Apply changed limits of retention and holds. Nothing is left to do in the background."""
+        """Apply changed limits of commits, retention and holds. Nothing is left to do in the background."""
+        self._group_commit.limit_bytes = settings.queued_bytes
         self._retention.settings = settings
         self.holds.configure(settings)
 
+    def _check_files(self) -> None:
+        """End the commits if another program has deleted files: acknowledged messages would be lost."""
+        try:
+            missing = self._store.find_missing()
+        except (OSError, StorageUnavailable):
+            return  # checked again in a second; a failing disk is reported by its commits
+        if not missing or self._is_ended:
+            return
+        self._is_ended = True
+        names = ", ".join(missing[:5]) + (" ..." if len(missing) > 5 else "")
+        words = f"files of the data directory were deleted: {names}; restart after a look at it"
+        log.error("files of the data directory were deleted", files=names, path=str(self._store.path))
+        self._loop.call_soon_threadsafe(self._group_commit.end, StorageUnavailable(words))
+        if missing != [DATABASE_FOLDER]:
+            for family in FAMILIES:  # what is in memory need not be in the deleted files
+                self._store.flush(family)
+
     def reap(self) -> bool:
-        """Remove lapsed holds."""
+        """Remove lapsed holds, and look for deleted files in the background."""
+        if not self._is_ended and (self._checking is None or self._checking.done()):
+            self._checking = self._upkeep.submit(self._check_files)
         lapsed = self.holds.drop_lapsed()
         for hold in lapsed:
             log.warning("a hold has lapsed", hold=hold.name, owner=hold.owner, offset=hold.offset)

@@ -34,6 +34,8 @@ from penstock.storage.disk.rocksdb.layout import (
     TOPICS,
     offset_of,
     read_header,
+    sync_folder,
+    sync_tree,
 )
 from penstock.storage.disk.rocksdb.store import Changes, Store
 from penstock.storage.disk.snapshot import (
@@ -243,6 +245,8 @@ def _copy(path: Path) -> Path:
                 shutil.copyfile(path / name, copy / name)
         if (path / DATABASE_FOLDER).is_dir():
             copy_files(path / DATABASE_FOLDER, copy / DATABASE_FOLDER)
+        sync_tree(copy)
+        sync_folder(path)
     except OSError:
         _remove(copy)
         raise

@@ -7,12 +7,20 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from penstock.core.durability.records import BEHIND, MOVES, TABLES, BehindRecord, MovesRecord
+from penstock.core.durability.records import (
+    BEHIND,
+    MOVES,
+    RETAINED,
+    TABLES,
+    BehindRecord,
+    MovesRecord,
+    RetainedRecord,
+)
 from penstock.core.ports.log import Ticket
 from penstock.core.ports.turn import Sequencer
 from penstock.core.runtime.clock import SystemClock
 from penstock.errors import StorageUnavailable
-from penstock.model import Run
+from penstock.model import Door, Run
 from penstock.storage.disk.commit import group_commit as commits_module
 from penstock.storage.disk.commit import pending_commit as commit_module
 from penstock.storage.disk.commit.durable_mark import DurableMark, MarkValue
@@ -26,6 +34,8 @@ from penstock.storage.disk.state import DiskStateStore
 from penstock.storage.open import Durability
 from tests.support.samples import make_run, payloads_of
 from tests.support.waiting import until
+
+LIMIT_BYTES = 100_000
 
 
 class Bench:
@@ -46,6 +56,7 @@ class Bench:
             epoch=1,
             number=0,
             durability=durability,
+            limit_bytes=LIMIT_BYTES,
         )
         self.state = DiskStateStore(self.store, self.commits, TABLES)
         self.told: list[tuple[Ticket, Exception | None]] = []
@@ -180,15 +191,73 @@ async def test_a_disk_that_does_not_keep_up_is_a_failure_until_it_does(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(commit_module, "COMMIT_RUNS", 1)
-    monkeypatch.setattr(commits_module, "QUEUED_COMMITS", 3)
     for number in range(4):
         assert bench.commits.failure is None
-        bench.append(b"%d" % number)
+        bench.append(b"%d" % number * 30_000)
         bench.end_turn()
     assert isinstance(bench.commits.failure, StorageUnavailable)
     await bench.settle()
     assert bench.commits.failure is None
-    assert bench.payloads() == [b"%d" % number for number in range(4)]  # what was taken is written
+    assert [payload[:1] for payload in bench.payloads()] == [b"0", b"1", b"2", b"3"]  # all that was taken
+
+
+async def test_the_log_is_behind_from_half_of_the_limit_to_a_quarter(bench: Bench) -> None:
+    caught_up: list[int] = []
+    room = [bench.sequencer.room_bytes]
+    with capture_logs() as logged:
+        for _ in range(3):
+            bench.append(b"x" * 20_000)
+            bench.end_turn()
+            room.append(bench.sequencer.room_bytes)
+            if bench.commits.is_behind:
+                bench.commits.when_caught_up(lambda: caught_up.append(bench.commits.queued_bytes))
+        assert bench.commits.is_behind
+        assert bench.commits.failure is None  # nothing is refused
+        assert room[1] > room[2] > 0 > room[3]
+        await bench.settle()
+    assert not bench.commits.is_behind
+    assert caught_up == [0]
+    assert bench.sequencer.room_bytes == LIMIT_BYTES // 2
+    assert [line["event"] for line in logged] == ["the disk does not keep up, publishers wait"]
+
+
+async def test_what_asks_while_a_turn_is_built_is_called_back_after_its_commit(bench: Bench) -> None:
+    """The room may be used up within a turn, and be there again before its end."""
+    done: list[bool] = []
+    bench.append(b"1")
+    bench.commits.when_caught_up(lambda: done.append(True))
+    assert bench.commits.is_behind
+    bench.end_turn()
+    await bench.settle()
+    assert done == [True]
+
+
+async def test_large_records_count_as_what_waits(bench: Bench) -> None:
+    record = RetainedRecord(b"x" * 30_000, Door.MQTT, 0, "c")
+    for number in range(2):
+        bench.sequencer.turn.put(RETAINED, f"topic/{number}", record)
+        bench.end_turn()
+    assert bench.commits.queued_bytes > 60_000
+    assert bench.commits.is_behind
+    await until(lambda: not bench.commits.is_behind, "the records are not committed")
+    assert bench.commits.queued_bytes == 0
+
+
+async def test_a_failed_commit_ends_the_wait(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its messages are given up, so publishers have nothing to wait for."""
+
+    def fail(self: Store, changes: Changes, *, sync: bool) -> None:
+        raise StorageUnavailable("the disk fails")
+
+    monkeypatch.setattr(Store, "write", fail)
+    done: list[Exception | None] = []
+    bench.append(b"x" * 60_000)
+    bench.commits.when_caught_up(lambda: done.append(bench.commits.failure))
+    bench.end_turn()
+    await until(lambda: bool(done), "publishers still wait")
+    assert str(done[0]) == "the disk fails"
+    monkeypatch.undo()
+    await bench.settle()
 
 
 async def test_offsets_that_are_not_kept_are_covered_by_the_frames(bench: Bench) -> None:

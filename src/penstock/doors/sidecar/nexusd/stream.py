@@ -195,7 +195,7 @@ class Stream(Handler):
             self._warn()
         self._send(data)
 
-    def block(self, *, is_unacknowledged: bool) -> None:
+    def block(self, *, is_unacknowledged: bool, withholds_acks: bool = True) -> None:
         """It publishes nothing."""
 
     def unblock(self) -> None:

@@ -173,7 +173,7 @@ class SubscribeStream(Handler):
         """Send messages."""
         self.say(data)
 
-    def block(self, *, is_unacknowledged: bool) -> None:
+    def block(self, *, is_unacknowledged: bool, withholds_acks: bool = True) -> None:
         """It publishes nothing."""
 
     def unblock(self) -> None:

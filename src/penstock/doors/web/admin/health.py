@@ -16,10 +16,12 @@ from penstock.doors.web.context import Web
 if TYPE_CHECKING:
     from fastapi import APIRouter
 
+    from penstock.core.ports.log import Log
     from penstock.net.http.request import Request
     from penstock.net.http.routes import Routes
 
 UNAVAILABLE = 503
+BEHIND = "the disk does not keep up, publishers wait"
 STRANGER = Identity(None, "")
 
 
@@ -31,10 +33,12 @@ class LogHealth(Struct, omit_defaults=True):
     epoch: int
     first_offset: int | None = None
     last_offset: int | None = None
+    details: str = ""
+    """Why it is not ok."""
 
 
 class Health(Struct, omit_defaults=True):
-    """The server works; `degraded` means that nothing can be stored at present.
+    """The server works; `degraded` means that nothing can be stored at present, or only slowly.
 
     Where anonymous clients may not inspect the server, the last three fields are left out.
     """
@@ -90,9 +94,9 @@ class ClusterStatus(Struct, kw_only=True):
 def health_of(web: Web) -> Health:
     """The server in a few figures."""
     log = web.broker.log
-    is_failing = log.failure is not None
+    status, details = _state_of(log)
     health = Health(
-        status="degraded" if is_failing else "healthy",
+        status="healthy" if status == "ok" else "degraded",
         uptime_seconds=round(web.clock.monotonic() - web.started_at, 3),
         topic_count=topics_of_clients(web),
         active_subscriber_count=_subscriptions(web),
@@ -100,13 +104,21 @@ def health_of(web: Web) -> Health:
     if _is_open(web):
         health.version, health.node_id = web.version, web.node_id
         health.log = LogHealth(
-            "failing" if is_failing else "ok",
+            status,
             log.is_durable,
             log.epoch,
             log.first_offset if log.is_durable else None,
             log.last_offset if log.is_durable else None,
+            details,
         )
     return health
+
+
+def _state_of(log: "Log") -> tuple[str, str]:
+    """Return the state of the log in a word, and why."""
+    if log.failure is not None:
+        return "failing", str(log.failure)
+    return ("behind", BEHIND) if log.is_behind else ("ok", "")
 
 
 def _is_open(web: Web) -> bool:
@@ -128,16 +140,17 @@ def liveness_of(web: Web) -> Liveness:
     """Return the state of each part."""
     parts = {
         "broker": "draining" if web.is_draining() else "ok",
-        "log": "ok" if web.broker.log.failure is None else "failing",
+        "log": _state_of(web.broker.log)[0],
     }
     return Liveness("alive", parts)
 
 
 def cluster_status_of(web: Web) -> ClusterStatus:
     """Return the state of the cluster, and why something fails."""
-    broker, counters, failure = web.broker, web.broker.counters, web.broker.log.failure
+    broker, counters = web.broker, web.broker.counters
+    status, details = _state_of(broker.log)
     return ClusterStatus(
-        status="healthy" if failure is None else "degraded",
+        status="healthy" if status == "ok" else "degraded",
         node_id=web.node_id,
         is_leader=True,
         cluster_mode=False,
@@ -147,7 +160,7 @@ def cluster_status_of(web: Web) -> ClusterStatus:
         subscriptions=_subscriptions(web),
         retained_messages=broker.retained.of_clients,
         topics=topics_of_clients(web),
-        details="" if failure is None else str(failure),
+        details=details,
         cluster=ClusterPart(web.node_id, web.node_id, 1),
     )
 

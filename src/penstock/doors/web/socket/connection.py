@@ -240,10 +240,10 @@ class SocketConnection:
 
     # Core's connection
 
-    def block(self, *, is_unacknowledged: bool) -> None:
-        """A slow subscriber makes this publisher wait: it gets no responses and is not read from."""
+    def block(self, *, is_unacknowledged: bool, withholds_acks: bool = True) -> None:
+        """A slow subscriber or disk makes this publisher wait: it is not read from."""
         self.read_pause.pause(BACKPRESSURE)
-        if self._client is not None:
+        if withholds_acks and self._client is not None:
             self._client.publish_acks.acks.block()
 
     def unblock(self) -> None:

@@ -1,8 +1,8 @@
 """Durable mark: the last acknowledged offset and commit, in a file beside the database.
 
 Written after every commit, never ahead of one. So a log that ends before the mark has lost messages, even if
-RocksDB reports no error. Not synced: after a power cut it may be behind, which can only hide a loss from the
-same power cut. Two slots are written alternately; a torn write leaves the other.
+RocksDB reports no error. Synced at start only: after a power cut it may be behind, which can only hide a loss
+from the same power cut. Two slots are written alternately; a torn write leaves the other.
 """
 
 import os
@@ -64,6 +64,10 @@ class DurableMark:
         place = self._serial % 2 * _SLOT_BYTES
         os.pwrite(self._descriptor, slot + _CHECK.pack(crc32(slot)), place)
         self.value = MarkValue(offset, commit, self.epoch)
+
+    def sync(self) -> None:
+        """Sync the file; for a new one, its entry in the folder has to be synced too."""
+        os.fsync(self._descriptor)
 
     def close(self) -> None:
         """Close the file."""

@@ -7,6 +7,9 @@ and state changes of a turn belong together.
 When a write fails, its messages are discarded and the waiting callbacks get the error. State changes are
 kept, because their sessions continue in memory, and are written with the next successful commit. Until then
 nothing is accepted, and the write is retried.
+
+A slow disk makes commits wait in memory, up to a limit of bytes. From half of it on the log is behind, and
+core reads no more from publishers; at the limit, messages are refused as if the disk had failed.
 """
 
 from bisect import bisect_right
@@ -34,8 +37,8 @@ from penstock.storage.open import Durability
 
 log = structlog.get_logger("penstock.log")
 
-QUEUED_COMMITS = 64
-"""Most commits that wait for a slow disk; beyond that publishes are refused."""
+WARN_EVERY_S = 60.0
+"""Least time between two warnings of a slow disk."""
 LAZY_S = 0.05
 """Delay of changes that no callback waits for, so that they share a commit."""
 RETRY_S = (0.1, 0.2, 0.5, 1.0)
@@ -67,6 +70,7 @@ class GroupCommit:
         epoch: int,
         number: Ticket,
         durability: Durability,
+        limit_bytes: int,
     ) -> None:
         self._store = store
         self._index = index
@@ -83,10 +87,17 @@ class GroupCommit:
         self.open = PendingCommit(number + 1, sequencer.head + 1)
         self._queued: deque[PendingCommit] = deque()
         self._writing: PendingCommit | None = None
+        self.limit_bytes = limit_bytes
+        sequencer.room_bytes = limit_bytes // 2
+        self._closed_bytes = 0  # of the queued commits and the one being written
+        self.is_behind = False
+        self._behind: list[Callable[[], None]] = []  # callbacks for its end
+        self._next_warning = 0.0
         self._lazy: Handle | None = None
         self._failures = 0
         self._is_pausing = False  # after a failure, until the retry
         self.failure: Exception | None = None
+        self._end: StorageUnavailable | None = None  # then nothing is written any more
         self.on_committed: Callable[[], None] = lambda: None
         self._queue: SimpleQueue[PendingCommit | None] = SimpleQueue()
         self._thread = Thread(target=self._write_all, name="commits", daemon=True)
@@ -110,6 +121,16 @@ class GroupCommit:
         commit.is_wanted = True
         self._begin()
 
+    def when_caught_up(self, callback: Callable[[], None]) -> None:
+        """Call back once when the log is not behind any more."""
+        self.is_behind = True  # the present turn is counted, too
+        self._behind.append(callback)
+
+    @property
+    def queued_bytes(self) -> int:
+        """Approximate memory of everything that is not committed."""
+        return self._closed_bytes + self.open.memory_bytes
+
     def apply_changes(self, found: dict[bytes, Struct], prefix: bytes) -> None:
         """Apply uncommitted changes to records that were read, with those of the present turn."""
         present = PendingCommit(self.open.number, self.open.first)
@@ -130,9 +151,32 @@ class GroupCommit:
         self._begin()
         if commit is self.open and commit.is_full and not self._failures:
             self._queued.append(commit)
-            self.open = PendingCommit(commit.number + 1, commit.last + 1)
-            if len(self._queued) >= QUEUED_COMMITS:
-                self.failure = StorageUnavailable("the disk does not keep up")
+            self._close_open()
+        self._sequencer.room_bytes = self.limit_bytes // 2 - self.queued_bytes
+        if self._sequencer.room_bytes < 0 and not self._failures:
+            self._fall_behind()
+
+    def _close_open(self) -> None:
+        """Begin the next commit."""
+        self._closed_bytes += self.open.memory_bytes
+        self.open = PendingCommit(self.open.number + 1, self.open.last + 1)
+
+    def _fall_behind(self) -> None:
+        """Hold publishers back; if that does not help, refuse messages."""
+        self.is_behind = True
+        now = self._clock.monotonic()
+        if now >= self._next_warning:
+            self._next_warning = now + WARN_EVERY_S
+            log.warning("the disk does not keep up, publishers wait", queued_bytes=self.queued_bytes)
+        if self.failure is None and self.queued_bytes >= self.limit_bytes:
+            self.failure = StorageUnavailable("the disk does not keep up")
+
+    def _catch_up(self) -> None:
+        self.is_behind = False
+        self._sequencer.room_bytes = self.limit_bytes // 2 - self.queued_bytes
+        callbacks, self._behind = self._behind, []
+        for callback in callbacks:
+            callback()
 
     def _begin(self) -> None:
         """Start the next write, if none is running and there is something to write."""
@@ -160,13 +204,14 @@ class GroupCommit:
     def _start(self, commit: PendingCommit) -> None:
         self._writing = commit
         if commit is self.open:
-            self.open = PendingCommit(commit.number + 1, commit.last + 1)
+            self._close_open()
         self._queue.put(commit)
 
     def commit_now(self, turn: Turn) -> None:
         """Write a turn in this thread; only at start. Retried later if it fails."""
         commit, self.open = self.open, PendingCommit(self.open.number + 1, self.open.first)
         commit.add(turn)
+        self._closed_bytes += commit.memory_bytes
         pieces, failure = self._try(commit)
         self._on_written(commit, pieces, failure)
 
@@ -191,17 +236,20 @@ class GroupCommit:
         self._writing = None
         if failure is None:
             self._committed, self.last_offset = commit.number, commit.last
+            self._closed_bytes -= commit.memory_bytes
             for piece in pieces:
                 self._index.add(piece)
             if self._failures:
                 log.info("the log can be written again", offset=commit.last)
-            if len(self._queued) * 2 < QUEUED_COMMITS:
+            if self.queued_bytes * 2 < self.limit_bytes:
                 self.failure = None
             self._failures = 0
             _notify(commit.waiting, None)
             self.on_committed()
         else:
             self._on_failure(commit, failure)
+        if self.is_behind and self.queued_bytes * 4 < self.limit_bytes:
+            self._catch_up()
         self._begin()
 
     def _on_failure(self, commit: PendingCommit, failure: Exception) -> None:
@@ -210,6 +258,7 @@ class GroupCommit:
         waiting = [callback for each in (*failed, self.open) for callback in each.waiting]
         is_first = not self._failures
         self._queued.clear()
+        self._closed_bytes = 0
         for each in reversed(failed):
             self.open.inherit(each)
         self.open.discard(present)
@@ -228,6 +277,13 @@ class GroupCommit:
         self._is_pausing = False
         self.open.is_wanted = True
         self._begin()
+
+    def end(self, reason: StorageUnavailable) -> None:
+        """Fail this and all later commits: what they would write could not be read again."""
+        self._end = reason
+        is_between_turns = self._sequencer.turn.is_empty  # else the end of the turn begins the commit
+        if self._writing is None and not (self._is_pausing or self._queued) and is_between_turns:
+            self._start(self.open)
 
     @property
     def is_idle(self) -> bool:
@@ -260,6 +316,8 @@ class GroupCommit:
 
     def _try(self, commit: PendingCommit) -> tuple[list[Piece], Exception | None]:
         try:
+            if self._end is not None:
+                raise self._end
             if self._store.needs_reopen:
                 self._reopen()
             return self._write(commit), None

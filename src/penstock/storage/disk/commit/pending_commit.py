@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from msgspec import Struct, msgpack
 
+from penstock.core.durability.records import CHUNKS, RETAINED, ChunkRecord, RetainedRecord
 from penstock.core.ports.log import Settled, Ticket
 from penstock.core.ports.turn import Turn
 from penstock.model import Run
@@ -26,8 +27,12 @@ COMMIT_RUNS, COMMIT_BYTES = 5_000, 1024 * 1024
 MOST_HOLES = 1_000
 """Most ranges of lost offsets in one commit; beyond that they are merged."""
 RUN_BYTES = 100
-"""Overhead of a run beside its bytes."""
+"""Overhead of a stored run beside its bytes."""
+OBJECT_BYTES = 300
+"""Overhead in memory of a run or a record beside its bytes."""
 
+_WITH_DATA = (RETAINED, CHUNKS)
+"""Tables whose records may be large."""
 _encoder = msgpack.Encoder()
 
 
@@ -43,7 +48,7 @@ class PendingCommit:
         self.state: dict[bytes, Struct | None] = {}
         self.cuts: dict[bytes, bytes] = {}
         self.waiting: list[Settled] = []
-        self.bytes = 0  # size of the runs
+        self.bytes = 0  # size of the runs, and of the values in records
         self.is_wanted = False  # a callback waits for it
         self.is_heir = False  # a failed write may have stored a part of it
         self.failure: Exception | None = None
@@ -58,6 +63,11 @@ class PendingCommit:
         """The commit accepts no further turn."""
         return len(self.runs) >= COMMIT_RUNS or self.bytes >= COMMIT_BYTES
 
+    @property
+    def memory_bytes(self) -> int:
+        """Approximate memory that its runs and records take."""
+        return self.bytes + OBJECT_BYTES * (len(self.runs) + len(self.state))
+
     def add(self, turn: Turn) -> None:
         """Take a finished turn."""
         self.runs += turn.runs
@@ -66,6 +76,9 @@ class PendingCommit:
             self._cut(record_key(table, 0), record_key(table, before))
         for (table, key), record in turn.puts.items():
             self.state[record_key(table, key)] = record
+            if table in _WITH_DATA:
+                assert isinstance(record, RetainedRecord | ChunkRecord)
+                self.bytes += len(record.data)
         for table, key in turn.deletes:
             self.state[record_key(table, key)] = None
         self.last = max(self.last, turn.head)

@@ -27,8 +27,10 @@ from penstock.storage.disk.rocksdb.layout import (
     HEADER_FILE,
     LOCK_FILE,
     MARK_FILE,
+    make_folder,
     make_header,
     read_header,
+    sync_folder,
     write_header,
 )
 from penstock.storage.disk.rocksdb.store import Store
@@ -70,7 +72,7 @@ def open_store(path: Path, *, read_only: bool = False) -> tuple[Store, Opening]:
 
 def _open_to_write(path: Path) -> tuple[Store, Opening]:
     try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)  # payloads and sessions are private
+        make_folder(path)
         _refuse_foreign(path)
         lock = _lock(path)
     except OSError as error:
@@ -104,6 +106,7 @@ def _open_locked(path: Path, lock: int) -> tuple[Store, Opening]:
         header = make_header(database.log_id)
         write_header(path, header)
     log_id = header.log_id
+    sync_folder(path)  # RocksDB syncs its files, and not the entry of their folder
 
     def open_again(is_damaged: bool) -> tuple[Database, Salvage | None]:
         return _open_again(folder, log_id, is_damaged)

@@ -241,6 +241,7 @@ def _finish_exchange(folder: Path) -> None:
     draft = _beside(folder, _DRAFT)
     if draft.exists() and not folder.exists():
         draft.rename(folder)
+        sync_folder(folder.parent)
     for leftover in (draft, _beside(draft, _COPY)):
         shutil.rmtree(leftover, ignore_errors=True)
 

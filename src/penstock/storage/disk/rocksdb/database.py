@@ -30,6 +30,7 @@ from rocksdict import (
 )
 
 from penstock.storage.disk.rocksdb.errors import StorageFull, is_stall
+from penstock.storage.disk.rocksdb.file_watch import Needed
 from penstock.storage.disk.rocksdb.layout import FAMILIES
 
 _ID_KEY = b"\0"
@@ -37,7 +38,7 @@ _ID_KEY = b"\0"
 least one table file: from these a repair without a manifest learns which families exist."""
 _FIRST_KEY = b"\0\0"
 
-_STALL_PATIENCE_S = 1.0
+_STALL_PATIENCE_S = 30.0  # publishers are held back meanwhile
 _STALL_PAUSE_S = 0.005
 _LARGEST_BUFFER = 16 << 20
 _SMALLEST_BUFFER = 64 << 10
@@ -222,6 +223,11 @@ class Database:
         for family in families:
             self._families[family].flush()
 
+    def needed_files(self) -> Needed:
+        """Table and write-ahead log files that the next start needs."""
+        tables = frozenset(str(file["name"]).lstrip("/") for file in self._opened.live_files())
+        return Needed(tables, self._opened.property_int_value("rocksdb.min-log-number-to-keep") or 0)
+
     def catch_up(self) -> bool:
         """Catch up with the writing process; False if that needs a new opening."""
         self._opened.try_catch_up_with_primary()
@@ -276,6 +282,7 @@ def _options(sizes: Sizes, recovery: Recovery, is_strict: bool) -> Options:
     options = Options(raw_mode=True)
     options.create_missing_column_families(True)
     options.set_write_buffer_size(sizes.buffer_bytes)  # small: less write-ahead log to replay at start
+    options.set_db_write_buffer_size(4 * sizes.buffer_bytes)  # of all families together
     options.set_max_total_wal_size(sizes.wal_bytes)
     options.set_manifest_preallocation_size(min(4 << 20, sizes.buffer_bytes))
     options.set_max_background_jobs(2)

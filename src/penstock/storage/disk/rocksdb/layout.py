@@ -147,6 +147,17 @@ def write_header(path: Path, header: Header) -> None:
     sync_folder(path)
 
 
+def make_folder(path: Path) -> None:
+    """Create a folder and its parents, private and durable; an existing one stays as it is.
+
+    A new folder outlives a power cut only if the folder above it was synced.
+    """
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)  # payloads and sessions are private
+    for folder in reversed(missing):
+        sync_folder(folder.parent)
+
+
 def sync_folder(path: Path) -> None:
     """Sync a folder, so that renames in it are durable."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
@@ -154,6 +165,18 @@ def sync_folder(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def sync_tree(path: Path) -> None:
+    """Sync a folder with everything below it, so that a copy is durable."""
+    for folder, _, names in os.walk(path):
+        for name in names:
+            descriptor = os.open(Path(folder, name), os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        sync_folder(Path(folder))
 
 
 def _checksum(version: int, log_id: str) -> int:

@@ -19,6 +19,7 @@ from penstock.storage.disk.rocksdb.errors import (
     next_readable,
     unavailable,
 )
+from penstock.storage.disk.rocksdb.file_watch import FileWatch
 from penstock.storage.disk.rocksdb.layout import DATABASE_FOLDER
 from penstock.storage.disk.rocksdb.read_write_lock import ReadWriteLock
 
@@ -84,6 +85,7 @@ class Store:
         self._is_closed = False
         self._lock = ReadWriteLock()
         self._space = Space(path / DATABASE_FOLDER)
+        self._files = FileWatch(path / DATABASE_FOLDER)
 
     @property
     def is_reopening(self) -> bool:
@@ -204,6 +206,11 @@ class Store:
         if not is_done:
             self.reopen()
 
+    def find_missing(self) -> list[str]:
+        """Files that another program has deleted since the last call. Cheap; for one thread."""
+        with self._using() as database:
+            return self._files.find_missing(database.needed_files)
+
     def free_bytes(self) -> int:
         """Bytes that are free on the file system."""
         return self._space.free_bytes()
@@ -236,6 +243,7 @@ class Store:
             self._database, self.salvage = self._open_again(self._is_damaged)
             self._is_damaged = self.needs_reopen = False
             self._space.measure()
+            self._files = FileWatch(self.path / DATABASE_FOLDER)
 
     def rebuild(self) -> None:
         """Replace the database by a copy of everything readable; `salvage` has the report.
