@@ -2,6 +2,7 @@
 
 import ast
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "penstock"
 MODULES = sorted(SOURCE.rglob("*.py"))
 LARGEST_FOLDER = 16
+PRIVATE_WORDS = re.compile(r"\b(attendance|for ever|go_on|of late|somebody|whoever)\b", re.IGNORECASE)
 QUESTION = re.compile(r"(What|How|Who|Whom|Whose|Where|Which|Whether|Whatever|Whoever)\b")
 
 
@@ -59,3 +61,21 @@ def test_a_docstring_does_not_open_with_a_question(module: Path) -> None:
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     docstrings = [ast.get_docstring(node) or "" for node in nodes if isinstance(node, kinds)]
     assert [text.splitlines()[0] for text in docstrings if QUESTION.match(text)] == []
+
+
+def test_every_module_of_core_has_a_stratum() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    contracts = settings["tool"]["importlinter"]["contracts"]
+    (strata,) = [each["layers"] for each in contracts if each["name"] == "strata of core import downwards"]
+    named = {name.strip() for layer in strata for name in re.split("[|:]", layer)}
+    core = SOURCE / "core"
+    modules = {module.relative_to(core).with_suffix("").parts for module in core.rglob("*.py")}
+    found = {".".join(parts) for parts in modules if parts[-1] != "__init__"}
+    packages = {name for name in named if (core / name / "__init__.py").exists()}
+    assert {name for name in found if name.partition(".")[0] not in packages} == named - packages
+
+
+def test_modules_use_the_words_of_the_field() -> None:
+    texts = {module: module.read_text(encoding="utf-8") for module in MODULES}
+    found = {str(module): PRIVATE_WORDS.findall(text) for module, text in texts.items()}
+    assert {module: words for module, words in found.items() if words} == {}

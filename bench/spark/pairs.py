@@ -18,7 +18,7 @@ from bench.scenarios import SCENARIOS, Goal
 from bench.spark.site import Site, watched
 from penstock.lake.layout import DEFAULT_BUCKETS
 from penstock.spark.jobs.archive import ArchiveOptions, archive
-from penstock.spark.jobs.archive.writers import with_partitions
+from penstock.spark.jobs.archive.delta import with_partitions
 from penstock.spark.jobs.insights import InsightsOptions, insights
 from penstock.spark.jobs.run import NoProgress, run
 

@@ -162,3 +162,15 @@ class Run(Struct, gc=False, array_like=True):
             self.published_at,
             self.expires_at,
         )
+
+
+class Will(Struct, frozen=True):
+    """Message that is published when a connection ends without a goodbye."""
+
+    topic: str
+    payload: bytes
+    qos: int
+    retain: bool
+    properties: Properties | None = None
+    ttl: float = NEVER
+    delay: float = 0.0

@@ -18,9 +18,8 @@ from penstock.core.durability.records import (
     SubscriptionRecord,
 )
 from penstock.core.ports.state import StateStore
-from penstock.core.sessions.will import Will
 from penstock.core.subscriptions.subscription import Options
-from penstock.model import Door, Policy
+from penstock.model import Door, Policy, Will
 from tests.contract.storages import OpenStorage, Storage
 from tests.support.turns import end_turn
 

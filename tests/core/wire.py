@@ -13,10 +13,9 @@ from penstock.core.access.identity import Identity
 from penstock.core.broker import Arrival
 from penstock.core.ports.log import Ticket
 from penstock.core.sessions.session import Ending, Session
-from penstock.core.sessions.will import Will
 from penstock.core.subscriptions.subscription import Options
 from penstock.errors import PenstockError
-from penstock.model import Door, Policy, Run
+from penstock.model import Door, Policy, Run, Will
 from tests.support.broker import Stage
 from tests.support.encodings import PlainEncoding, as_plain, read_frames
 from tests.support.samples import make_run

@@ -15,10 +15,9 @@ from penstock.core.ports.connection import Encoding
 from penstock.core.ports.log import Log
 from penstock.core.ports.state import StateStore
 from penstock.core.sessions.session import Session
-from penstock.core.sessions.will import Will
 from penstock.core.settings import CoreSettings
 from penstock.core.subscriptions.subscription import Options
-from penstock.model import NEVER, Door, Policy
+from penstock.model import NEVER, Door, Policy, Will
 from penstock.storage.memory import MemoryLog
 from tests.support.clock import ManualClock, ManualScheduler
 from tests.support.connection import MemoryConnection

@@ -43,7 +43,6 @@ from penstock.core.sessions.acks import Acks
 from penstock.core.sessions.lifecycle import Arrival, SessionService
 from penstock.core.sessions.paused_subscriptions import PausedSubscriptions
 from penstock.core.sessions.session import Session
-from penstock.core.sessions.will import Will
 from penstock.core.settings import CoreSettings
 from penstock.core.staging.staging import Staging
 from penstock.core.streams.streams import Streams
@@ -55,7 +54,7 @@ from penstock.core.topics.catalog import TopicCatalog
 from penstock.core.topics.registry import Registry
 from penstock.core.topics.retained import Retained
 from penstock.errors import PenstockError
-from penstock.model import Door, Policy, Reason, Run
+from penstock.model import Door, Policy, Reason, Run, Will
 
 __all__ = ["DROPS_TOPIC", "Arrival", "Broker", "ChunkReceipt", "PublishReceipt", "Receipt", "Refused"]
 

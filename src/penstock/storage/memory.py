@@ -206,6 +206,8 @@ class MemoryStateStore:
 
     def apply(self, turn: Turn) -> None:
         """Apply the changes of a finished turn."""
+        if not (turn.puts or turn.deletes or turn.cuts):
+            return  # as after most turns
         changed = [*turn.cuts, *(table for table, _ in turn.puts), *(table for table, _ in turn.deletes)]
         for table in dict.fromkeys(changed):
             turn.apply_to(table, self._tables.setdefault(table, {}))

@@ -16,9 +16,8 @@ from penstock.core.durability.records import (
     WindowRecord,
 )
 from penstock.core.ports.turn import Turn
-from penstock.core.sessions.will import Will
 from penstock.core.settings import CoreSettings, OutboxSettings, SessionSettings
-from penstock.model import Policy
+from penstock.model import Policy, Will
 from tests.support.broker import Client, Stage
 from tests.support.disk import Disk
 

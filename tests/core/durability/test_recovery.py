@@ -4,10 +4,9 @@ import pytest
 
 from penstock.common.topics import TopicLimits
 from penstock.core.delivery import drain
-from penstock.core.sessions.will import Will
 from penstock.core.settings import CoreSettings
 from penstock.errors import QuotaExceeded
-from penstock.model import NEVER, Properties
+from penstock.model import NEVER, Properties, Will
 from tests.support.broker import Client, Stage
 from tests.support.clock import ManualClock
 from tests.support.disk import Disk

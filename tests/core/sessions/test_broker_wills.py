@@ -6,9 +6,8 @@ import pytest
 
 from penstock.core.access.file_access import FileAccess
 from penstock.core.access.identity import Identity
-from penstock.core.sessions.will import Will
 from penstock.errors import InvalidTopic, NotAuthorized
-from penstock.model import Properties
+from penstock.model import Properties, Will
 from tests.support.broker import Client, Stage
 
 WILL = Will("will", b"gone", qos=0, retain=False)

@@ -7,10 +7,9 @@ from msgspec import json
 
 from penstock.core.broker import DROPS_TOPIC
 from penstock.core.durability.records import SessionRecord
-from penstock.core.sessions.will import Will
 from penstock.core.settings import CoreSettings, LogSettings, OutboxSettings, SessionSettings
 from penstock.errors import QuotaExceeded, ShuttingDown
-from penstock.model import Policy
+from penstock.model import Policy, Will
 from tests.support.broker import Client, Stage, as_tagged
 from tests.support.disk import Disk
 

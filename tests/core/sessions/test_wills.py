@@ -5,7 +5,7 @@ import pytest
 from penstock.core.access.access import OpenAccess
 from penstock.core.access.identity import Identity
 from penstock.core.durability.records import WILLS
-from penstock.core.sessions.will import Will
+from penstock.model import Will
 from tests.support.broker import Client, Stage
 from tests.support.disk import Disk
 

@@ -19,8 +19,9 @@ from penstock.lake import Change, InvalidLake, Manifest, Table, lake_messages, r
 from penstock.lake.manifest import Epoch
 from penstock.spark.errors import DataLoss, InvalidOption
 from penstock.spark.jobs.archive import ArchiveOptions, archive, job, writers
+from penstock.spark.jobs.archive.delta import DeltaWriter, with_partitions
 from penstock.spark.jobs.archive.job import ArchiveStats, preflight
-from penstock.spark.jobs.archive.writers import DeltaWriter, Written, with_partitions
+from penstock.spark.jobs.archive.writers import Written
 from penstock.spark.jobs.run import Report, run
 from penstock.spark.source.log_scan import LiveLog, Portion
 from penstock.spark.source.positions import cursor_at, position_of
@@ -591,9 +592,9 @@ def test_delta_is_refused_where_spark_has_no_jars(spark: "SparkSession", tmp_pat
 def test_a_batch_for_a_table_with_commits_of_its_own_is_announced_first(
     spark: "SparkSession", lake_server: LogServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from penstock.spark.jobs.archive import writers  # noqa: PLC0415
+    from penstock.spark.jobs.archive import delta  # noqa: PLC0415
 
-    monkeypatch.setattr(writers, "FORMAT", "parquet")  # which takes the same options and ignores two of them
+    monkeypatch.setattr(delta, "FORMAT", "parquet")  # which takes the same options and ignores two of them
     lake_server.publish_numbers(["a", "b"], 20)
     options = ArchiveOptions(
         lake=str(tmp_path / "lake"), server={"address": lake_server.address}, format="delta"

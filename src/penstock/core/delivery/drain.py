@@ -331,7 +331,7 @@ class Drainer:
 
     def reap(self, now: float) -> None:
         """Take out of every queue what has expired."""
-        for session in self._queues.reap(now):
+        for session in self._queues.expiry.reap(now):
             if session.connection is not None and not session.is_flowing:
                 self.wake(session)  # perhaps nothing waits any more
         self._slow.reap(now)

@@ -10,6 +10,7 @@ from functools import partial
 from penstock.common.topics import WILDCARDS, split_share
 from penstock.core.delivery.backpressure import Backpressure
 from penstock.core.delivery.drops import Drops
+from penstock.core.delivery.expiry import QueueExpiry
 from penstock.core.delivery.offline_queue import LogBackedQueue, OfflineQueue
 from penstock.core.delivery.outbox import Entry, Outbox
 from penstock.core.delivery.policy import Bounds, Limits, OwnLimits
@@ -25,9 +26,6 @@ from penstock.core.subscriptions.shared import SharedGroup, group_of, is_shared
 from penstock.core.subscriptions.subscription import Subscription
 from penstock.core.topics.registry import Registry
 from penstock.model import Policy, Reason, Run
-
-REAP_MESSAGES = 100_000
-"""Most queued messages that one pass examines for expiry."""
 
 
 class Queues:
@@ -55,7 +53,7 @@ class Queues:
         self.outbox_limits = Limits(settings.outbox.messages, settings.outbox.bytes)
         self._offline_limits = Limits(settings.sessions.owed_messages, settings.sessions.owed_bytes)
         self._block_wildcards = settings.outbox.block_wildcards
-        self._expiring: dict[Session | SharedGroup[Session], None] = {}  # a queued message may expire
+        self.expiry = QueueExpiry(drops, recorder)
         self.too_slow: dict[Session, None] = {}  # to be cut at the end of this flush
         self._cut: dict[Session, None] = {}  # being cut, until they are detached
         self._cuts = StepQueue(background)
@@ -183,7 +181,7 @@ class Queues:
     ) -> None:
         decision, dropped = outbox.add(run, encoding, policy)
         if run.expires_at:
-            self._expiring[session] = None
+            self.expiry.watch(session)
         if not (decision.close and session.is_resumable):
             self._drop(dropped, run, session, Reason.OUTBOX_FULL, policy, "outbox")
         if decision.block:
@@ -201,7 +199,7 @@ class Queues:
         offline_queue = self._offline_queue_of(session)
         _, dropped = offline_queue.add(run, encoding, policy)
         if run.expires_at:
-            self._expiring[session] = None
+            self.expiry.watch(session)
         self._drop(dropped, run, session, Reason.OFFLINE_QUEUE_FULL, policy, "sessions.owed")
         evicted = offline_queue.take_evicted()
         if evicted:
@@ -225,7 +223,7 @@ class Queues:
             self._ledger.add(lost, group.filter, Reason.OFFLINE_QUEUE_FULL, speaker.policy, "sessions.owed")
         group.forget(dropped)
         if run.expires_at:
-            self._expiring[group] = None
+            self.expiry.watch(group)
 
     # Too much
 
@@ -280,7 +278,7 @@ class Queues:
         """Put entries back that could not be sent, before everything else."""
         if not entries:
             return
-        self._expiring[session] = None
+        self.expiry.watch(session)
         if session.connection is None:
             self._offline_queue_of(session).put_back(entries)
             return
@@ -300,7 +298,7 @@ class Queues:
                 group.again[run.offset] = None
                 self._recorder.touch_group(group)
                 if run.expires_at:
-                    self._expiring[group] = None
+                    self.expiry.watch(group)
             else:  # the last member has left meanwhile
                 self._ledger.add(run, group.filter, Reason.SESSION_ENDED)
         return rest[::-1]
@@ -362,37 +360,6 @@ class Queues:
         self.drops.record(unacknowledged, session.client_id, Reason.SESSION_ENDED)
         session.offline_queue = session.inflight = session.backlog = None
 
-    def reap(self, now: float) -> list[Session]:
-        """Remove expired messages from every queue; return sessions that may have nothing queued any more."""
-        budget = REAP_MESSAGES
-        looked_at: list[Session] = []
-        for who in list(self._expiring):
-            if budget <= 0:
-                break  # the others have their turn in a second; what has expired is never sent anyway
-            del self._expiring[who]
-            queues = _queues_of(who)
-            for queue in queues:
-                if now >= queue.next_expiry:
-                    budget -= len(queue)
-                expired = queue.remove_expired(now)
-                for run in expired:
-                    if isinstance(who, Session):
-                        self.drops.expire(run, who)
-                    else:
-                        self.drops.expire_in_group(run, who)
-                if expired and isinstance(who, SharedGroup):
-                    who.forget(expired)
-                    self._recorder.touch_group(who)
-            if any(queue.may_expire for queue in queues):
-                self._expiring[who] = None
-            if isinstance(who, Session):
-                looked_at.append(who)
-                evicted = who.offline_queue.take_evicted() if who.offline_queue is not None else ()
-                if evicted:
-                    self.drops.drop_offsets(evicted, who, Reason.EXPIRED)
-                    self._recorder.touch(who)
-        return looked_at
-
 
 def _is_durable(session: Session, run: Run, encoding: Encoding) -> bool:
     """Return whether a session gets a message even if it disconnects meanwhile."""
@@ -417,9 +384,3 @@ def _loses_queue(session: Session) -> bool:
 def _is_refused(session: Session, queue: Outbox | None, run: Run) -> bool:
     """Return whether there is no room for a single message in the outbox of a connected session."""
     return queue is not None and queue is session.outbox and run.count == 1 and not queue.has_room(run)
-
-
-def _queues_of(who: Session | SharedGroup[Session]) -> list[Outbox]:
-    """Return the queues of a session or group that have messages."""
-    queues = (who.outbox, who.offline_queue) if isinstance(who, Session) else (who.offline_queue,)
-    return [queue for queue in queues if queue]

@@ -7,9 +7,8 @@ fields is a change of the format on disk.
 from msgspec import Struct, field
 
 from penstock.common.cursor import Position
-from penstock.core.sessions.will import Will
 from penstock.core.subscriptions.subscription import Options, PastSubscription
-from penstock.model import Door, Policy, Properties
+from penstock.model import Door, Policy, Properties, Will
 
 SESSIONS = "sessions"
 RETAINED = "retained"

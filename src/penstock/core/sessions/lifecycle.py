@@ -16,7 +16,6 @@ from penstock.core.publishing.publish import Publisher
 from penstock.core.runtime.deadlines import WAITS_PER_SECOND, Deadlines
 from penstock.core.sessions.progress import progress_of
 from penstock.core.sessions.session import FOREVER, Ending, Session
-from penstock.core.sessions.will import Will
 from penstock.core.sessions.wills import Wills
 from penstock.core.subscriptions.subscribe import Subscriber
 from penstock.core.subscriptions.subscription import Subscription
@@ -27,7 +26,7 @@ from penstock.errors import (
     ShuttingDown,
     StorageUnavailable,
 )
-from penstock.model import Door
+from penstock.model import Door, Will
 
 FEW_MESSAGES = 100
 """Queued messages that are moved to the offline queue at once; more than these, in background steps."""

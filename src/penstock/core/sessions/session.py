@@ -17,12 +17,11 @@ from penstock.core.delivery.outbox import Outbox
 from penstock.core.ports.connection import ConnectionPort
 from penstock.core.ports.log import Ticket
 from penstock.core.sessions.catch_up_slots import CatchUpSlots
-from penstock.core.sessions.will import Will
 from penstock.core.subscriptions.shared import SharedGroup
 from penstock.core.subscriptions.subscription import PastSubscription, Subscription
 from penstock.core.topics.retained_backlog import Backlog
 from penstock.core.topics.topic import Topic
-from penstock.model import Door
+from penstock.model import Door, Will
 
 
 class LossCounts(Struct):

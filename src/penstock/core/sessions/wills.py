@@ -11,9 +11,8 @@ from penstock.core.durability.records import WillRecord
 from penstock.core.node import Node
 from penstock.core.publishing.publish import Publisher
 from penstock.core.sessions.session import Session
-from penstock.core.sessions.will import Will
 from penstock.errors import NotAuthorized, PenstockError, StorageUnavailable
-from penstock.model import Reason, Run, bare_shape
+from penstock.model import Reason, Run, Will, bare_shape
 
 
 class Wills:

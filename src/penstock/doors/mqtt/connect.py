@@ -15,13 +15,12 @@ from msgspec.structs import replace
 from penstock.core.access.acl import is_level
 from penstock.core.access.identity import Identity
 from penstock.core.broker import Arrival
-from penstock.core.sessions.will import Will
 from penstock.doors.mqtt.auth import Authentication
 from penstock.doors.mqtt.capabilities import will_refusal
 from penstock.doors.mqtt.encodings import encoding_on_wire
 from penstock.doors.mqtt.reason_codes import RETURN_CODES, encode_within, in_words, refusal_of
 from penstock.errors import NotAuthorized, PenstockError, QuotaExceeded
-from penstock.model import NEVER, Door, Properties
+from penstock.model import NEVER, Door, Properties, Will
 from penstock.net.password_checks import TooManyWaiting
 from penstock.net.read_pause import COMMIT
 from penstock.wire.mqtt import packets

@@ -70,7 +70,7 @@ def load_app(web: Web) -> "FastAPI":
 
     import penstock.net.websocket.entrance  # noqa: PLC0415, F401 - the next upgrade need not wait for it
     from penstock.doors.web.site.openapi import describe_app, pages  # noqa: PLC0415
-    from penstock.doors.web.support.failures import handle_failures  # noqa: PLC0415
+    from penstock.doors.web.support.error_handlers import handle_failures  # noqa: PLC0415
 
     app = FastAPI(
         title="Penstock",

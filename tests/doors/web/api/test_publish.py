@@ -19,7 +19,7 @@ from penstock.core.settings import AccessSettings, MessageIdSettings
 from penstock.doors.web.api.publish import PATH, routes
 from penstock.doors.web.context import Web
 from penstock.doors.web.publishing import MAX_MESSAGES
-from penstock.doors.web.support.failures import handle_failures
+from penstock.doors.web.support.error_handlers import handle_failures
 from penstock.net.door import Peer as Address
 from penstock.net.http.settings import HttpSettings
 from penstock.wire.mqtt import PacketProperties, Publish, Request

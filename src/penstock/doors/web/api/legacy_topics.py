@@ -13,7 +13,7 @@ from msgspec import Meta, Struct, json
 
 from penstock.doors.web.api.topics import choose_topics
 from penstock.doors.web.context import Web, stored
-from penstock.doors.web.support.failures import UNPROCESSABLE
+from penstock.doors.web.support.error_handlers import UNPROCESSABLE
 from penstock.doors.web.support.paging import list_names
 from penstock.doors.web.support.requests import BODY_REFUSALS, Who, read_json, router_of, takes_json
 from penstock.doors.web.support.responses import Detail, describe, json_response, reference_to

@@ -18,17 +18,9 @@ from penstock.lake.table import make_lake
 from penstock.model import Reason
 from penstock.spark.connection import StreamHold, is_transient
 from penstock.spark.errors import DataLoss
+from penstock.spark.jobs.archive.delta import FORMAT, DeltaWriter, state_table
 from penstock.spark.jobs.archive.options import ArchiveOptions
-from penstock.spark.jobs.archive.writers import (
-    FORMAT,
-    SCHEMA,
-    BatchWriter,
-    DeltaWriter,
-    ParquetWriter,
-    Written,
-    refuse_delta,
-    state_table,
-)
+from penstock.spark.jobs.archive.writers import SCHEMA, BatchWriter, ParquetWriter, Written, refuse_delta
 from penstock.spark.jobs.run import Progress, Report, check_server, count_text, waiting_text
 from penstock.spark.options import LATEST
 from penstock.spark.source.data_loss import LossPolicy

@@ -1,10 +1,7 @@
-"""Writers of archive batches: Parquet files of the lake's own table, or transactions of a Delta table.
+"""Writer of archive batches as Parquet files of the lake's own table, and the interface of writers.
 
-Parquet: each task reads its part of the log and writes it in the same process, so rows never pass through the
-JVM.
-
-Delta commits on its own. So a manifest beside the table records the batch about to be written: after a crash
-the same batch is written again under the same number, and Delta skips it if it has it.
+Each task reads its part of the log and writes it in the same process, so rows never pass through the JVM. The
+other writer is in `delta.py`.
 """
 
 import json
@@ -17,8 +14,7 @@ from typing import Protocol
 import msgspec
 import pyarrow as pa
 from msgspec import Struct, field
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - its usual name
+from pyspark.sql import SparkSession
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import DateType, IntegerType
 
@@ -26,34 +22,24 @@ from penstock.client import Gap
 from penstock.lake import (
     Change,
     DataFile,
-    Intent,
     InvalidLake,
     Manifest,
     Table,
     drop_files,
     lake_messages,
-    lake_path,
-    missing_folder,
 )
-from penstock.lake.layout import BUCKET, DATE, MESSAGES
+from penstock.lake.layout import BUCKET, DATE
 from penstock.lake.manifest import Epoch, join_epochs
 from penstock.lake.writer import by_date_and_bucket, write_batches
 from penstock.spark.connection import Connection
-from penstock.spark.errors import is_spark_error
-from penstock.spark.jobs.archive.options import ArchiveOptions
 from penstock.spark.source.data_loss import LossPolicy
 from penstock.spark.source.log_scan import LogPart, Portion, read_log_part
 from penstock.spark.source.reader import Projection, resize
 from penstock.spark.source.schema import EPOCH, OFFSET, log_schema
-from penstock.spark.tasks import interruptible, run_tasks
+from penstock.spark.tasks import run_tasks
 
 SCHEMA = json.dumps(log_schema().add(DATE, DateType()).add(BUCKET, IntegerType()).jsonValue())
 """Columns of messages in a lake, as a manifest stores them."""
-FORMAT = "delta"
-STATE = "_archive"
-"""Folder of the manifest of a Delta archive, in the lake."""
-_NO_JARS = "DATA_SOURCE_NOT_FOUND"
-"""Error class of Spark for an unknown format."""
 
 
 class Written(Struct, frozen=True, kw_only=True):
@@ -195,71 +181,3 @@ def _write_part(task: PartTask, part: InputPartition) -> Iterable[bytes]:
     batches = resize(_note_epochs(projection.apply(batch), epochs) for batch in rows)
     files = write_batches(Path(task.folder), by_date_and_bucket(task.buckets), batches)
     return [msgspec.json.encode(PartDone(files=files, gaps=losses.found, epochs=epochs))]
-
-
-class DeltaWriter:
-    """Writes batches with `format("delta")`."""
-
-    def __init__(self, options: ArchiveOptions, spark: SparkSession, stopping: threading.Event) -> None:
-        self.table = state_table(options.lake)
-        self._path = lake_path(options.lake) / MESSAGES
-        self._options = options
-        self._spark = spark
-        self._stopping = stopping
-
-    def prepare(self) -> None:
-        """Refuse a Spark without Delta, and a table of Penstock."""
-        if Table(self._path).exists():
-            raise InvalidLake(f"{self._path} is a table of Penstock's own format: leave out --format delta")
-        try:
-            self._spark.read.format(FORMAT).load(str(self._path))
-        except Exception as error:
-            if not is_spark_error(error):
-                raise
-            if _NO_JARS in str(error):  # any other error: the table does not exist yet
-                raise _no_jars() from None
-
-    def announce(self, manifest: Manifest, portion: Portion) -> Change | None:
-        """Record the rows of the next transaction."""
-        if manifest.intent is not None:
-            return None
-        intent = Intent(batch=manifest.batch + 1, after=portion.after, until=portion.until)
-        return Change(by="archive", intent=intent)
-
-    def write(self, manifest: Manifest, portion: Portion) -> Written:
-        """Append the rows in one transaction."""
-        missing = str(missing_folder(self._options.lake))
-        read = self._options.read_options(portion.after, portion.until, manifest.filters, missing)
-        frame = with_partitions(self._spark.read.format("penstock").options(**read).load(), manifest.buckets)
-        writing = (
-            frame.write.format(FORMAT)
-            .mode("append")
-            .partitionBy(DATE, BUCKET)
-            .option("txnAppId", f"penstock-{manifest.id}")
-            .option("txnVersion", str(manifest.batch + 1))
-        )
-        with interruptible(self._spark, self._stopping):
-            writing.save(str(self._path))
-        return Written(rows=portion.rows)
-
-    def drop(self, written: Written) -> None:
-        """Nothing to do: Delta keeps what it committed, and skips the same batch next time."""
-
-
-def state_table(lake: str) -> Table:
-    """The table without files whose manifest records the progress of a Delta archive."""
-    return Table(lake_path(lake) / STATE)
-
-
-def with_partitions(frame: DataFrame, buckets: int) -> DataFrame:
-    """Messages with partition columns: the same day and bucket as in a Parquet lake."""
-    day = F.to_date(F.col("published_at"))
-    bucket = F.crc32(F.col("topic").cast("binary")) % buckets
-    return frame.withColumn(DATE, day).withColumn(BUCKET, bucket.cast("int"))
-
-
-def _no_jars() -> InvalidLake:
-    return InvalidLake(
-        "this Spark cannot write Delta tables: add Delta's jars, such as "
-        "--conf spark.jars.packages=io.delta:delta-spark_2.13:VERSION, or leave out --format delta"
-    )
