@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from xdist.remote import Producer
 
+from tests.support import guard
 from tests.support.examples import SOAK_FACTOR, is_soak, load_profiles
 from tests.support.fork_server import IS_SUPPORTED, ForkServer
 from tests.support.servers import RunningServer, Settings, StartServer, is_setting, start
@@ -39,6 +40,12 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.enable()
         gc.freeze()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let what tests start end with their process, however that ends."""
+    if guard.IS_SUPPORTED and not config.option.collectonly:
+        config.add_cleanup(guard.Guard().close)
 
 
 def pytest_unconfigure() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from tests.support import builds
 from tests.support.builds import build_once, npm_install
+from tests.support.test_guard import is_alive
 from tests.support.waiting import until
 
 WORKER = """
@@ -108,13 +109,4 @@ async def test_a_fetch_that_takes_too_long_is_ended_with_all_that_it_started(tmp
     with pytest.raises(builds.FetchError, match="more than 2 s"):
         builds._run(2, "sh", "-c", f"sleep 600 & echo $! > {tmp_path}/pid; wait")
     pid = int((tmp_path / "pid").read_text(encoding="ascii"))
-    await until(lambda: not is_running(pid), "the child of the fetch still runs")
-
-
-def is_running(pid: int) -> bool:
-    """The process exists, and is not a zombie that nobody has waited for."""
-    try:
-        status = Path(f"/proc/{pid}/stat").read_text(encoding="ascii")
-    except FileNotFoundError:
-        return False
-    return status.rsplit(")", 1)[1].split()[0] != "Z"
+    await until(lambda: not is_alive(pid), "the child of the fetch still runs")
