@@ -1,5 +1,6 @@
 """Fixtures of all tests, and how tests are spread over workers and tiers."""
 
+import atexit
 import gc
 import os
 from collections.abc import Generator, Iterator, Mapping
@@ -21,6 +22,7 @@ FRESH = "e2e"
 """Folder whose servers start as users start them, since it is about whole processes."""
 
 load_profiles()
+atexit.register(gc.unfreeze)  # or duckdb reports at the end what it believes to be leaks
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -46,10 +48,6 @@ def pytest_configure(config: pytest.Config) -> None:
     """Let what tests start end with their process, however that ends."""
     if guard.IS_SUPPORTED and not config.option.collectonly:
         config.add_cleanup(guard.Guard().close)
-
-
-def pytest_unconfigure() -> None:
-    gc.unfreeze()  # or duckdb reports at the end what it believes to be leaks
 
 
 @pytest.hookimpl(optionalhook=True)
