@@ -11,9 +11,12 @@ from collections.abc import Callable
 import pytest
 
 from penstock.common.topics import matches, split_share
-from penstock.core.delivery import offline_fetch
+from penstock.core.delivery import drain, drops, offline_fetch
 from penstock.core.durability import recorder
+from penstock.core.runtime import background
+from penstock.core.sessions import lifecycle
 from penstock.core.settings import CoreSettings, LogSettings, OutboxSettings
+from penstock.core.subscriptions import subscribe
 from penstock.model import Reason
 from tests.core.devices import Device, Message
 from tests.support.broker import Stage
@@ -252,10 +255,19 @@ def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recorder, "MOVES_KEPT", 5)
     monkeypatch.setattr(recorder, "ENTRIES_A_TURN", 5)
     monkeypatch.setattr(offline_fetch, "MESSAGES_AT_ONCE", 3)
+    monkeypatch.setattr(subscribe, "FILTERS_A_STEP", 1)
+    monkeypatch.setattr(drops, "ENTRIES_A_STEP", 2)
+    monkeypatch.setattr(lifecycle, "FEW_MESSAGES", 1)
 
 
-def live(seed: int) -> None:
-    """One world from its beginning to its end, with a last crash when everything has come to rest."""
+def live(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One world from its beginning to its end, with a last crash when everything has come to rest.
+
+    In every other world a turn has time for one step of background work, and for one session that drains.
+    """
+    is_busy = seed % 2 == 1
+    monkeypatch.setattr(background, "WORK_S", 0.0 if is_busy else 1.0)
+    monkeypatch.setattr(drain, "DRAIN_S", 0.0 if is_busy else 1.0)
     world = World(seed)
     for _ in range(STEPS):
         world.step()
@@ -268,10 +280,12 @@ def live(seed: int) -> None:
 
 
 @pytest.mark.parametrize("part", range(10))
-def test_what_was_acknowledged_outlives_every_crash_in_order_and_at_qos_2_once(part: int, scale: int) -> None:
+def test_what_was_acknowledged_outlives_every_crash_in_order_and_at_qos_2_once(
+    part: int, scale: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seeds = SEEDS * scale // 10
     for seed in range(part * seeds, (part + 1) * seeds):
         try:
-            live(seed)
+            live(seed, monkeypatch)
         except Exception as error:
             raise AssertionError(f"seed {seed}: {error}") from error

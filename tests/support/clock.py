@@ -1,6 +1,7 @@
 """Time that stands still until a test moves it, and a loop that turns when a test says so."""
 
 import heapq
+import time
 from collections.abc import Callable
 
 MOST_TURNS = 10_000
@@ -30,6 +31,14 @@ class ManualClock:
     def jump(self, seconds: float) -> None:
         """Set the wall clock, forward or back, as an operator or a time server might."""
         self._wall_us += round(seconds * 1_000_000)
+
+
+class CpuClock(ManualClock):
+    """Time that passes as this thread uses the processor, so that no other program changes a measurement."""
+
+    def monotonic(self) -> float:
+        """Seconds from an arbitrary start, of work and of what was skipped by `advance`."""
+        return self._monotonic + time.thread_time()
 
 
 class ManualHandle:
@@ -88,6 +97,17 @@ class ManualScheduler:
         ready, self._soon = self._soon, []
         for handle in ready:
             handle.run()
+
+    def longest_turn(self) -> float:
+        """Turn until nothing waits any more; return the processor time of the longest turn, in seconds."""
+        longest = 0.0
+        for _ in range(MOST_TURNS):
+            began = time.thread_time()
+            self.turn()
+            longest = max(longest, time.thread_time() - began)
+            if not self._soon:
+                return longest
+        raise RuntimeError(f"still busy after {MOST_TURNS} turns")
 
     def settle(self) -> None:
         """Turn until nothing waits any more but timers that are not due."""

@@ -6,7 +6,6 @@ ends read back unchanged.
 
 import re
 from collections.abc import Sequence
-from functools import reduce
 from math import ceil
 
 from msgspec import Struct
@@ -97,15 +96,15 @@ class PlainEncoding(Struct, frozen=True, kw_only=True):
         level = min(runs[0].shape.qos, self.qos)
         return [run for before, after, run in self._make(runs, level, now) if not self._fits(before, after)]
 
-    def merge(self, other: Encoding) -> Encoding:
-        """One copy for two wishes: the higher QoS and all identifiers."""
-        assert isinstance(other, PlainEncoding)
+    def merge(self, *others: Encoding) -> Encoding:
+        """One copy for several wishes: the highest QoS and all identifiers."""
+        mine = [self, *(other for other in others if isinstance(other, PlainEncoding))]
         return replace(
             self,
-            qos=max(self.qos, other.qos),
-            no_local=self.no_local and other.no_local,
-            identifiers=self.identifiers + other.identifiers,
-            has_cursor=self.has_cursor or other.has_cursor,
+            qos=max(each.qos for each in mine),
+            no_local=all(each.no_local for each in mine),
+            identifiers=tuple(number for each in mine for number in each.identifiers),
+            has_cursor=any(each.has_cursor for each in mine),
         )
 
     def as_retained(self) -> Encoding:
@@ -146,5 +145,5 @@ def as_plain(encoding: Encoding) -> Encoding:
         )
         for each in encoding.wishes
     ]
-    merged = reduce(lambda one, other: one.merge(other), made)
+    merged = made[0].merge(*made[1:])
     return merged.as_retained() if encoding.is_retained else merged

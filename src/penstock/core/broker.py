@@ -15,7 +15,7 @@ from penstock.core.access.identity import Identity
 from penstock.core.access.revocation import OnWithdrawn, Revocation
 from penstock.core.delivery.backpressure import Backpressure
 from penstock.core.diagnostics.counters import Counters
-from penstock.core.diagnostics.ledger import Ledger
+from penstock.core.diagnostics.ledger import Ledger, News
 from penstock.core.diagnostics.slow_consumers import LossReport, LossReports, SlowConsumers
 from penstock.core.diagnostics.topic_stats import TopicStats
 from penstock.core.durability.recovery import Recovery
@@ -37,7 +37,7 @@ from penstock.core.replay.catch_up import (
     ignore_begin,
 )
 from penstock.core.replay.history import History
-from penstock.core.runtime.background import Step
+from penstock.core.runtime.background import Step, StepQueue
 from penstock.core.runtime.clock import Clock, Scheduler
 from penstock.core.sessions.acks import Acks
 from penstock.core.sessions.lifecycle import Arrival, SessionService
@@ -51,7 +51,7 @@ from penstock.core.subscriptions.subscribe import Subscriber
 from penstock.core.subscriptions.subscription import Options
 from penstock.core.topics.admin import OnDeleted, TopicAdmin
 from penstock.core.topics.catalog import TopicCatalog
-from penstock.core.topics.registry import Registry
+from penstock.core.topics.registry import Registry, UnusedRemoval
 from penstock.core.topics.retained import Retained
 from penstock.errors import PenstockError
 from penstock.model import Door, Policy, Reason, Run, Will
@@ -95,6 +95,9 @@ class Broker:
         self.staging = Staging(node, self._publisher)
         self.streams = Streams(node, self._publisher, self._idempotent)
         self.paused = PausedSubscriptions(node)
+        self._reaping = StepQueue(node.background)
+        self._forgetting = StepQueue(node.background)
+        self._news: list[News] = []  # losses that are not published yet
         self._recover()
 
     # Views
@@ -538,34 +541,67 @@ class Broker:
             self.recheck_rights()  # the rules may have changed since these sessions were stored
 
     def reap(self) -> None:
-        """Once a second: end sessions, wills, retained values and queued messages that have expired."""
+        """Once a second: end sessions, wills, retained values and queued messages that have expired.
+
+        That is background work: of very many some are ended in each turn of the loop.
+        """
+        if self._reaping:
+            return  # the last pass is not finished
+        node, clock = self._node, self._node.clock
+        node.queues.expiry.begin_pass()
+        for step in (
+            self._session_service.wills.publish_kept,
+            lambda: self._session_service.reap(clock.monotonic()),
+            self._reap_retained,
+            lambda: node.dedup.reap(clock.monotonic()),
+            lambda: self.paused.reap(clock.monotonic()),
+            self._reap_rest,
+            lambda: node.drainer.reap(clock.monotonic()),
+            self._reap_slow_consumers,
+            self._take_drops,
+            self._publish_drops,
+        ):
+            self._reaping.add(step)
+
+    def _reap_retained(self) -> bool:
+        topics = self._node.retained.reap(self._node.clock.monotonic())
+        for topic in topics:
+            self._node.recorder.forget_value(topic.name)
+        return bool(topics)
+
+    def _reap_rest(self) -> bool:
+        """Reap what is bounded by itself: stages and streams. One step."""
         node = self._node
-        now = node.clock.monotonic()
-        self._session_service.reap(now)
-        for topic in node.retained.reap(now):
-            node.recorder.forget_value(topic.name)
-        node.dedup.reap(now)
         self.staging.reap()
-        self.paused.reap(now)
         self.streams.reap()
-        if node.topics.is_nearly_full and node.topics.forget_unused():
-            self._publisher.forget_topics(node.sessions.values())
-        node.drainer.reap(now)
-        self._publish_drops()
+        if node.topics.is_nearly_full and not self._forgetting:
+            self._forgetting.add(UnusedRemoval(node.topics).step)
+        return False
+
+    def _reap_slow_consumers(self) -> bool:
+        self._node.slow_consumers.reap(self._node.clock.monotonic())
+        return False
 
     @property
     def _captures_drops(self) -> bool:
         """The log keeps the record of losses, with or without a subscriber."""
         return any(matches(filter, DROPS_TOPIC) for filter in self.settings.log.capture)
 
-    def _publish_drops(self) -> None:
-        """Publish new losses, if there is a subscriber or the log captures them."""
+    def _take_drops(self) -> bool:
+        """Take new losses, if there is a subscriber or the log captures them. One step."""
         ledger = self._node.ledger
         ledger.is_watched = self._captures_drops or bool(self._node.router.match(DROPS_TOPIC))
         news = ledger.take_news()
-        with suppress(PenstockError):  # there may be no room for one more topic
-            for start in range(0, len(news) if ledger.is_watched else 0, DROPS_A_MESSAGE):
-                self.publish_server(DROPS_TOPIC, json.encode(news[start : start + DROPS_A_MESSAGE]))
+        self._news = news if ledger.is_watched else []
+        return False
+
+    def _publish_drops(self) -> bool:
+        """Publish some of the new losses. Returns whether there are more."""
+        some, self._news = self._news[:DROPS_A_MESSAGE], self._news[DROPS_A_MESSAGE:]
+        if some:
+            with suppress(PenstockError):  # there may be no room for one more topic
+                self.publish_server(DROPS_TOPIC, json.encode(some))
+        return bool(self._news)
 
     @property
     def oldest_queued_offset(self) -> int | None:
@@ -596,4 +632,6 @@ class Broker:
         self.streams.close()
         self._node.drops.finish()
         if self._captures_drops:
-            self._publish_drops()  # with the last commit
+            self._take_drops()
+            while self._publish_drops():  # with the last commit
+                pass

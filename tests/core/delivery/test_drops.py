@@ -1,10 +1,14 @@
 """Drops: what a session does not get is in the ledger, and counts for its reports while it is connected."""
 
+from collections import deque
+
 import pytest
 
+from penstock.core.delivery.outbox import Entry
 from penstock.core.sessions.session import Session
 from penstock.model import Policy, Reason
 from tests.support.broker import Stage
+from tests.support.encodings import PlainEncoding
 from tests.support.samples import make_run
 
 
@@ -30,7 +34,7 @@ def test_drop_is_recorded_with_its_policy_and_counts_for_the_reports(stage: Stag
 
 def test_expired_message_counts_as_expired_and_makes_no_client_slow(stage: Stage) -> None:
     session = stage.client("r").session
-    stage.node.drops.expire(make_run("a", b"1", sequence=1), session)
+    stage.node.drops.expire_all([make_run("a", b"1", sequence=1)], session)
     assert stage.losses("r") == [("a", 1, 1, "expired")]
     assert counts(session) == (0, 1)
     assert stage.node.slow_consumers.dropped_by("r") == 0
@@ -51,7 +55,8 @@ def test_queued_messages_of_an_ended_session_and_of_a_group_have_their_own_names
     client = stage.client("r")
     client.subscribe("$share/g/a", qos=1)
     group = next(iter(client.session.groups or ()))
-    stage.node.drops.end(make_run("a", b"1", sequence=1), client.session)
-    stage.node.drops.expire_in_group(make_run("a", b"2", sequence=2), group)
+    queue: deque[Entry] = deque([(make_run("a", b"1", sequence=1), PlainEncoding(qos=1))])
+    stage.node.drops.record(queue, "r", Reason.SESSION_ENDED)
+    stage.node.drops.expire_in_group([make_run("a", b"2", sequence=2)], group)
     assert stage.losses("r") == [("a", 1, 1, "session-ended")]
     assert stage.losses("$share/g/a") == [("a", 2, 2, "expired")]

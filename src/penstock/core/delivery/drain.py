@@ -25,10 +25,16 @@ from penstock.core.topics.retained_backlog import take_from
 from penstock.model import Policy, Run, Shape
 
 CHUNK_BYTES = 64 * 1024
+CHUNK_ENTRIES = 500
+"""Most entries of a chunk, however small they are."""
 TURN_BYTES = 4 * CHUNK_BYTES
 """Most bytes that one session drains in one turn, so that others get theirs."""
-TURN_STEPS = 500
+TURN_STEPS = 100
 """Most retained values that are examined for one session in one turn."""
+DRAIN_S = 0.004
+"""Time for draining in one turn of the loop; sessions beyond that have their turn in the next."""
+LEAST_BYTES = 128
+"""Least weight of a message of a shared group, so that a chunk does not have too many."""
 
 
 class Drainer:
@@ -57,6 +63,9 @@ class Drainer:
         self.commit_gate = CommitGate(log, recorder, queues.drops, self.drain, self._requeue)
         self._offline_fetch = offline_fetch
         self._ready: dict[Session, None] = {}  # will drain in the next turn
+        self._ready_groups: dict[SharedGroup[Session], None] = {}  # will be served in the next turn
+        self._is_scheduled = False
+        self._ends_at: float | None = None  # when the time of this turn is over, if something was drained
 
     def window(self, session: Session) -> Inflight:
         """A session's window of deliveries that wait for their acknowledgement."""
@@ -67,17 +76,62 @@ class Drainer:
     def wake(self, session: Session) -> None:
         """Something changed for a session that waits: drain it in the next turn."""
         if session not in self._ready:
-            if not self._ready:
-                self._scheduler.call_soon(self._drain_ready)
             self._ready[session] = None
+            self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._scheduler.call_soon(self._drain_ready)
 
     def _drain_ready(self) -> None:
-        ready, self._ready = self._ready, {}
-        for session in ready:
-            self.drain(session)
+        """Drain groups and sessions, in the order in which they asked, while the turn has time for it.
+
+        At least one of each is drained, so that neither kind waits for the other forever.
+        """
+        self._is_scheduled = False
+        self._begin_turn()
+        groups, self._ready_groups = iter(self._ready_groups), {}
+        sessions, self._ready = iter(self._ready), {}
+        try:
+            for group in groups:
+                self.serve_group(group)
+                if not self._has_time:
+                    break
+            for session in sessions:
+                self._drain(session)
+                if not self._has_time:
+                    break
+        finally:
+            self._ready_groups = dict.fromkeys((*groups, *self._ready_groups))
+            self._ready = dict.fromkeys((*sessions, *self._ready))
+            if self._ready_groups or self._ready:
+                self._schedule()
+
+    def _begin_turn(self) -> None:
+        self._ends_at = None
+
+    @property
+    def _has_time(self) -> bool:
+        """The time for draining in this turn is not over."""
+        now = self._clock.monotonic()
+        if self._ends_at is None:
+            self._ends_at = now + DRAIN_S
+            if not self._is_scheduled:
+                self._scheduler.call_soon(self._begin_turn)
+        return now < self._ends_at
 
     def drain(self, session: Session) -> None:
-        """Send what waits, as much as the socket takes; then the session is on the fast path again."""
+        """Send what waits, as much as the socket takes; then the session is on the fast path again.
+
+        In a turn that has spent its time on other sessions it is done in the next.
+        """
+        if self._has_time:
+            self._drain(session)
+        else:
+            self.wake(session)
+
+    def _drain(self, session: Session) -> None:
         if session.position is not None:
             self._recorder.touch(session)
         self._send_waiting(session)
@@ -129,7 +183,7 @@ class Drainer:
         budget, steps = TURN_BYTES, TURN_STEPS
         now = self._clock.monotonic()
         while session.can_take and session.credit != 0:
-            if budget <= 0 or steps <= 0:
+            if budget <= 0 or steps <= 0 or (budget < TURN_BYTES and not self._has_time):
                 self.wake(session)
                 break
             entries, steps = self._next_entries(session, steps, now)
@@ -164,13 +218,13 @@ class Drainer:
     def _next_entries(self, session: Session, steps: int, now: float) -> tuple[list[Entry], int]:
         """Return the next entries to send, and the steps that remain."""
         if session.outbox:
-            return session.outbox.take(CHUNK_BYTES), steps
+            return session.outbox.take(CHUNK_BYTES, CHUNK_ENTRIES), steps
         offline_queue = session.offline_queue
         if offline_queue is not None and offline_queue.has_to_fetch:
             self._offline_fetch.fetch(session, offline_queue, self.drain)
             return [], steps
         if offline_queue:
-            return offline_queue.take(CHUNK_BYTES), steps
+            return offline_queue.take(CHUNK_BYTES, CHUNK_ENTRIES), steps
         if session.backlog:
             return take_from(session.backlog, CHUNK_BYTES, steps, now)
         return [], steps
@@ -205,8 +259,8 @@ class Drainer:
     def _alive(self, session: Session, runs: list[Run], now: float) -> list[Run]:
         """The runs that have not expired; the others are recorded."""
         expired = [run for run in runs if run.is_expired(now)]
-        for run in expired:
-            self._drops.expire(run, session)
+        if expired:
+            self._drops.expire_all(expired, session)
         return [run for run in runs if not run.is_expired(now)] if expired else runs
 
     def _number(
@@ -252,7 +306,10 @@ class Drainer:
     def serve_group(self, group: SharedGroup[Session]) -> None:
         """Give queued messages of a shared group to members that keep up."""
         while group.offline_queue and self._serve_chunk(group):
-            pass
+            if group.offline_queue and not self._has_time:
+                self._ready_groups[group] = None
+                self._schedule()
+                break
 
     def _serve_chunk(self, group: SharedGroup[Session]) -> bool:
         """Give about one chunk, so that full sockets are noticed. Returns False if no member keeps up."""
@@ -261,9 +318,9 @@ class Drainer:
         size, is_stuck = 0, False
         while group.offline_queue and size < CHUNK_BYTES and not is_stuck:
             ((run, encoding),) = group.offline_queue.take(0)
-            size += len(run.slab)
+            size += max(len(run.slab), LEAST_BYTES)
             if run.is_expired(now):
-                self._drops.expire_in_group(run, group)
+                self._drops.expire_in_group((run,), group)
                 given = run.count
             else:
                 given = self._hand_out(group, run, now, dirty)
@@ -329,12 +386,13 @@ class Drainer:
         session.first_uncommitted_id = 0
         return groups
 
-    def reap(self, now: float) -> None:
-        """Take out of every queue what has expired."""
-        for session in self._queues.expiry.reap(now):
+    def reap(self, now: float) -> bool:
+        """Take out of some queues what has expired. Returns whether there are more."""
+        looked_at, has_more = self._queues.expiry.reap(now)
+        for session in looked_at:
             if session.connection is not None and not session.is_flowing:
                 self.wake(session)  # perhaps nothing waits any more
-        self._slow.reap(now)
+        return has_more
 
 
 def _form_and_shape(entry: Entry) -> tuple[Encoding, Shape]:

@@ -9,10 +9,9 @@ slow sessions can be cut in one turn. `when_recorded` calls back when all of tha
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import partial
 
 from penstock.core.delivery.offline_fetch import OfflineFetch
-from penstock.core.delivery.outbox import Entry
+from penstock.core.delivery.outbox import Entry, Outbox
 from penstock.core.diagnostics.ledger import Ledger, ranges_of
 from penstock.core.diagnostics.slow_consumers import SlowConsumers, note_loss
 from penstock.core.runtime.background import Background, StepQueue
@@ -22,8 +21,10 @@ from penstock.model import Policy, Reason, Run
 
 ENTRIES_A_STEP = 1_000
 """Queued runs that are recorded in one step."""
-MOST_UNRECORDED = 500_000
-"""Most runs in detached queues; at this limit each further queue is recorded at once."""
+MOST_UNRECORDED_BYTES = 64 * 1024 * 1024
+"""Most bytes of detached queues; at this limit each further queue is recorded at once."""
+ENTRY_BYTES = 100
+"""Weight of a queued run beside its message."""
 
 
 class Drops:
@@ -40,17 +41,27 @@ class Drops:
         self._slow_consumers = slow_consumers
         self._offline_fetch = offline_fetch
         self._unrecorded = StepQueue(background)
-        self._waiting = 0  # runs in detached queues
+        self._unrecorded_bytes = 0
 
     # Whole queues
 
-    def drop_queue(
-        self, entries: deque[Entry], count: int, session: Session, policy: Policy, setting: str
+    @property
+    def is_behind(self) -> bool:
+        """So much waits to be recorded that further queues should be given up one at a time."""
+        return self._unrecorded_bytes > MOST_UNRECORDED_BYTES // 2
+
+    def drop_queue(self, queue: Outbox, session: Session, policy: Policy, setting: str) -> None:
+        """Record all messages of a session that is cut, in steps. The queue is empty after the call."""
+        self._slow_consumers.note_dropped(session, queue.messages, policy)
+        note_loss(session, Reason.OUTBOX_FULL, queue.messages)
+        self.record_queue(queue, session.client_id, Reason.OUTBOX_FULL, policy, setting)
+
+    def record_queue(
+        self, queue: Outbox, client_id: str, reason: Reason, policy: Policy | None = None, setting: str = ""
     ) -> None:
-        """Record a whole queue of a session that is cut; `count` is its number of messages."""
-        self._slow_consumers.note_dropped(session, count, policy)
-        note_loss(session, Reason.OUTBOX_FULL, count)
-        self.record(entries, session.client_id, Reason.OUTBOX_FULL, policy, setting)
+        """Enter all messages of a queue into the ledger, in steps. The queue is empty after the call."""
+        size = queue.bytes
+        self.record(queue.detach(), client_id, reason, policy, setting, size=size)
 
     def record(
         self,
@@ -59,24 +70,26 @@ class Drops:
         reason: Reason,
         policy: Policy | None = None,
         setting: str = "",
+        *,
+        size: int = 0,
     ) -> None:
-        """Enter a detached queue into the ledger, in steps. The queue is emptied by that."""
-        if entries:
-            self._waiting += len(entries)
-            self._unrecorded.add(partial(self._record_some, entries, client_id, reason, policy, setting))
-        while self._waiting > MOST_UNRECORDED and self._unrecorded.step_now():
-            pass
+        """Enter detached entries into the ledger, in steps; `size` is that of their messages."""
+        if not entries:
+            return
+        size += ENTRY_BYTES * len(entries)
+        self._unrecorded_bytes += size
 
-    def _record_some(
-        self, entries: deque[Entry], client_id: str, reason: Reason, policy: Policy | None, setting: str
-    ) -> bool:
-        """Step of background work: enter the next runs of a detached queue."""
-        before = len(entries)
-        some = [entries.popleft()[0] for _ in range(min(len(entries), ENTRIES_A_STEP))]
-        for lost in ranges_of(some):
-            self._ledger.add_range(lost, client_id, reason, policy, setting)
-        self._waiting -= before - len(entries)
-        return bool(entries)
+        def record_some() -> bool:
+            some = [entries.popleft()[0] for _ in range(min(len(entries), ENTRIES_A_STEP))]
+            for lost in ranges_of(some):
+                self._ledger.add_range(lost, client_id, reason, policy, setting)
+            if not entries:
+                self._unrecorded_bytes -= size
+            return bool(entries)
+
+        self._unrecorded.add(record_some)
+        while self._unrecorded_bytes > MOST_UNRECORDED_BYTES and self._unrecorded.step_now():
+            pass
 
     def when_recorded(self, callback: Callable[[], None]) -> None:
         """Call back when everything that was dropped so far is in the ledger."""
@@ -110,14 +123,16 @@ class Drops:
         self._slow_consumers.note_dropped(session, run.count, policy)
         note_loss(session, reason, run.count)
 
-    def expire(self, run: Run, session: Session) -> None:
-        """Record a run that expired while it was queued."""
-        self._ledger.add(run, session.client_id, Reason.EXPIRED)
-        note_loss(session, Reason.EXPIRED, run.count)
+    def expire_all(self, runs: Sequence[Run], session: Session) -> None:
+        """Record runs that expired while they were queued."""
+        note_loss(session, Reason.EXPIRED, sum([run.count for run in runs]))
+        for lost in ranges_of(runs):
+            self._ledger.add_range(lost, session.client_id, Reason.EXPIRED)
 
-    def expire_in_group(self, run: Run, group: SharedGroup[Session]) -> None:
-        """Record a run that expired in the queue of a shared group."""
-        self._ledger.add(run, group.filter, Reason.EXPIRED)
+    def expire_in_group(self, runs: Sequence[Run], group: SharedGroup[Session]) -> None:
+        """Record runs that expired in the queue of a shared group."""
+        for lost in ranges_of(runs):
+            self._ledger.add_range(lost, group.filter, Reason.EXPIRED)
 
     def refuse_size(self, run: Run, session: Session) -> None:
         """Record a run that exceeds the packet size of a session."""
@@ -126,10 +141,6 @@ class Drops:
     def withdraw(self, run: Run, session: Session) -> None:
         """Record a run that was never stored, so it was never accepted."""
         self._ledger.add(run, session.client_id, Reason.NEVER_STORED)
-
-    def end(self, run: Run, session: Session) -> None:
-        """Record a run that was still queued when its session ended."""
-        self._ledger.add(run, session.client_id, Reason.SESSION_ENDED)
 
     def drop_evicted(self, offsets: Sequence[int], session: Session, policy: Policy) -> None:
         """Record messages that an offline queue evicted."""

@@ -4,6 +4,8 @@ An expired message is never sent, whether it was removed yet or not; removal fre
 expire in `retained.py`, sessions in `lifecycle.py`.
 """
 
+from collections import deque
+
 from penstock.core.delivery.drops import Drops
 from penstock.core.delivery.outbox import Outbox
 from penstock.core.delivery.ports import ChangeRecorder
@@ -11,8 +13,8 @@ from penstock.core.sessions.session import Session
 from penstock.core.subscriptions.shared import SharedGroup
 from penstock.model import Reason
 
-REAP_MESSAGES = 100_000
-"""Most queued messages that one pass examines."""
+REAP_MESSAGES = 2_000
+"""Queued messages that one step examines; a queue is examined as a whole."""
 
 Owner = Session | SharedGroup[Session]
 """Session or shared group with queued messages."""
@@ -25,21 +27,30 @@ class QueueExpiry:
         self._drops = drops
         self._recorder = recorder
         self._owners: dict[Owner, None] = {}
+        self._unexamined: deque[Owner] = deque()  # of this pass
 
     def watch(self, owner: Owner) -> None:
         """A message with a time to live was queued."""
         self._owners[owner] = None
 
-    def reap(self, now: float) -> list[Session]:
-        """Remove expired messages from every queue; return sessions that may have nothing queued any more."""
+    def begin_pass(self) -> None:
+        """Once a second: every queue is to be examined."""
+        self._unexamined = deque(self._owners)
+
+    def reap(self, now: float) -> tuple[list[Session], bool]:
+        """Remove expired messages from some queues.
+
+        Returns sessions that may have nothing queued any more, and whether there are more queues to examine.
+        """
         budget = REAP_MESSAGES
         visited: list[Session] = []
-        for owner in list(self._owners):
-            if budget <= 0:
-                break  # the others have their turn in a second
+        while self._unexamined and budget > 0:
+            owner = self._unexamined.popleft()
+            if owner not in self._owners:
+                continue
             del self._owners[owner]
             queues = _queues_of(owner)
-            budget -= sum(len(queue) for queue in queues if now >= queue.next_expiry)
+            budget -= 1 + sum(len(queue) for queue in queues if now >= queue.next_expiry)
             for queue in queues:
                 self._remove_expired(owner, queue, now)
             if any(queue.may_expire for queue in queues):
@@ -47,16 +58,16 @@ class QueueExpiry:
             if isinstance(owner, Session):
                 visited.append(owner)
                 self._drop_evicted(owner)
-        return visited
+        return visited, bool(self._unexamined)
 
     def _remove_expired(self, owner: Owner, queue: Outbox, now: float) -> None:
         expired = queue.remove_expired(now)
+        if not expired:
+            return
         if isinstance(owner, Session):
-            for run in expired:
-                self._drops.expire(run, owner)
-        elif expired:
-            for run in expired:
-                self._drops.expire_in_group(run, owner)
+            self._drops.expire_all(expired, owner)
+        else:
+            self._drops.expire_in_group(expired, owner)
             owner.forget(expired)
             self._recorder.touch_group(owner)
 

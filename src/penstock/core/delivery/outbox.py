@@ -7,6 +7,7 @@ have the same interface, and may keep messages in the log only.
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from sys import maxsize
 
 from penstock.core.delivery.policy import Bounds, Decision, decide, fitting
 from penstock.core.ports.connection import Encoding
@@ -144,11 +145,11 @@ class Outbox:
         """The runs that wait, in order, to be looked at."""
         return (run for run, _ in self._entries)
 
-    def take(self, limit_bytes: int) -> list[Entry]:
-        """The next entries, at least one, up to about `limit_bytes`."""
+    def take(self, limit_bytes: int, most: int = maxsize) -> list[Entry]:
+        """The next entries, at least one, up to about `limit_bytes` and not more than `most`."""
         taken: list[Entry] = []
         size = 0
-        while self._entries and (size < limit_bytes or not taken):
+        while self._entries and (size < limit_bytes or not taken) and len(taken) < most:
             entry = self._take_first()
             size += len(entry[0].slab)
             taken.append(entry)
@@ -169,7 +170,7 @@ class Outbox:
         """Take out whatever has expired, anywhere in the queue."""
         if now < self.next_expiry:
             return []
-        return [run for run, _ in self.remove(lambda run: run.is_expired(now))]
+        return [run for run, _ in self.remove_entries(lambda entry: NEVER < entry[0].expires_at <= now)]
 
     def remove(self, is_unwanted: Callable[[Run], bool]) -> list[Entry]:
         """Take out runs from anywhere in the queue."""
@@ -178,11 +179,10 @@ class Outbox:
     def remove_entries(self, is_unwanted: Callable[[Entry], bool]) -> list[Entry]:
         """Take out entries from anywhere in the queue."""
         removed: list[Entry] = []
+        kept: list[Entry] = []
         for entry in self.detach():
-            if is_unwanted(entry):
-                removed.append(entry)
-            else:
-                self._append(*entry)
+            (removed if is_unwanted(entry) else kept).append(entry)
+        self.add_all_first(kept)
         return removed
 
     def _append(self, run: Run, encoding: Encoding) -> None:

@@ -256,12 +256,12 @@ class Queues:
         outbox = session.outbox
         if not outbox or session.is_resumable:
             return
-        count = outbox.messages
         if _outlives_nothing(session):
-            lost = outbox.detach()
-        else:
-            lost = deque(outbox.remove_entries(lambda entry: not _outlives(session, *entry)))
-        self.drops.drop_queue(lost, count - outbox.messages, session, Policy.DISCONNECT, "outbox")
+            self.drops.drop_queue(outbox, session, Policy.DISCONNECT, "outbox")
+            return
+        lost = [run for run, _ in outbox.remove_entries(lambda entry: not _outlives(session, *entry))]
+        if lost:
+            self.drops.drop_all(lost, session, Reason.OUTBOX_FULL, Policy.DISCONNECT, "outbox")
 
     def _drop(
         self, dropped: list[Run], cause: Run, session: Session, reason: Reason, policy: Policy, setting: str
@@ -319,14 +319,16 @@ class Queues:
             unsent = session.inflight.take_from(session.first_uncommitted_id)
             waiting += session.inflight.take_qos1(is_shared) if session.groups is not None else ()
             waiting += [(each.run, each.encoding) for each in unsent]
+        size = 0
         for queue in (session.outbox, session.offline_queue):
             if queue:
+                size += queue.bytes
                 waiting = waiting + queue.detach() if waiting else queue.detach()
         session.outbox, session.offline_queue = None, session.offline_queue or None  # offsets stay
         self._recorder.touch(session)
         if _outlives_nothing(session):
             if not session.is_resumable:
-                self.drops.record(waiting, session.client_id, Reason.DISCONNECTED)
+                self.drops.record(waiting, session.client_id, Reason.DISCONNECTED, size=size)
             return []
         return self._requeue(session, waiting)
 
@@ -352,7 +354,7 @@ class Queues:
         """Record everything that was still queued for a session that ended."""
         queue = session.offline_queue
         if queue:
-            self.drops.record(queue.detach(), session.client_id, Reason.SESSION_ENDED)
+            self.drops.record_queue(queue, session.client_id, Reason.SESSION_ENDED)
             offsets = queue.discard(queue.stored)
             self.drops.drop_offsets(offsets, session, Reason.SESSION_ENDED)
         sent = session.inflight.entries.values() if session.inflight else ()

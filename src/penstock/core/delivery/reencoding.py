@@ -6,6 +6,7 @@ leaves a shared group.
 """
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 
 from msgspec import Struct
 
@@ -47,9 +48,10 @@ class PendingEncoding(Struct, frozen=True):
     def oversize(self, runs: Sequence[Run], now: float) -> list[Run]:
         return []
 
-    def merge(self, other: Encoding) -> Encoding:
-        assert isinstance(other, PendingEncoding)
-        return PendingEncoding(self.wishes + other.wishes)
+    def merge(self, *others: Encoding) -> Encoding:
+        wishes = [other.wishes for other in others if isinstance(other, PendingEncoding)]
+        assert len(wishes) == len(others)
+        return PendingEncoding((*self.wishes, *chain.from_iterable(wishes)))
 
     def as_retained(self) -> Encoding:
         return PendingEncoding(self.wishes, is_retained=True)

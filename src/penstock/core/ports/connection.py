@@ -52,8 +52,8 @@ class Encoding(Protocol):
         """The messages that `encode` and `frames` leave out."""
         ...
 
-    def merge(self, other: "Encoding") -> "Encoding":
-        """Return the encoding of a subscriber with both."""
+    def merge(self, *others: "Encoding") -> "Encoding":
+        """Return the encoding of a subscriber with all of these."""
         ...
 
     def as_retained(self) -> "Encoding":

@@ -23,10 +23,8 @@ from penstock.model import Reason, Run
 
 DROPPED_A_TIME = 2
 """Most ids that are dropped for each new one: expired ones, and those above the limit."""
-EXPIRED_A_SECOND = 1_000
-"""Most expired ids that are dropped in a second without new ones."""
 SHED_A_STEP = 200
-"""Most ids that are dropped in one step after the limit was lowered."""
+"""Most ids that are dropped in one step: they have expired, or the limit was lowered."""
 
 _offset_of = attrgetter("offset")
 
@@ -109,13 +107,15 @@ class DedupWindow:
             self._known.pop(key)
             self._delete_record(key, receipt)
 
-    def reap(self, now: float) -> None:
-        """Forget what is old enough."""
-        self._drop_stale(now, EXPIRED_A_SECOND)
+    def reap(self, now: float) -> bool:
+        """Forget some of what is old enough. Returns whether there may be more."""
+        return self._drop_stale(now, SHED_A_STEP)
 
-    def _drop_stale(self, now: float, most: int) -> None:
-        for key, receipt in self._known.take_stale(now, most):
+    def _drop_stale(self, now: float, most: int) -> bool:
+        stale = self._known.take_stale(now, most)
+        for key, receipt in stale:
             self._delete_record(key, receipt)
+        return len(stale) == most
 
     def _delete_record(self, key: Key, receipt: Receipt) -> None:
         if receipt.is_stored:

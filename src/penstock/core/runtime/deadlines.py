@@ -6,6 +6,7 @@ however many there are. Nothing is due early, and nothing is later than the widt
 
 from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
+from itertools import islice
 from math import ceil, floor, inf
 from typing import Generic, Protocol, TypeVar
 
@@ -20,6 +21,10 @@ WAITS_PER_SECOND = 50
 LATE_S = 1.0
 """A moving deadline is checked at most this much late."""
 SPARE_BUCKETS = 16
+TAKEN_AT_ONCE = 10_000
+"""Objects of one bucket that are taken at once: a million may be due in the same moment."""
+WORK_S = 0.004
+"""Time for objects that are due in one turn of the loop; the others have their turn in the next."""
 
 Item = TypeVar("Item")
 
@@ -83,11 +88,22 @@ class Deadlines(Generic[Item]):
         while not self._due:
             if not self._order or self._order[0] / self._per_second > now:
                 return None
-            self._due_number = heappop(self._order)
-            self._due = dict.fromkeys(reversed(self._buckets.pop(self._due_number)))
+            self._take_bucket(self._order[0])
         item, _ = self._due.popitem()
         del self._numbers[item]
         return item
+
+    def _take_bucket(self, number: int) -> None:
+        """Begin to take a bucket that is due; of a large one, a part."""
+        bucket, self._due_number = self._buckets[number], number
+        some = list(islice(bucket, TAKEN_AT_ONCE))
+        if len(some) == len(bucket):
+            heappop(self._order)
+            del self._buckets[number]
+        else:
+            for item in some:
+                del bucket[item]
+        self._due = dict.fromkeys(reversed(some))
 
     def _first(self) -> int | None:
         """Return the number of the first bucket that is not empty."""
@@ -128,22 +144,31 @@ class Timeouts(Deadlines[Item]):
         self._timer_at = inf
 
     def _set_timer(self, number: int) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        self._cancel_timer()
         delay = max(number / self._per_second - self._clock.monotonic(), 0.0)
         self._timer_at = number
         self._timer = self._scheduler.call_later(delay, self._on_timer)
 
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
     def _on_timer(self) -> None:
-        """Notify the objects that are due, then set the timer for the next."""
+        """Notify objects that are due, as many as the turn has time for; then set the timer for the next."""
         self._timer, self._timer_at = None, inf
         now = self._clock.monotonic()
+        is_over = False
         try:
-            while (item := self.take(now)) is not None:
+            while not is_over and (item := self.take(now)) is not None:
                 self._on_due(item)
+                is_over = self._clock.monotonic() - now > WORK_S
         finally:
             first = self._first()
-            if first is not None and first < self._timer_at:
+            if first is not None and is_over and first / self._per_second <= now:
+                self._cancel_timer()
+                self._timer_at = first
+                self._timer = self._scheduler.call_soon(self._on_timer)
+            elif first is not None and first < self._timer_at:
                 self._set_timer(first)
 
 

@@ -28,6 +28,8 @@ from penstock.errors import (
 )
 from penstock.model import Door, Will
 
+SESSIONS_A_STEP = 20
+"""Offline sessions that are examined in one step."""
 FEW_MESSAGES = 100
 """Queued messages that are moved to the offline queue at once; more than these, in background steps."""
 
@@ -169,12 +171,20 @@ class SessionService:
             session.expiry = min(expiry, self._node.settings.sessions.max_expiry_s)
         if is_graceful:
             session.will = None
-        if _is_quick_to_leave(session):
+        if self._is_quick_to_leave(session):
             self._leave(session)
         else:
             self.pause(session)  # what is published until it is detached cannot reach it
             self._leaving[session] = partial(self._leave_if_there, session, connection)
             self._node.endings.add(self._leaving[session])
+
+    def _is_quick_to_leave(self, session: Session) -> bool:
+        """Return whether a disconnection costs little: few messages are queued, or all are lost at once."""
+        queued = 0 if session.outbox is None else session.outbox.messages
+        queued += 0 if session.inflight is None else len(session.inflight)
+        if queued <= FEW_MESSAGES:
+            return True
+        return not (session.is_persistent or session.groups or self._node.drops.is_behind)
 
     def _leave_if_there(self, session: Session, connection: ConnectionPort) -> bool:
         """Step of background work: detach a session, unless that was done meanwhile."""
@@ -383,10 +393,12 @@ class SessionService:
 
     # Time
 
-    def reap(self, now: float) -> None:
-        """End the sessions, and publish the wills, whose time has come."""
-        self.wills.publish_kept()
-        while (session := self._deadlines.take(now)) is not None:
+    def reap(self, now: float) -> bool:
+        """End some sessions, and publish some wills, whose time has come. Returns whether there are more."""
+        for _ in range(SESSIONS_A_STEP):
+            session = self._deadlines.take(now)
+            if session is None:
+                return False
             if session.connection is None and self._node.sessions.get(session.client_id) is session:
                 self._publish_due_will(session, now)
                 if session.expires_at <= now:
@@ -394,6 +406,7 @@ class SessionService:
                     self.end(session)
                 else:
                     self._set_deadline(session)
+        return True
 
     def _set_deadline(self, session: Session) -> None:
         """Look at an offline session when its will is due, or when it expires."""
@@ -401,10 +414,3 @@ class SessionService:
         when = min(session.expires_at, session.will_due) if is_late else session.expires_at
         if when < FOREVER:
             self._deadlines.add(session, when)
-
-
-def _is_quick_to_leave(session: Session) -> bool:
-    """Return whether a disconnection costs little: few messages are queued, or all of them are lost."""
-    queued = 0 if session.outbox is None else session.outbox.messages
-    queued += 0 if session.inflight is None else len(session.inflight)
-    return queued <= FEW_MESSAGES or not (session.is_persistent or session.groups)

@@ -17,8 +17,8 @@ MOST_PAUSED = 100_000
 MOST_BYTES = 64 * 1024 * 1024
 TEXT_BYTES = 64
 """Approximate overhead of a text, and of a record for each of its fields."""
-REAPED_AT_ONCE = 10_000
-"""Most records that one pass drops: after a restart many may expire in the same second."""
+REAPED_AT_ONCE = 200
+"""Records that one step drops: after a restart many may expire in the same second."""
 
 
 class PausedSubscriptions:
@@ -82,9 +82,13 @@ class PausedSubscriptions:
 
     # Of all
 
-    def reap(self, now: float) -> None:
-        """Once a second: forget those whose time is over; of very many, the first."""
-        self._drop_stale(now, REAPED_AT_ONCE)
+    def reap(self, now: float) -> bool:
+        """Forget some of those whose time is over. Returns whether there may be more."""
+        stale = self._resting.take_stale(now, REAPED_AT_ONCE)
+        for id, record in stale:
+            self.bytes -= _size_of(record)
+            self._node.recorder.delete(PAUSED, id)
+        return len(stale) == REAPED_AT_ONCE
 
     def restore(self) -> None:
         """At start: those that were paused still are, and those that were live are paused from now on."""
@@ -111,11 +115,6 @@ class PausedSubscriptions:
         record = self._resting.pop(id)
         self.bytes -= 0 if record is None else _size_of(record)
         return record is not None
-
-    def _drop_stale(self, now: float, most: int) -> None:
-        for id, record in self._resting.take_stale(now, most):
-            self.bytes -= _size_of(record)
-            self._node.recorder.delete(PAUSED, id)
 
     def _put(self, id: str, record: PausedRecord) -> None:
         self._node.recorder.put(PAUSED, id, record, is_urgent=True)

@@ -5,6 +5,7 @@ state store until the log accepts it.
 """
 
 from functools import partial
+from itertools import islice
 
 from penstock.core.access.identity import Identity
 from penstock.core.durability.records import WillRecord
@@ -13,6 +14,9 @@ from penstock.core.publishing.publish import Publisher
 from penstock.core.sessions.session import Session
 from penstock.errors import NotAuthorized, PenstockError, StorageUnavailable
 from penstock.model import Reason, Run, Will, bare_shape
+
+WILLS_A_STEP = 50
+"""Wills that are published in one step."""
 
 
 class Wills:
@@ -29,15 +33,17 @@ class Wills:
         if not self._publish(session, will):
             self._keep(session, will)
 
-    def publish_kept(self) -> None:
-        """Publish what could not be stored before, if it can be now."""
+    def publish_kept(self) -> bool:
+        """Publish some wills that could not be stored before, if they can be now. True if there are more."""
         if self._node.log.failure is not None or self._publishing.is_stopping:
-            return
-        for number, (session, will) in list(self._waiting.items()):
+            return False
+        for number, (session, will) in list(islice(self._waiting.items(), WILLS_A_STEP)):
             session.topics.clear()  # whether it may is decided anew
-            if self._publish(session, will):
-                del self._waiting[number]
-                self._node.recorder.forget_will(number)  # in the commit that takes the message
+            if not self._publish(session, will):
+                return False
+            del self._waiting[number]
+            self._node.recorder.forget_will(number)  # in the commit that takes the message
+        return bool(self._waiting)
 
     def restore(self, number: int, record: WillRecord) -> None:
         """At start: a will that the last server could not store."""

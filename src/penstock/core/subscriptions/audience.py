@@ -112,38 +112,53 @@ class Audience(Generic[MemberT]):
         return direct or any(group.has_cursors for group in self.shared)
 
     def _build(self) -> list[tuple[Encoding, Members[MemberT]]]:
+        """Merge the classes of all groups. The cost grows with the members of all groups but the largest."""
         overlapping = self._find_overlapping()
         if not overlapping:
             return [pair for group in self.groups for pair in group.classes.items()]
-        merged: dict[Encoding, dict[MemberT, Subscription]] = {}
-        for session in overlapping:
-            wanted = (session.subscriptions.get(group.filter) for group in self.groups)
-            mine = [subscription for subscription in wanted if subscription is not None]
-            encoding = mine[0].encoding
-            for subscription in mine[1:]:
-                encoding = encoding.merge(subscription.encoding)
-            best = max(mine, key=lambda subscription: subscription.encoding.qos)
-            merged.setdefault(encoding, {})[session] = best
-        rest = [
-            (encoding, Others(members, overlapping))
-            for group in self.groups
-            for encoding, members in group.classes.items()
-        ]
-        return [(encoding, members) for encoding, members in (*rest, *merged.items()) if len(members)]
-
-    def _find_overlapping(self) -> dict[MemberT, None]:
-        """Sessions in more than one group. Only the smaller groups are walked."""
-        largest = max(self.groups, key=len, default=None)
-        found: dict[MemberT, None] = {}
+        table: list[tuple[Encoding, Members[MemberT]]] = []
         for group in self.groups:
-            if group is largest:
-                continue
-            filters = [other.filter for other in self.groups if other is not group]
-            for members in group.classes.values():
-                for session in members:
-                    if any(filter in session.subscriptions for filter in filters):
-                        found[session] = None
-        return found
+            for encoding, members in group.classes.items():
+                merged_here = _count_common(members, overlapping)
+                if merged_here < len(members):
+                    table.append((encoding, Others(members, overlapping) if merged_here else members))
+        merged: dict[Encoding, dict[MemberT, Subscription]] = {}
+        for session, mine in overlapping.items():
+            first, *rest = [subscription.encoding for subscription in mine]
+            merged.setdefault(first.merge(*rest), {})[session] = max(mine, key=_qos_of)
+        return [*table, *merged.items()]
+
+    def _find_overlapping(self) -> dict[MemberT, list[Subscription]]:
+        """Sessions in more than one group, with their subscriptions in the order of the groups.
+
+        The largest group is not walked.
+        """
+        largest = max(self.groups, key=len, default=None)
+        found: dict[MemberT, list[Subscription]] = {}
+        for group in self.groups:
+            for members in group.classes.values() if group is not largest else ():
+                for session, subscription in members.items():
+                    if session in found:
+                        found[session].append(subscription)
+                    else:
+                        found[session] = [subscription]
+        if largest is not None:
+            before = {group.filter for group in self.groups[: self.groups.index(largest)]}
+            for session, mine in found.items():
+                also = session.subscriptions.get(largest.filter)
+                if also is not None:
+                    mine.insert(sum([each.filter in before for each in mine]), also)
+        return {session: mine for session, mine in found.items() if len(mine) > 1}
+
+
+def _count_common(one: Mapping[MemberT, object], other: Mapping[MemberT, object]) -> int:
+    """Return how many sessions two mappings have in common; the smaller one is walked."""
+    few, many = (one, other) if len(one) < len(other) else (other, one)
+    return sum([session in many for session in few])
+
+
+def _qos_of(subscription: Subscription) -> int:
+    return subscription.encoding.qos
 
 
 NOBODY: Audience[Any] = Audience((), ())

@@ -175,8 +175,8 @@ class SharedEncoding(Struct, frozen=True, eq=False):
     def oversize(self, runs: Sequence[Run], now: float) -> list[Run]:
         return self.encoding.oversize(runs, now)
 
-    def merge(self, other: Encoding) -> Encoding:
-        return self.encoding.merge(other)
+    def merge(self, *others: Encoding) -> Encoding:
+        return self.encoding.merge(*others)
 
     def as_retained(self) -> Encoding:
         return self.encoding.as_retained()

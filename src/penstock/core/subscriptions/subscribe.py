@@ -180,7 +180,7 @@ class Subscriber:
         return group
 
     def _note_unserved(self, group: SharedGroup[Session]) -> None:
-        self._node.drops.record(group.offline_queue.detach(), group.filter, Reason.SESSION_ENDED)
+        self._node.drops.record_queue(group.offline_queue, group.filter, Reason.SESSION_ENDED)
 
     def _may_have_value(self, filter: str) -> bool:
         """Without values of clients only the server's own are left, which are all below `$`."""

@@ -18,6 +18,8 @@ from penstock.model import Run, is_public
 
 TOPICS_A_STEP = 200
 """Topics that get their rules anew in one step of a reload."""
+EXAMINED_A_STEP = 500
+"""Topics that are examined for use in one step."""
 DELETED_LOOKED_AT = 1_000
 """Deleted topics that are examined for one reader; beyond that, losses are assumed."""
 
@@ -92,13 +94,19 @@ class Registry(dict[str, Topic]):
         A dropped topic that is used again continues above every dropped sequence, so that no sequence is
         given twice.
         """
-        unused = [topic for topic in self.values() if topic.is_unused and topic.name not in self.declared]
-        for topic in unused:
+        before, removal = len(self), UnusedRemoval(self)
+        while removal.step():
+            pass
+        return before - len(self)
+
+    def forget_if_unused(self, topic: Topic) -> None:
+        """Drop a topic without value, history and audience. Cached references are looked up again."""
+        if topic.is_unused and topic.name not in self.declared:
             self._floor = max(self._floor, topic.sequence)
             if not topic.rules.is_kept:
                 self._forgotten_offset = max(self._forgotten_offset, topic.last_offset)
             self._remove(topic)
-        return len(unused)
+            topic.version = DELETED
 
     def _remove(self, topic: Topic) -> None:
         if topic.ring is not None:
@@ -237,4 +245,21 @@ class RulesRefresh:
         for topic in some:
             if topic is self._topics.find(topic.name):
                 self._topics.renew(topic)
+        return bool(self._left)
+
+
+class UnusedRemoval:
+    """Goes through all topics once, and drops those that are not used."""
+
+    def __init__(self, topics: Registry) -> None:
+        self._topics = topics
+        self._left = list(topics.values())
+
+    def step(self) -> bool:
+        """Examine some topics. Returns whether there are more."""
+        some = self._left[-EXAMINED_A_STEP:]
+        del self._left[-EXAMINED_A_STEP:]
+        for topic in some:
+            if topic is self._topics.get(topic.name):
+                self._topics.forget_if_unused(topic)
         return bool(self._left)

@@ -15,6 +15,8 @@ from penstock.model import NEVER, Door, Run, bare_shape
 Branch: TypeAlias = "dict[str | None, Topic | Branch]"
 EXPIRIES_PER_SECOND = 50
 """Buckets of expiring values: one is removed at most 20 ms late."""
+VALUES_A_STEP = 200
+"""Expired values that one step removes."""
 VAIN_NODES = 200
 """Non-matching nodes after which `match` yields None."""
 
@@ -68,10 +70,10 @@ class Retained:
             self._count -= 1
             self._uproot(topic)
 
-    def reap(self, now: float) -> list[Topic]:
-        """Remove expired values; return their topics."""
+    def reap(self, now: float, most: int = VALUES_A_STEP) -> list[Topic]:
+        """Remove some expired values; return their topics. None are left if it returns fewer than `most`."""
         reaped: list[Topic] = []
-        while (topic := self._expiries.take(now)) is not None:
+        while len(reaped) < most and (topic := self._expiries.take(now)) is not None:
             value = topic.retained
             if value is None or value.expires_at == NEVER:
                 continue

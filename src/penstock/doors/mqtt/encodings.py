@@ -4,7 +4,8 @@ They are interned, so that equal ones are one object and core compares them by i
 """
 
 from collections.abc import Sequence
-from functools import lru_cache, reduce
+from functools import lru_cache
+from itertools import chain
 from math import ceil
 
 from penstock.core.delivery.reencoding import PendingEncoding
@@ -102,17 +103,18 @@ class MqttEncoding:
         added += LARGEST_BYTES if self._marks else 0
         return run.stride + added <= self.limit_bytes
 
-    def merge(self, other: Encoding) -> "MqttEncoding":
+    def merge(self, *others: Encoding) -> "MqttEncoding":
         """One copy for overlapping subscriptions: the highest QoS, all identifiers (MQTT-3.3.4-3)."""
-        assert isinstance(other, MqttEncoding)
+        mine = [self, *(other for other in others if isinstance(other, MqttEncoding))]
+        assert len(mine) == 1 + len(others)
         return mqtt_encoding(
             self._version,
-            max(self.qos, other.qos),
-            self.no_local and other.no_local,
-            self._retain_as_published or other._retain_as_published,
-            self._subscription_ids + other._subscription_ids,
+            max(each.qos for each in mine),
+            all(each.no_local for each in mine),
+            any(each._retain_as_published for each in mine),
+            tuple(chain.from_iterable(each._subscription_ids for each in mine)),
             self.limit_bytes,
-            marks=self._marks or other._marks,
+            marks=next((each._marks for each in mine if each._marks), None),
         )
 
     def as_retained(self) -> Encoding:
@@ -211,7 +213,7 @@ def encoding_on_wire(
     """The encoding of an earlier connection, or of a session recovered from disk, for a new connection."""
     if isinstance(encoding, PendingEncoding):
         parts = [encoding_of(options, version, limit_bytes, marks) for options in encoding.wishes]
-        merged = reduce(MqttEncoding.merge, parts)
+        merged = parts[0].merge(*parts[1:])
         return merged.as_retained() if encoding.is_retained else merged
     assert isinstance(encoding, MqttEncoding)
     return encoding.on_wire(version, limit_bytes)

@@ -45,7 +45,7 @@ class UnnumberedEncoding(ABC):
         """No limit of the packet size."""
         return []
 
-    def merge(self, other: Encoding) -> Encoding:
+    def merge(self, *others: Encoding) -> Encoding:
         """One copy for overlapping filters, which are all live."""
         return self
 

@@ -82,7 +82,7 @@ class EventEncoding:
         """No limit of the packet size."""
         return []
 
-    def merge(self, other: Encoding) -> Encoding:
+    def merge(self, *others: Encoding) -> Encoding:
         """One copy for overlapping filters, which all have the form of their connection."""
         return self
 
