@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from penstock.client import ConnectionLost, MqttClient
+from penstock.wire.mqtt import PacketProperties
 from tests.cli.http_commands import answering, port_of, rows_of, run
 from tests.client.http.scripts import Caller, scripted
 from tests.support.servers import RunningServer
@@ -110,3 +111,18 @@ def test_nobody_of_that_name_cannot_be_disconnected(http_server: RunningServer) 
 
 def test_to_disconnect_needs_a_name() -> None:
     assert run(1, "clients", "--disconnect").exit_code == 2
+    assert run(1, "clients", "--end-session").exit_code == 2
+
+
+def test_a_session_is_ended_and_its_client_id_is_free(http_server: RunningServer) -> None:
+    port, mqtt_port = http_server.port_of("http"), http_server.port_of("mqtt")
+
+    async def leave_a_session() -> None:
+        properties = PacketProperties(session_expiry=1_000)
+        async with MqttClient.connect(port=mqtt_port, client_id="gone", properties=properties):
+            pass
+
+    asyncio.run(leave_a_session())
+    done = run(port, "clients", "gone", "--end-session", "-o", "json")
+    assert rows_of(done) == [{"client_id": "gone", "disconnected": False, "session_ended": True}]
+    assert run(port, "clients", "gone").exit_code == 1

@@ -227,6 +227,9 @@ async def test_a_client_is_disconnected_and_its_session_stays(
     with pytest.raises(HttpRefused) as caught:
         client.disconnect("nobody at all")
     assert caught.value.code == "unknown-client"
+    assert client.disconnect(name, end_session=True) is False  # it was away
+    with pytest.raises(HttpRefused):
+        client.client(name)
 
 
 async def test_drops_are_found_across_pages_by_topic_client_and_reason(

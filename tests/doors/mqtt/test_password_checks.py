@@ -34,7 +34,7 @@ from penstock.wire.mqtt import (
     Will,
 )
 from tests.doors.mqtt.peers import Peer, Peers, both_versions
-from tests.doors.serving import Start
+from tests.doors.serving import Start, client_of
 from tests.support.waiting import until
 
 QUICK = PasswordHasher(time_cost=1, memory_cost=64, parallelism=1)
@@ -208,6 +208,8 @@ async def test_an_address_that_was_wrong_too_often_has_to_wait(
     await peers.connect("", version, user="u1", password=b"u1")  # remembered
     await peers.connect("", version)  # a guest costs nothing
     assert await known.fence() == []
+    async with client_of(server, auth=("u4", "u4")) as http:
+        assert (await http.get("/api/v1/topics")).status_code == 429  # at every door
     elsewhere = await from_elsewhere(peers)
     await elsewhere.send(login(3, version))
     assert (await elsewhere.receive(ConnAck)).reason == 0

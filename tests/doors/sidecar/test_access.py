@@ -16,6 +16,7 @@ from penstock.doors.sidecar.door import SidecarDoor
 from penstock.doors.sidecar.transport.auth import authorization_of
 from penstock.errors import BadCredentials
 from penstock.net.address_limits import AddressLimitSettings
+from penstock.net.password_checks import PER_ADDRESS_AT_ONCE
 from penstock.wire.sidecar.messages import nexusd
 from tests.doors.serving import Start
 from tests.doors.sidecar.calling import TIMEOUT_S, Client, Metadata, refusal
@@ -208,6 +209,29 @@ async def test_a_password_that_takes_long_to_check_delays_nobody_else(
         finally:
             gate.set()
         assert (await waiting).success
+
+
+async def test_a_call_too_many_is_asked_to_come_again(
+    guarded: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Event()
+    monkeypatch.setattr(type(guarded.broker.access), "verify", lambda *_: gate.wait(TIMEOUT_S))
+    checks = guarded._password_checks
+    checks._limit = 1
+    async with Client(guarded) as client:
+        request = nexusd.PublishRequest(topic="a/b")
+        calls = [
+            asyncio.ensure_future(client.stub.publish(request, metadata=as_pair("alice", f"{number}")))
+            for number in range(PER_ADDRESS_AT_ONCE + 1)
+        ]
+        try:
+            await until(lambda: checks.waiting == 1, "no check waits")
+            code, text = await refusal(client.stub.publish(request, metadata=as_pair("bob")))
+        finally:
+            gate.set()
+        assert all([(await call).success for call in calls])
+    assert (code, text.partition(":")[0]) == (grpc.StatusCode.UNAVAILABLE, "storage-unavailable")
+    assert checks.refused["busy"] == 1
 
 
 async def test_a_call_that_is_cancelled_while_its_password_is_checked_does_nothing(
