@@ -12,9 +12,8 @@ import pytest
 
 from penstock.common.topics import TopicLimits
 from penstock.core.runtime.deadlines import Timeouts
-from penstock.core.sessions.will import Will
 from penstock.core.settings import CoreSettings, OutboxSettings, RingSettings
-from penstock.model import Policy, Reason
+from penstock.model import Policy, Reason, Will
 from tests.support.broker import Client, Stage
 from tests.support.clock import CpuClock, ManualScheduler
 

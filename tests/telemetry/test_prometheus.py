@@ -274,7 +274,8 @@ async def test_the_reference_has_every_exported_name_and_no_other(tmp_path: Path
         archive, log = server._storage.archive, server.broker.log
         assert archive is not None
         scene.broker.log = log
-        scene.metrics.archive, scene.metrics.stored_bytes = archive, lambda: 1
+        scene.metrics.archive = archive
+        scene.metrics.stored_bytes = scene.metrics.queued_bytes = lambda: 1
         told |= families_of((await render_text(scene.metrics)).decode())
     finally:
         server._storage.upkeep.close()

@@ -72,8 +72,8 @@ KEYS: dict[Reload, dict[str, str]] = {
         "sessions": "max_sessions owed_messages owed_bytes",
         "retained": "max_messages",
         "ledger": "rows",
-        "log": "memory_bytes retention_s retention_bytes owed_bytes max_holds max_holds_per_owner "
-        "max_hold_lapse_s max_readers read_timeout_s",
+        "log": "memory_bytes queued_bytes retention_s retention_bytes owed_bytes max_holds "
+        "max_holds_per_owner max_hold_lapse_s max_readers read_timeout_s",
         "message_ids": "window_s max",
         "stage": "lapse_s max_bytes max_part_bytes max_part_rows max_stages keys_s max_keys",
         "slow": "after_ms keep_s max_clients",

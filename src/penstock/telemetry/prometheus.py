@@ -247,7 +247,7 @@ def _queues(snapshot: Snapshot) -> Iterator[Metric]:
     )
     yield gauge(
         "penstock_publishers_held",
-        "Publishers blocked by a subscriber with the policy block.",
+        "Publishers blocked by a subscriber with the policy block, or by a slow disk.",
         backpressure.blocked,
     )
     yield counter(

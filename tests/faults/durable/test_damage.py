@@ -1,19 +1,23 @@
 """Cut and flipped bytes anywhere in a data directory: it starts, serves the rest, and tells what is gone."""
 
 import asyncio
+import json
 import re
 import shutil
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
+from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
 from penstock.wire.mqtt import PubAck, Publish, ReasonCode, Version
 from tests.doors.mqtt.peers import FOR_EVER, Peer, Peers
-from tests.faults.durable.homes import Home
-from tests.faults.durable.load import TOPICS, Publisher, name_of
+from tests.faults.durable.homes import Home, MakeHome
+from tests.faults.durable.load import TOPICS, Publisher, Subscriber, name_of
+from tests.storage.disk.damage import flip_byte
 from tests.support.fork_server import ForkServer
 from tests.support.waiting import until
 
@@ -24,6 +28,7 @@ OWED = range(0, MESSAGES, TOPICS)
 """What the absent one is owed: every third message."""
 KEPT = {f"kept/{number}": b"value %d" % number for number in range(50)}
 ROUNDS = 6
+WINDOW = 20
 END = b"the end"
 TOLD = re.compile(r"^\S+ (?:warning|error) .*(?:damage|lost)", re.MULTILINE)
 PATIENCE_S = 20.0
@@ -241,3 +246,39 @@ async def test_damage_to_what_is_in_tables_is_told_and_goes_no_further(
     for file in tables:
         damage(home, file, blank_first, dice)
     await check(home, str(word))
+
+
+def drops_of(home: Home, client_id: str) -> list[dict[str, Any]]:
+    """What is recorded as not delivered to a session."""
+    url = f"http://127.0.0.1:{home.server.port_of('http')}/api/v1/drops?client={client_id}"
+    with urlopen(url) as response:
+        drops: list[dict[str, Any]] = json.load(response)["drops"]
+        return drops
+
+
+async def test_one_flipped_bit_costs_one_block_and_not_the_queue(make_home: MakeHome) -> None:
+    """The block is what one commit wrote; what is lost is logged, and recorded for the session."""
+    home = make_home({"http": {"port": 0}})
+    await home.open()
+    absent = Subscriber(home, "absent", Version.V5, 1)
+    await absent.subscribe()
+    await absent.leave()
+    publisher = Publisher(home, NAME, Version.V5, 1, window=WINDOW, count=20 * WINDOW)
+    await publisher.run()
+    await home.stopped_and_back()  # moves what is in the journal into tables
+    await home.close()
+    word = f"{NAME}:{10 * WINDOW}:".encode()
+    (table,) = [file for file in home.data.rglob("*.sst") if word in file.read_bytes()]
+    flip_byte(table, table.read_bytes().index(word))
+    await home.open()
+    reading = asyncio.create_task(absent.run())
+    await absent.has({(NAME, 20 * WINDOW - 1)})
+    await absent.settle()
+    reading.cancel()
+    lost = [number for number in range(20 * WINDOW) if (NAME, number) not in absent.arrivals]
+    assert 10 * WINDOW in lost
+    assert len(lost) <= 3 * WINDOW
+    assert TOLD.search(home.logged)
+    drops = drops_of(home, "absent")
+    assert {drop["reason"] for drop in drops} == {"damaged"}
+    assert sum(drop["count"] for drop in drops) == len(lost)

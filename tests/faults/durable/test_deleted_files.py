@@ -1,4 +1,4 @@
-"""Files deleted under a running server: it says so and acknowledges nothing more, before a restart misses them."""
+"""Files deleted under a running server: it says so, and acknowledges nothing that a restart would miss."""
 
 import asyncio
 import json

@@ -59,7 +59,7 @@ async def request(home: Home) -> int:
     def post() -> int:
         asked = Request(url, body, {"Content-Type": "application/json"})
         with urlopen(asked, timeout=PATIENCE_S) as response:  # noqa: S310 - our own server
-            return response.status // 200
+            return int(response.status == 200)
 
     return await asyncio.to_thread(post)
 

@@ -232,9 +232,15 @@ class DiskLog:
         return Reason.NEVER_STORED if is_hole else Reason.DAMAGED
 
     def scan(self, after: int, wanted: Wanted) -> Iterator[Run | Lost]:
+        gaps = [gap for gap in self.damage if gap.last > after]
+        before: dict[str, tuple[int, int]] = {}  # last offset and sequence of each topic
         for found in self._reader.scan(after, self.last_offset, wanted):
-            if isinstance(found, Run) and found.ttl:
-                self._expiry.set_expiry((found,))
+            if isinstance(found, Run):
+                if gaps:
+                    yield from _lost_before(found, before.get(found.topic), gaps)
+                    before[found.topic] = found.last_offset, found.last_sequence
+                if found.ttl:
+                    self._expiry.set_expiry((found,))
             yield found
 
     def load(self, offsets: Sequence[int]) -> dict[int, Run]:
@@ -399,6 +405,19 @@ class DiskLog:
 
     def _on_seal_error(self, error: Exception) -> None:
         log.warning("sealing failed", reason=str(error))
+
+
+def _lost_before(run: Run, before: tuple[int, int] | None, gaps: Sequence[Gap]) -> Iterator[Lost]:
+    """Messages of a topic whose sequences are missing where a part of the log is lost.
+
+    Its topics are not known otherwise. Messages at QoS 0 among them may be counted, too.
+    """
+    if before is None:
+        return
+    offset, sequence = before
+    is_torn = any(offset < gap.first and gap.last < run.offset for gap in gaps)
+    if is_torn and sequence + 1 < run.sequence:
+        yield Lost(run.topic, sequence + 1, run.sequence - 1, run.offset - 1)
 
 
 def _repair_state(store: Store) -> None:

@@ -84,6 +84,25 @@ async def test_a_log_that_fails_makes_the_server_degraded_and_not_ready(
     assert (await stored_http.get("/ready")).status_code == 200
 
 
+async def test_a_log_that_is_behind_makes_the_server_degraded_and_keeps_it_ready(
+    stored_server: Server, stored_http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(stored_server.broker.log), "is_behind", True)
+    health = (await stored_http.get("/health")).json()
+    words = "the disk does not keep up, publishers wait"
+    assert (health["status"], health["log"]["status"], health["log"]["details"]) == (
+        "degraded",
+        "behind",
+        words,
+    )
+    assert (await stored_http.get("/ready")).status_code == 200
+    assert (await stored_http.get("/livez")).json()["components"]["log"] == "behind"
+    cluster = (await stored_http.get("/cluster/status")).json()
+    assert (cluster["status"], cluster["details"]) == ("degraded", words)
+    monkeypatch.undo()
+    assert "details" not in (await stored_http.get("/health")).json()["log"]
+
+
 @pytest.mark.parametrize(
     ("path", "status", "told"),
     [

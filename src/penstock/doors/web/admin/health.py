@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from penstock.net.http.routes import Routes
 
 UNAVAILABLE = 503
+FAILING = "nothing can be stored at present"
 BEHIND = "the disk does not keep up, publishers wait"
 STRANGER = Identity(None, "")
 
@@ -115,9 +116,9 @@ def health_of(web: Web) -> Health:
 
 
 def _state_of(log: "Log") -> tuple[str, str]:
-    """Return the state of the log in a word, and why."""
+    """Return the state of the log in a word, and in a sentence for anybody."""
     if log.failure is not None:
-        return "failing", str(log.failure)
+        return "failing", FAILING
     return ("behind", BEHIND) if log.is_behind else ("ok", "")
 
 
@@ -132,7 +133,7 @@ def readiness_of(web: Web) -> Readiness:
     if web.is_draining():
         return Readiness("not_ready", "the server is about to stop")
     if web.broker.log.failure is not None:
-        return Readiness("not_ready", "nothing can be stored at present")
+        return Readiness("not_ready", FAILING)
     return Readiness("ready")
 
 
@@ -160,7 +161,7 @@ def cluster_status_of(web: Web) -> ClusterStatus:
         subscriptions=_subscriptions(web),
         retained_messages=broker.retained.of_clients,
         topics=topics_of_clients(web),
-        details=details,
+        details=details if broker.log.failure is None else str(broker.log.failure),
         cluster=ClusterPart(web.node_id, web.node_id, 1),
     )
 

@@ -1,9 +1,9 @@
-"""Watch over the files of an open database: deleted under a running server, they would be missed at its restart.
+"""Watch over the files of an open database, which another program may delete under a running server.
 
-A process that has a file open notices nothing when its name is removed: writes and syncs succeed, and the next
-start finds less than was acknowledged. So names that vanish from the folder are compared with those that RocksDB
-still needs. Both only ever cease to be needed, so a name that is needed after it has vanished was deleted by
-another program.
+A process that has a file open notices nothing when its name is removed: writes and syncs succeed, and the
+next start finds less than was acknowledged. So names that vanish from the folder are compared with those that
+RocksDB needs. No file is needed again, so one that is needed after it has vanished was deleted by another
+program.
 """
 
 import os
