@@ -66,7 +66,7 @@ def known(server: Server) -> Topic:
 
 
 def outbox(server: Server) -> Any:
-    return server.broker._node.queues.outbox_limits
+    return server.broker._node.queues.shared_buffer.most
 
 
 def group(server: Server) -> Any:
@@ -170,6 +170,7 @@ LOOKS: dict[str, Look] = {
     ),
     "outbox.messages": lambda server: outbox(server).messages,
     "outbox.bytes": lambda server: outbox(server).bytes,
+    "outbox.shared_bytes": lambda server: server.broker._node.queues.shared_buffer.free,
     "outbox.block_timeout_ms": lambda server: server.broker.backpressure.timeout * 1000,
     "outbox.block_wildcards": lambda server: server.broker._node.queues._block_wildcards,
     "sessions.owed_messages": lambda server: _same(

@@ -68,7 +68,7 @@ KEYS: dict[Reload, dict[str, str]] = {
         "access": "password_file acl_file allow_anonymous",
         "topic": "max_bytes max_levels max_topics",
         "ring": "messages topic_bytes total_bytes",
-        "outbox": "messages bytes block_timeout_ms block_wildcards",
+        "outbox": "messages bytes shared_bytes block_timeout_ms block_wildcards",
         "sessions": "max_sessions owed_messages owed_bytes",
         "retained": "max_messages",
         "ledger": "rows",

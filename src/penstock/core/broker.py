@@ -91,7 +91,7 @@ class Broker:
         self._session_service = SessionService(node, self._publisher, self._subscriber)
         self._acks = Acks(node)
         self._revocation = Revocation(node, self._publisher, self._subscriber, self._session_service)
-        self._loss_reports = LossReports(clock, node.queues.outbox_limits)
+        self._loss_reports = LossReports(clock, node.queues.shared_buffer.most)
         self.staging = Staging(node, self._publisher)
         self.streams = Streams(node, self._publisher, self._idempotent)
         self.paused = PausedSubscriptions(node)

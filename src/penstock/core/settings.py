@@ -36,10 +36,18 @@ class RingSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 class OutboxSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Queue of one connected subscriber, and the block timeout."""
 
-    messages: Count = 10_000
-    """Most messages that wait for one subscriber before its policy decides."""
-    bytes: Count = 8 * MIB
-    """Most bytes that wait for one subscriber before its policy decides."""
+    messages: Count = 1_000_000
+    """Most messages that wait for one subscriber before its policy decides; those beyond 10,000 need a
+    part of `outbox.shared_bytes`.
+    """
+    bytes: Count = 256 * MIB
+    """Most bytes that wait for one subscriber before its policy decides; those beyond 8 MiB need a part
+    of `outbox.shared_bytes`.
+    """
+    shared_bytes: CountOrZero = 256 * MIB
+    """Budget of all outboxes together for what exceeds 10,000 messages or 8 MiB in one of them; an outbox
+    gets no more of it than is left for the others.
+    """
     block_timeout_ms: Milliseconds = 5_000
     """Longest time a publisher is blocked under `block`; then the oldest message is dropped."""
     block_wildcards: bool = False

@@ -50,8 +50,13 @@ class Outbox:
     @property
     def saturation(self) -> float:
         """Fill level by messages or bytes, the larger of both, from 0 to 1."""
-        limits = self._limits
-        return min(max(self.messages / max(limits.messages, 1), self.bytes / max(limits.bytes, 1)), 1.0)
+        messages, size = self._limits.reach
+        return min(max(self.messages / max(messages, 1), self.bytes / max(size, 1)), 1.0)
+
+    @property
+    def limits(self) -> Bounds:
+        """Limits at this moment."""
+        return self._limits
 
     @property
     def may_expire(self) -> bool:
@@ -96,7 +101,12 @@ class Outbox:
 
     def add(self, run: Run, encoding: Encoding, policy: Policy) -> tuple[Decision, list[Run]]:
         """Enqueue as much of a run as the policy takes. Returns the decision and the dropped runs."""
-        decision = decide(policy, run.count, self._fitting(run))
+        fits = self._fitting(run)
+        if fits < run.count and self._limits.grow(
+            self.messages + run.count, self.bytes + len(run.slab), len(self._entries) + 1
+        ):
+            fits = self._fitting(run)
+        decision = decide(policy, run.count, fits)
         dropped: list[Run] = []
         if decision.close:
             self.is_short_of_bytes = self.messages + run.count <= self._limits.messages
@@ -153,6 +163,7 @@ class Outbox:
             entry = self._take_first()
             size += len(entry[0].slab)
             taken.append(entry)
+        self._limits.settle(self.messages, self.bytes, len(self._entries))
         return taken
 
     def detach(self) -> deque[Entry]:
@@ -160,6 +171,7 @@ class Outbox:
         entries, self._entries = self._entries, deque()
         self.messages = self.bytes = 0
         self.next_expiry = FOREVER
+        self._limits.settle(0, 0, 0)
         return entries
 
     def reencode(self, reencode: Callable[[Encoding], Encoding]) -> None:

@@ -16,9 +16,21 @@ class Bounds(Protocol):
     @property
     def bytes(self) -> int: ...
 
+    @property
+    def reach(self) -> tuple[int, int]:
+        """Messages and bytes that the limits could become now."""
+        ...
+
+    def grow(self, messages: int, size: int, entries: int) -> bool:
+        """Allow up to this many messages and bytes, in so many entries, if that is possible."""
+        ...
+
+    def settle(self, messages: int, size: int, entries: int) -> None:
+        """Allow no more than a queue with this much in it needs, if more was allowed."""
+
 
 class Limits(Struct):
-    """Shared limits: queues of a kind share one object, so that a change reaches all of them."""
+    """Fixed limits: queues of a kind share one object, so that a change reaches all of them."""
 
     messages: int
     bytes: int
@@ -27,25 +39,17 @@ class Limits(Struct):
         """Let more or less wait from now on."""
         self.messages, self.bytes = messages, size
 
-
-class OwnLimits:
-    """The limits of a subscriber that wants fewer messages to wait than may; those of all still hold."""
-
-    __slots__ = ("_most", "_of_all")
-
-    def __init__(self, most: int, of_all: Limits) -> None:
-        self._most = most
-        self._of_all = of_all
-
     @property
-    def messages(self) -> int:
-        """The fewer of the two."""
-        return min(self._most, self._of_all.messages)
+    def reach(self) -> tuple[int, int]:
+        """The limits themselves."""
+        return self.messages, self.bytes
 
-    @property
-    def bytes(self) -> int:
-        """As everybody."""
-        return self._of_all.bytes
+    def grow(self, messages: int, size: int, entries: int) -> bool:
+        """Fixed limits never grow."""
+        return False
+
+    def settle(self, messages: int, size: int, entries: int) -> None:
+        """Fixed limits stay."""
 
 
 class Decision(Struct, frozen=True):

@@ -13,8 +13,9 @@ from penstock.core.delivery.drops import Drops
 from penstock.core.delivery.expiry import QueueExpiry
 from penstock.core.delivery.offline_queue import LogBackedQueue, OfflineQueue
 from penstock.core.delivery.outbox import Entry, Outbox
-from penstock.core.delivery.policy import Bounds, Limits, OwnLimits
+from penstock.core.delivery.policy import Limits
 from penstock.core.delivery.ports import ChangeRecorder
+from penstock.core.delivery.shared_buffer import SharedBuffer
 from penstock.core.diagnostics.ledger import Ledger
 from penstock.core.diagnostics.slow_consumers import SlowConsumers
 from penstock.core.ports.connection import Encoding
@@ -50,7 +51,8 @@ class Queues:
         self.backpressure = backpressure
         self._recorder = recorder
         self._find_publisher = find_publisher
-        self.outbox_limits = Limits(settings.outbox.messages, settings.outbox.bytes)
+        outbox = settings.outbox
+        self.shared_buffer = SharedBuffer(outbox.messages, outbox.bytes, outbox.shared_bytes)
         self._offline_limits = Limits(settings.sessions.owed_messages, settings.sessions.owed_bytes)
         self._block_wildcards = settings.outbox.block_wildcards
         self.expiry = QueueExpiry(drops, recorder)
@@ -65,7 +67,7 @@ class Queues:
     def configure(self, settings: CoreSettings) -> None:
         """Let more or less wait from now on, in the queues that are there as in new ones."""
         outbox, sessions = settings.outbox, settings.sessions
-        self.outbox_limits.change(outbox.messages, outbox.bytes)
+        self.shared_buffer.configure(outbox.messages, outbox.bytes, outbox.shared_bytes)
         self._offline_limits.change(sessions.owed_messages, sessions.owed_bytes)
         self._block_wildcards = outbox.block_wildcards
         self.backpressure.timeout = outbox.block_timeout_ms / 1000
@@ -169,12 +171,8 @@ class Queues:
 
     def _outbox_of(self, session: Session) -> Outbox:
         if session.outbox is None:
-            session.outbox = Outbox(self._limits_of(session))
+            session.outbox = Outbox(self.shared_buffer.allow(session.outbox_messages))
         return session.outbox
-
-    def _limits_of(self, session: Session) -> Bounds:
-        most = session.outbox_messages
-        return self.outbox_limits if most is None else OwnLimits(most, self.outbox_limits)
 
     def _enqueue(
         self, session: Session, outbox: Outbox, run: Run, encoding: Encoding, policy: Policy

@@ -259,6 +259,8 @@ class LossReports:
 
 def limit_of(session: Session, most: int) -> int:
     """Return the limit of queued messages of a session, at most `most`."""
+    if session.outbox is not None:
+        return session.outbox.limits.messages
     return most if session.outbox_messages is None else min(session.outbox_messages, most)
 
 

@@ -265,7 +265,7 @@ class SocketConnection:
     def _on_slow(self, client: Client) -> None:
         """Report a slow client to itself and to the log."""
         door, outbox = self.door, client.session.outbox
-        limits = door.broker.settings.outbox
+        limits = outbox.limits if outbox is not None else door.broker.settings.outbox
         if client.slow_timer.has_run_out:
             limit = {"slow_after_ms": door.settings.slow_after_ms}
         elif outbox is not None and outbox.is_short_of_bytes:
