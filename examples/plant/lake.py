@@ -164,7 +164,7 @@ def spark_session(folder: Path, screen: Screen) -> Iterator[SparkSession]:
     log = folder / LOG
     _log_to(log)
     confs = {
-        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
         "spark.driver.memory": "1g",
         "spark.local.dir": str(folder / "spark"),
         "spark.sql.shuffle.partitions": "2",

@@ -32,6 +32,7 @@ from penstock.extras import how_to_get
 from penstock.lake import Change, Table
 from penstock.spark.errors import SparkFailed
 from penstock.spark.jobs import Progress, Report
+from tests.spark.jvms import QUICK_DRIVER
 from tests.support.servers import StartServer
 
 JOBS = ["archive", "audit", "compact", "expire", "insights", "replay"]
@@ -344,8 +345,9 @@ def test_ctrl_c_ends_a_job_with_its_report_and_nothing_of_spark_is_seen_or_left(
     with HttpClient(address) as client:
         client.publish_many({"topic": "yard/gate", "data": number} for number in range(50))
     words = ["pipeline", "archive", "--lake", str(tmp_path / "lake"), "--address", address, "--follow"]
+    confs = [word for name, value in QUICK_DRIVER.items() for word in ("--conf", f"{name}={value}")]
     process = subprocess.Popen(
-        [sys.executable, "-m", "penstock", *words, "--conf", "spark.driver.memory=512m"],
+        [sys.executable, "-m", "penstock", *words, *confs],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

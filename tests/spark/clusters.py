@@ -13,14 +13,13 @@ from pathlib import Path
 import pyspark
 
 from penstock.spark.jvm import java_home
+from tests.spark.jvms import QUICK, QUICK_DRIVER
 
 SPARK_HOME = Path(pyspark.__file__).parent
 START_TIMEOUT_S = 90.0
 STOP_TIMEOUT_S = 30.0
 MASTER = ["spark-class", "org.apache.spark.deploy.master.Master"]
 WORKER = ["spark-class", "org.apache.spark.deploy.worker.Worker"]
-QUICK = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-"""For JVMs that live for a minute."""
 
 
 class Cluster:
@@ -36,8 +35,7 @@ class Cluster:
         job = self.folder / "job.py"
         job.write_text("from penstock.cli import main\n\nmain()\n", encoding="utf-8")
         confs = {
-            "spark.driver.memory": "512m",
-            "spark.driver.extraJavaOptions": QUICK,
+            **QUICK_DRIVER,
             "spark.executor.memory": "512m",
             "spark.executor.extraJavaOptions": QUICK,
         }
@@ -121,6 +119,7 @@ def environment(folder: Path) -> dict[str, str]:
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_DAEMON_JAVA_OPTS": QUICK,
         "SPARK_DAEMON_MEMORY": "600m",
+        "SPARK_LAUNCHER_OPTS": QUICK,
         "SPARK_HOME": str(SPARK_HOME),
         "SPARK_LOCAL_DIRS": str(folder / "local"),
         "SPARK_LOCAL_IP": "127.0.0.1",

@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import pytest
 
+from tests.spark.jvms import QUICK
 from tests.spark.servers import LogServer
 from tests.support.servers import StartServer, start
 
@@ -35,7 +36,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
 
     folder = tmp_path_factory.mktemp("spark")
     confs = {
-        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",  # its life is short
+        "spark.driver.extraJavaOptions": QUICK,
         "spark.driver.memory": "1g",
         "spark.local.dir": str(folder),
         "spark.sql.shuffle.partitions": "2",

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.spark.clusters import QUICK, daemon, environment, wait_for
+from tests.spark.clusters import daemon, environment, wait_for
+from tests.spark.jvms import QUICK_DRIVER
 from tests.spark.servers import LogServer
 
 pytestmark = [
@@ -52,8 +53,7 @@ def connect_server(folder: Path) -> Iterator[str]:
     """A server of Spark Connect, and where it is."""
     confs = {
         "spark.connect.grpc.binding.port": "0",
-        "spark.driver.extraJavaOptions": QUICK,
-        "spark.driver.memory": "512m",
+        **QUICK_DRIVER,
         "spark.sql.shuffle.partitions": "1",
         "spark.ui.enabled": "false",
     }

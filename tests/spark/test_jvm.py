@@ -13,6 +13,7 @@ import pytest
 from penstock.errors import InvalidConfig
 from penstock.spark import jvm
 from penstock.spark.jvm import MODULE, java_home, runs_spark, wrap_java
+from tests.spark.jvms import QUICK_DRIVER
 from tests.spark.servers import LogServer
 
 
@@ -111,8 +112,8 @@ ON_IT = """
 import json, sys
 from penstock.spark.session import session
 
-address, folder = sys.argv[1:]
-with session("wrapped", "local[1]", {"spark.driver.memory": "512m"}) as spark:
+address, folder, confs = sys.argv[1:]
+with session("wrapped", "local[1]", json.loads(confs)) as spark:
     java = spark.sparkContext._jvm.java.lang.System.getProperty("java.home")
     table = spark.read.format("penstock").option("address", address).option("filter", "mill/#").load()
     stream = spark.readStream.format("penstock").option("address", address).option("filter", "mill/#").load()
@@ -132,7 +133,7 @@ with session("wrapped", "local[1]", {"spark.driver.memory": "512m"}) as spark:
 @pytest.mark.timeout(300)
 def test_a_batch_and_a_stream_run_on_the_java_of_the_package(log_server: LogServer, tmp_path: Path) -> None:
     log_server.publish_numbers(["mill/wheel", "mill/stone"], 100)
-    words = [sys.executable, "-c", ON_IT, log_server.address, str(tmp_path)]
+    words = [sys.executable, "-c", ON_IT, log_server.address, str(tmp_path), json.dumps(QUICK_DRIVER)]
     done = subprocess.run(
         words,
         capture_output=True,

@@ -20,6 +20,7 @@ from penstock.spark import session as sessions
 from penstock.spark.jobs.run import stopped_by_signals
 from penstock.spark.jvm import Jvm
 from penstock.spark.session import check_master, running_session, session, start_session
+from tests.spark.jvms import QUICK_DRIVER
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -121,14 +122,14 @@ def children():
     listed = subprocess.run(["ps", "-o", "ppid=,comm=", "-A"], capture_output=True, text=True).stdout
     return [line for line in listed.splitlines() if line.split()[:2] == [str(os.getpid()), "java"]]
 
-told = {}
+told, confs = {}, json.loads(sys.argv[2])
 try:
-    with session("nowhere", "nonsense"):
+    with session("nowhere", "nonsense", confs):
         pass
 except PenstockError as error:
     told["nonsense"] = str(error)
 log = Path(sys.argv[1])
-with session("alone", "local[1]", {"spark.driver.memory": "512m"}, log=log) as spark:
+with session("alone", "local[1]", confs, log=log) as spark:
     told["rows"] = spark.range(5).count()
     told["partitions"] = spark.conf.get("spark.sql.shuffle.partitions")
     told["during"] = len(children())
@@ -142,7 +143,7 @@ def test_a_session_of_its_own_is_silent_and_takes_its_jvm_with_it(tmp_path: Path
     log = tmp_path / "spark.log"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_")}
     done = subprocess.run(
-        [sys.executable, "-c", ALONE, str(log)],
+        [sys.executable, "-c", ALONE, str(log), json.dumps(QUICK_DRIVER)],
         capture_output=True,
         text=True,
         cwd=tmp_path,

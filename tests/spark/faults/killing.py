@@ -8,11 +8,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.spark.jvms import QUICK_DRIVER
 from tests.support.servers import bare_environment
 
 MOMENT_TIMEOUT_S = 120.0
-JAVA_OPTIONS = "spark.driver.extraJavaOptions"
-QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 LOOK_EVERY_S = 0.001
 
 Moment = Callable[[], bool]
@@ -26,8 +25,8 @@ class JobProcess:
         folder.mkdir(parents=True, exist_ok=True)
         self._output = folder / "output"
         command = [sys.executable, "-m", "penstock", "pipeline", *words, "--master", "local[1]"]
-        confs = ["spark.driver.memory=512m", f"spark.local.dir={folder}", f"{JAVA_OPTIONS}={QUICK_START}"]
-        spark = [word for conf in confs for word in ("--conf", conf)]
+        confs = {**QUICK_DRIVER, "spark.local.dir": str(folder)}
+        spark = [word for name, value in confs.items() for word in ("--conf", f"{name}={value}")]
         with self._output.open("wb") as output:
             self.process = subprocess.Popen(
                 [*command, *spark],

@@ -32,6 +32,7 @@ from penstock.spark.datasource import stream_writer
 from penstock.spark.errors import InvalidColumns
 from penstock.spark.sink.staging import halves, stage_prefix, stage_prefix_under
 from penstock.spark.sink.writer import BATCH, QUERY, check_columns, with_topic
+from tests.spark.jvms import QUICK_DRIVER
 from tests.spark.servers import LogServer
 from tests.support.servers import StartServer
 from tests.support.waiting import until_sync
@@ -204,13 +205,13 @@ def test_rows_of_a_batch_that_nobody_can_name_are_not_written(
 
 KILLED = dedent(
     """
-    import sys, time
+    import json, sys, time
     from pathlib import Path
     from penstock.spark.session import start_session
     from penstock.spark.datasource import StreamWriter, stream_writer
     from pyspark.sql.datasource import DataSource
 
-    folder, address, topic, is_held = sys.argv[1:]
+    folder, address, topic, is_held, confs = sys.argv[1:]
 
 
     class Watched(StreamWriter):
@@ -230,8 +231,7 @@ KILLED = dedent(
             return Watched(stream_writer(self.options, schema)._options)
 
 
-    confs = {"spark.driver.memory": "512m", "spark.sql.shuffle.partitions": "2"}
-    spark = start_session("killed", "local[2]", confs)
+    spark = start_session("killed", "local[2]", json.loads(confs))
     spark.dataSource.register(Source)
     spark.readStream.option("maxFilesPerTrigger", 1).text(folder + "/in").selectExpr(
         "value as payload"
@@ -248,7 +248,8 @@ def kill_query(story: Story, server: LogServer, *, is_held: bool) -> None:
     script, marker = story.folder / "killed.py", story.folder / "staged"
     script.write_text(KILLED, encoding="utf-8")
     marker.unlink(missing_ok=True)
-    arguments = [str(story.folder), server.address, story.topic, str(is_held)]
+    confs = json.dumps({**QUICK_DRIVER, "spark.sql.shuffle.partitions": "2"})
+    arguments = [str(story.folder), server.address, story.topic, str(is_held), confs]
     with (story.folder / "output").open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, str(script), *arguments], start_new_session=True, stdout=output, stderr=output
