@@ -42,7 +42,7 @@ class MqttSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Most topic aliases for messages to an MQTT 5 client that accepts some; 0 uses none."""
     connect_timeout_s: Annotated[float, Meta(gt=0)] = 10.0
     """Longest wait for CONNECT on a new connection."""
-    max_keep_alive_s: Annotated[int, Meta(ge=0, le=65535)] = 60
+    max_keep_alive_s: Annotated[int, Meta(ge=0, le=65535)] = 0
     """Longest keep alive granted to MQTT 5 clients, as CONNACK states; 0 grants any, also none."""
     max_connections: Annotated[int, Meta(ge=0)] = 0
     """Most connections at the same time; 0 means the process's file limit less 500."""

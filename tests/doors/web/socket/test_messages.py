@@ -320,3 +320,35 @@ async def test_the_subscribers_of_a_deleted_topic_are_told(server: Server, topic
         assert (await exact.ask("unsubscribe", topic=topic))["code"] == "NOT_SUBSCRIBED"
         assert (await exact.ask("publish", topic=topic, data=1))["code"] == NOT_FOUND
         assert await broad.ask("ping") == {"type": "pong"}
+
+
+# Order of a publish's response and its event
+
+
+async def test_response_to_a_publish_comes_before_its_own_event(server: Server, topic: str) -> None:
+    async with Talker(server) as talker:
+        await talker.subscribe(topic)
+        for number in range(20):
+            await talker.send({"type": "publish", "topic": topic, "data": number})
+            ack, event = await talker.read(), await talker.read()
+            assert (ack["type"], ack["request_type"]) == ("ack", "publish")
+            assert (event["type"], event["data"]) == ("event", number)
+
+
+async def test_response_comes_first_also_with_a_filter_and_in_a_group(server: Server, topic: str) -> None:
+    async with Talker(server) as talker:
+        for filter in (f"+/{topic}", f"$share/group/{topic}"):
+            assert (await talker.ask("subscribe", filter=filter))["type"] == "ack"
+        await talker.send({"type": "publish", "topic": topic, "data": 1})
+        assert [(await talker.read())["type"] for _ in range(2)] == ["ack", "event"]
+
+
+async def test_events_of_one_read_come_behind_its_responses_in_order(server: Server, topic: str) -> None:
+    async with Talker(server) as talker:
+        await talker.subscribe(topic)
+        await talker.send_at_once(
+            *({"type": "publish", "topic": topic, "data": n, "request_id": n} for n in range(3))
+        )
+        said = [await talker.read() for _ in range(6)]
+        assert [each.get("request_id") for each in said[:3]] == [0, 1, 2]
+        assert [each.get("data") for each in said[3:]] == [0, 1, 2]

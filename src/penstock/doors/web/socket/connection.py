@@ -199,7 +199,12 @@ class SocketConnection:
         self.read_pause = NO_PAUSE
 
     def write(self, data: bytes) -> None:
-        """Send events, after pending responses; ignored after the end."""
+        """Send events: those of its own messages after the responses to them."""
+        if self._client is None or not self._client.publish_acks.withhold(data):
+            self.send(data)
+
+    def send(self, data: bytes) -> None:
+        """Send bytes, after pending responses; ignored after the end."""
         if self._is_over:
             return
         if self._replies:
@@ -234,7 +239,7 @@ class SocketConnection:
         if not self._replies:
             return
         self.door.counters.control_packets_sent += len(self._replies)
-        self.write(b"")
+        self.send(b"")
         if self._socket.get_write_buffer_size() > UNREAD_LIMIT_BYTES:
             self.read_pause.pause(UNREAD_RESPONSES)
 
@@ -245,6 +250,7 @@ class SocketConnection:
         self.read_pause.pause(BACKPRESSURE)
         if withholds_acks and self._client is not None:
             self._client.publish_acks.acks.block()
+            self._client.publish_acks.release()  # it may be its own slow subscriber
 
     def unblock(self) -> None:
         """It need not wait any more."""
@@ -384,6 +390,7 @@ class SocketConnection:
         client, self._client = self._client, None
         if client is not None:
             self._waiting = []
+            client.publish_acks.release()
             client.publish_acks.acks.close()
             client.slow_timer.stop()
         return client
