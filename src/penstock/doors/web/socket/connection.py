@@ -55,6 +55,8 @@ if TYPE_CHECKING:
 
 Item = Subscribe | Unsubscribe | Publish | bytes
 """A request that waits, or the response to one."""
+NOT_JSON = ("INVALID_JSON", "INTERNAL")
+"""Codes of messages that cannot be read: no JSON, or a binary frame."""
 WRITE_BUFFER_BYTES = 64 * 1024
 UNREAD_LIMIT_BYTES = 256 * 1024
 """Bytes that a client may leave unread before it is not read from."""
@@ -299,7 +301,7 @@ class SocketConnection:
             request = read_request(message)
         except BadMessage as bad:
             counters.wire_errors += 1
-            counters.malformed_packets += bad.code == "INVALID_JSON"
+            counters.malformed_packets += bad.code in NOT_JSON
             return frame_of(complaint_of(bad))
         if isinstance(request, Publish):
             return request

@@ -58,8 +58,9 @@ async def _on_invalid(request: Request, error: Exception) -> Response:
     detail = "; ".join(f"{fault['where']}: {fault['detail']}" for fault in faults)
     refusal = InvalidRequest(detail)
     if not is_api(request.url.path):
-        is_body = any(fault["where"].startswith("body") for fault in faults)
-        return json_response({"detail": detail}, UNPROCESSABLE if is_body else status_of(refusal))
+        if any(fault["where"].startswith("body") for fault in faults):
+            return json_response({"detail": error.errors()}, UNPROCESSABLE)  # as FastAPI has it
+        return json_response({"detail": detail}, status_of(refusal))
     body = msgspec.json.encode(problem_of(refusal, errors=faults))
     return Response(body, status_of(refusal), UNSNIFFED, PROBLEM)
 
