@@ -4,6 +4,7 @@ Below `/api/v1` every error is a problem document (RFC 9457). The compatible pat
 `{"detail": ...}`. Tracebacks are never sent.
 """
 
+import re
 from http import HTTPStatus
 
 import msgspec
@@ -29,6 +30,7 @@ from penstock.net.http.routes import allow
 
 log = structlog.get_logger("penstock.web")
 
+_PARAMETER = re.compile(r"\{[^}]*\}")
 DOCS = "/docs"
 UNPROCESSABLE = 422
 """Status of an invalid body at the paths of other systems."""
@@ -80,9 +82,15 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
 
 
 def _methods_at(request: Request) -> set[str]:
-    """Return the methods of all routes of a path."""
-    routes = (route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE)
+    """Return the methods of a path: of the templates that match it, the one with the most literal text."""
+    routes = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
+    template = max((route.path for route in routes), key=_literal_size, default="")
+    routes = [route for route in routes if route.path == template]
     return {method for route in routes for method in getattr(route, "methods", None) or ()}
+
+
+def _literal_size(template: str) -> int:
+    return len(_PARAMETER.sub("", template))
 
 
 async def _on_accident(request: Request, error: Exception) -> Response:
