@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -218,7 +218,7 @@ async def test_who_reads_a_little_now_and_then_is_cut_all_the_same(
     _, connection = await left_unread(house, "/app/hurry")
     unread = connection.transport.get_write_buffer_size()
     sizes = iter([unread - 100, unread - 200])
-    real, connection.transport = connection.transport, SlowlyRead(connection.transport, sizes)
+    real = read_slowly(connection, sizes)
     try:
         for _ in range(2):
             clock.advance(31.0)
@@ -238,7 +238,7 @@ async def test_who_reads_slowly_but_steadily_is_left_alone(house: House) -> None
     _, connection = await left_unread(house, "/app/hurry")
     unread = connection.transport.get_write_buffer_size()
     sizes = iter(unread - 31 * 1024 * step for step in range(1, 10))
-    real, connection.transport = connection.transport, SlowlyRead(connection.transport, sizes)
+    real = read_slowly(connection, sizes)
     for _ in range(9):
         clock.advance(30.5)
         assert connection.check_deadline(clock.monotonic()) == clock.monotonic() + 30.0
@@ -257,6 +257,13 @@ class SlowlyRead:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
+
+
+def read_slowly(connection: HttpConnection, sizes: Iterator[int]) -> asyncio.Transport:
+    """Put such a transport in place, and return the real one."""
+    real = connection.transport
+    connection.transport = cast("asyncio.Transport", SlowlyRead(real, sizes))
+    return real
 
 
 class Patient:

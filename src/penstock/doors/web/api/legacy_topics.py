@@ -17,9 +17,10 @@ from pydantic import BaseModel, Field, ValidationError
 
 from penstock.doors.web.api.topics import choose_topics
 from penstock.doors.web.context import Web, stored
+from penstock.doors.web.publishing import decode
 from penstock.doors.web.support.error_handlers import UNPROCESSABLE
 from penstock.doors.web.support.paging import list_names
-from penstock.doors.web.support.requests import BODY_REFUSALS, Who, decode, read_body, router_of, takes_json
+from penstock.doors.web.support.requests import BODY_REFUSALS, Who, read_body, router_of, takes_json
 from penstock.doors.web.support.responses import describe, json_response, reference_to
 from penstock.errors import (
     InvalidRequest,
@@ -246,8 +247,10 @@ def _faults(body: bytes, text: str) -> list[dict[str, Any]]:
         ]
     except (ValueError, RecursionError) as error:
         place = ("body", error.pos) if isinstance(error, JSONDecodeError) else ("body",)
-        fault = {"type": "json_invalid", "loc": place, "msg": "JSON decode error", "input": {}}
-        return [{**fault, "ctx": {"error": text}}]
+        context = {"error": text}
+        return [
+            {"type": "json_invalid", "loc": place, "msg": "JSON decode error", "input": {}, "ctx": context}
+        ]
     return [{"type": "value_error", "loc": ("body",), "msg": text, "input": _shown(value)}]
 
 
