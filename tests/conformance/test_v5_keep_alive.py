@@ -17,6 +17,12 @@ def strict(start_server: StartServer) -> RunningServer:
     return start_server({"mqtt": {"max_keep_alive_s": 1}})
 
 
+@pytest.fixture(scope="module")
+def capped(start_server: StartServer) -> RunningServer:
+    """A server that grants a minute of silence."""
+    return start_server({"mqtt": {"max_keep_alive_s": 60}})
+
+
 @v5("3.1.2-22", "3.2.2-22")
 async def test_v5_mqtt_3_1_2_22_silent_client_is_closed_after_one_and_a_half_times_its_keep_alive(
     peers: Peers,
@@ -38,15 +44,19 @@ async def test_v5_mqtt_3_1_2_22_what_the_server_granted_counts(strict: RunningSe
 
 @v5("3.2.2-22")
 @pytest.mark.parametrize("asked", [1, 30, 60])
-async def test_v5_mqtt_3_2_2_22_keep_alive_that_is_granted_is_not_told(peers: Peers, asked: int) -> None:
-    peer = await peers.connect(keep_alive=asked)
+async def test_v5_mqtt_3_2_2_22_keep_alive_that_is_granted_is_not_told(
+    capped: RunningServer, peers: Peers, asked: int
+) -> None:
+    peer = await peers.connect(keep_alive=asked, port=capped.port)
     assert peer.connack.properties.server_keep_alive is None
 
 
 @v5("3.2.2-22")
 @pytest.mark.parametrize("asked", [0, 61, 65_535])
-async def test_v5_mqtt_3_2_2_22_keep_alive_that_is_not_granted_is_told(peers: Peers, asked: int) -> None:
-    peer = await peers.connect(keep_alive=asked)
+async def test_v5_mqtt_3_2_2_22_keep_alive_that_is_not_granted_is_told(
+    capped: RunningServer, peers: Peers, asked: int
+) -> None:
+    peer = await peers.connect(keep_alive=asked, port=capped.port)
     assert peer.connack.properties.server_keep_alive == 60
     await peer.send(PingReq())
     assert await peer.receive(PingResp) == PingResp()

@@ -16,7 +16,7 @@ from tests.support.servers import RunningServer
 
 KIB = 1024
 MIB = 1024 * KIB
-LARGEST_PAYLOAD = 4 * MIB
+LARGEST_PAYLOAD = 3968 * 1024
 
 Join = Callable[..., Awaitable[Client]]
 

@@ -300,6 +300,18 @@ async def test_plain_port_is_the_loops_own(hall: Hall) -> None:
     assert listener.waiting == 0
 
 
+@on_both_loops
+async def test_dead_peers_of_idle_connections_are_probed_for(hall: Hall, certificates: Certificates) -> None:
+    for listener in (await hall.listen(), await hall.listen(certificates)):
+        for listening in listener.sockets:
+            assert listening.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    hall.connect(hall.listeners[0])
+    accepted = (await hall.caller()).transport.get_extra_info("socket")
+    with socket.socket(fileno=os.dup(accepted.fileno())) as inherited:
+        assert inherited.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        assert inherited.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 60
+
+
 @pytest.mark.parametrize("has_layers", [False, True])
 @on_both_loops
 async def test_address_is_written_as_clients_need_it(

@@ -30,6 +30,8 @@ WILDCARDS = (ONE_LEVEL, ALL_LEVELS)
 SHARE_PREFIX = "$share/"
 INSIGHTS_PREFIX = "$penstock/insights/"
 """Prefix of topics for insights about the server, published by clients with that right."""
+BRIDGE_STATE = ("$SYS/broker/connection/", "/state")
+"""Beginning and end of the topics where bridges of other brokers publish 1 or 0: connected or not."""
 
 # The empty name is no topic, so these two match only names that are one level longer than they promise.
 _SAME_BUT_LONGER = {"#": "+/#", "/#": "/+/#"}
@@ -49,7 +51,12 @@ def check_topic(topic: str, limits: TopicLimits) -> None:
 
 def is_reserved(topic: str) -> bool:
     """Return whether a topic is the server's own: no client may publish to it."""
-    return topic.startswith("$") and not topic.startswith(INSIGHTS_PREFIX)
+    return topic.startswith("$") and not (topic.startswith(INSIGHTS_PREFIX) or is_bridge_state(topic))
+
+
+def is_bridge_state(topic: str) -> bool:
+    """Return whether a topic carries the state of a bridge, as bridges of mosquitto publish it."""
+    return topic.startswith(BRIDGE_STATE[0]) and topic.endswith(BRIDGE_STATE[1])
 
 
 def check_filter(filter: str, limits: TopicLimits) -> None:

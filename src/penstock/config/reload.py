@@ -41,7 +41,7 @@ KEYS: dict[Reload, dict[str, str]] = {
         "outgoing_topic_aliases connect_timeout_s max_keep_alive_s max_connections write_buffer_bytes "
         "retain_available check_payload_format response_topics",
         "http": "max_head_bytes max_target_bytes max_headers request_timeout_s body_rate_bytes keep_alive_s "
-        "write_timeout_s write_buffer_bytes max_connections",
+        "write_timeout_s write_rate_bytes write_buffer_bytes max_connections",
         "web": "rate_per_s burst max_message_bytes deflate ping_s",
         "websocket": "hosts",
         "sidecar": "max_message_bytes max_streams max_connections connect_timeout_s write_buffer_bytes "

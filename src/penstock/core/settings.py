@@ -241,7 +241,8 @@ class CoreSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Rules for the topics that match a filter; the first that sets a value wins."""
     default_ttl_ms: Milliseconds = 0
     """Lifetime of messages that bring none and that no rule covers; 0 means no end."""
-    max_payload_bytes: Count = 4 * MIB
-    """Largest payload that is taken at any door but MQTT, which has a setting of its own."""
+    max_payload_bytes: Count = 4 * MIB - 128 * KIB
+    """Largest payload that is taken at any door but MQTT, which has a setting of its own. With topic and
+    properties it fits the 4 MiB of gRPC clients."""
     reaper_interval_ms: Count = 1_000
     """Interval of the search for expired messages."""

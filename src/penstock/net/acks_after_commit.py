@@ -27,7 +27,7 @@ class _Group(Struct, Generic[Item]):
 class OrderedAcks(Generic[Item]):
     """Responses of one publisher that are not written yet."""
 
-    __slots__ = ("_is_blocked", "_is_closed", "_pending", "_ready", "_refuse", "_when_committed", "_write")
+    __slots__ = ("_is_closed", "_pending", "_ready", "_refuse", "_when_committed", "_write", "is_blocked")
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class OrderedAcks(Generic[Item]):
         self._refuse = refuse
         self._pending: deque[_Group[Item]] = deque()  # not committed, or behind one that is not
         self._ready: list[Item] = []  # committed, and withheld
-        self._is_blocked = False
+        self.is_blocked = False
         self._is_closed = False
 
     def add(self, ticket: Ticket | None, item: Item) -> None:
@@ -62,11 +62,11 @@ class OrderedAcks(Generic[Item]):
 
     def block(self) -> None:
         """Withhold items from now on, committed or not. Idempotent."""
-        self._is_blocked = True
+        self.is_blocked = True
 
     def unblock(self) -> None:
         """Write the withheld items, and later ones after their commit. Idempotent."""
-        self._is_blocked = False
+        self.is_blocked = False
         self._write_ready()
 
     def close(self) -> None:
@@ -86,7 +86,7 @@ class OrderedAcks(Generic[Item]):
         self._write_ready()
 
     def _write_ready(self) -> None:
-        if self._ready and not self._is_blocked:
+        if self._ready and not self.is_blocked:
             items, self._ready = self._ready, []
             self._write(items)
 

@@ -27,6 +27,8 @@ ACCEPTED_AT_ONCE = 64
 """Connections accepted in one turn of the loop, so that a rush does not delay all others."""
 RETRY_S = 1.0
 """Pause in accepting after the system had no file or memory left."""
+TCP_KEEP_ALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
+"""Options of TCP keep alive: a peer that is gone is noticed two minutes after its last byte."""
 SHUTDOWN_TIMEOUT_S = 5.0
 """Time that a peer may take to respond to the end of TLS."""
 
@@ -111,6 +113,8 @@ class Listener:
                 )
             else:
                 await self._listen()
+            for listening in self.sockets:
+                _probe_idle_peers(listening.fileno())
         except OSError as error:
             self.close()
             # Errors of name resolution have numbers below zero.
@@ -335,6 +339,18 @@ class PendingConnection(asyncio.Protocol):
             self._listener.throttled_log.write(self._failure, peer=str(self._peer), reason=_reason_of(error))
         elif error is not None:
             log.error("connection not let in", peer=str(self._peer), exc_info=error)
+
+
+def _probe_idle_peers(listening: int) -> None:
+    """TCP keep alive for all connections of a port, so that dead peers of idle ones are noticed.
+
+    Accepted sockets inherit it. Not every system has all of the options.
+    """
+    with socket.socket(fileno=os.dup(listening)) as same:
+        same.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in TCP_KEEP_ALIVE.items():
+            if hasattr(socket, option):
+                same.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
 
 def _reason_of(error: OSError | WireError) -> str:

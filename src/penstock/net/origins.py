@@ -5,6 +5,11 @@ So `Host` must be a name of this server: with DNS rebinding a page has an origin
 And a request that changes something, or opens a stream, must have an `Origin` of this host and port, or a
 listed one: another server on the same machine is another site. Programs other than browsers send no `Origin`,
 and pass.
+
+Names that nobody can register are names of this server too, if it listens beyond loopback: `broker` in a
+container network, `broker.local`, `broker.internal`. Rebinding needs a name that the attacker's DNS serves to
+the victim; these are served by the victim's own network, and whoever controls that reaches such a server
+without a browser. On loopback they would let that network in, so there only `localhost` is meant.
 """
 
 import re
@@ -14,6 +19,9 @@ ANY = "*"
 HOST = re.compile(r"(?P<name>\[[^]\s]+\]|[^][@/:?#\s]+)(?::(?P<port>\d{1,5}))?", re.ASCII)
 ORIGIN = re.compile(rf"(?P<scheme>[a-z][a-z0-9+.-]*)://{HOST.pattern}", re.IGNORECASE | re.ASCII)
 USUAL_PORTS = {"http": 80, "https": 443}
+PRIVATE_NAME = re.compile(r"[a-z0-9_-]+|.+\.(?:local|internal|home\.arpa)", re.ASCII)
+"""Single labels and reserved domains (RFC 6762, RFC 8375, `.internal` by ICANN)."""
+LOCALHOST = "localhost"
 ALLOWED_METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE"
 PREFLIGHT_S = 600
 """Time that a browser may cache the response to a preflight request."""
@@ -37,12 +45,13 @@ class Origins:
         readers: tuple[str, ...] = (),
     ) -> None:
         self._host = host
+        self._takes_private_names = not is_loopback(host)
         self.configure(hosts, pages, readers)
 
     def configure(self, hosts: tuple[str, ...], pages: tuple[str, ...], readers: tuple[str, ...]) -> None:
         """Apply other names and origins from now on."""
         self._takes_any_host = ANY in hosts
-        self._names = {"localhost", host_name(self._host), *map(host_name, hosts)} - {""}
+        self._names = {LOCALHOST, host_name(self._host), *map(host_name, hosts)} - {""}
         # An empty entry is neither an origin nor a name.
         self._readers = {plain(each) for each in readers} - {""}
         self._pages = ({plain(each) for each in pages} - {""}) | self._readers
@@ -50,7 +59,12 @@ class Origins:
     def is_ours(self, host: str) -> bool:
         """True if a `Host` header names this server."""
         name = host_name(host)
-        return bool(name) and (name in self._names or self._takes_any_host or is_address(name))
+        if not name:
+            return False
+        if name in self._names or self._takes_any_host or is_address(name):
+            return True
+        is_private = self._takes_private_names and PRIVATE_NAME.fullmatch(name) is not None
+        return is_private or name.endswith(f".{LOCALHOST}")  # browsers resolve it themselves (RFC 6761)
 
     def is_welcome(self, origin: str, host: str) -> bool:
         """True if a page of this origin may send requests to the server under this name."""
@@ -117,6 +131,14 @@ def name_in(pattern: re.Pattern[str], value: str) -> str:
 def plain(name: str) -> str:
     """Normalize a name or origin for comparison."""
     return name.lower().rstrip("/.")
+
+
+def is_loopback(host: str) -> bool:
+    """True if only this machine can reach a server that listens on an address or name."""
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.lower() == LOCALHOST
 
 
 def is_address(name: str) -> bool:

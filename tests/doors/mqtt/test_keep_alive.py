@@ -51,6 +51,13 @@ async def test_client_that_sends_anything_stays(peers: Peers, name: str) -> None
         assert await peer.fence() == []
 
 
+@pytest.mark.parametrize("asked", [0, 61, 65535])
+async def test_any_keep_alive_is_granted_by_default(peers: Peers, asked: int) -> None:
+    """Common clients keep their own keep alive whatever CONNACK says, and would be cut again and again."""
+    peer = await peers.connect("", keep_alive=asked)
+    assert peer.connack.properties.server_keep_alive is None
+
+
 async def test_server_may_grant_less_than_was_asked_for(strict: RunningServer, peers: Peers) -> None:
     patient, endless = [await peers.connect("", keep_alive=asked, port=strict.port) for asked in (100, 0)]
     for peer in (patient, endless):

@@ -19,10 +19,11 @@ from penstock.wire.mqtt import (
 )
 from penstock.wire.mqtt.packets import Request
 from tests.doors.mqtt.peers import Peers, both_versions, every_qos, payloads
-from tests.support.servers import RunningServer, StartServer
+from tests.support.servers import RunningServer, StartServer, is_on_disk
 
 MIB = 1024 * 1024
-LIMIT_BYTES = 4 * MIB + 65 * 1024
+LARGEST_PAYLOAD = 3968 * 1024
+LIMIT_BYTES = LARGEST_PAYLOAD + 65 * 1024
 """The largest PUBLISH by default."""
 
 
@@ -222,7 +223,9 @@ async def test_packet_may_be_as_large_as_the_limit(
 ) -> None:
     peer, watcher = await peers.connect("", version), await peers.connect("", version)
     await watcher.subscribe(name, qos=qos)
-    overhead = len(encode_packet(Publish(name, bytes(4 * MIB), qos, packet_id=1), version)) - 4 * MIB
+    overhead = (
+        len(encode_packet(Publish(name, bytes(LARGEST_PAYLOAD), qos, packet_id=1), version)) - LARGEST_PAYLOAD
+    )
     payload = bytes(range(256)) * (LIMIT_BYTES // 256)
     payload = payload[: LIMIT_BYTES - overhead]
     await peer.publish(name, payload, qos)
@@ -402,3 +405,27 @@ async def test_who_is_there_gets_a_message_that_expires_at_once(peers: Peers, na
     assert [packet.payload for packet in got if isinstance(packet, Publish)] == [b"now"]
     away = await peers.connect(name, expiry=100, clean=False)
     assert await away.fence() == []
+
+
+# Order of an acknowledgement and the message itself
+
+
+@pytest.mark.skipif(is_on_disk(), reason="an acknowledgement waits for its commit there")
+@both_versions
+@pytest.mark.parametrize("qos", [1, 2])
+async def test_acknowledgement_comes_before_the_message_to_its_own_publisher(
+    peers: Peers, name: str, version: Version, qos: int
+) -> None:
+    peer = await peers.connect(name, version)
+    await peer.subscribe(name, qos=qos)
+    for number in range(1, 6):
+        await peer.send(Publish(name, b"%d" % number, qos, packet_id=number))
+        assert await peer.take() == (PubAck if qos == 1 else PubRec)(number)
+        message = await peer.receive(Publish)
+        assert message.payload == b"%d" % number
+        if qos == 2:
+            await peer.send(PubRel(number), PubRec(message.packet_id))
+            assert {type(await peer.take()) for _ in range(2)} == {PubComp, PubRel}
+            await peer.send(PubComp(message.packet_id))
+        else:
+            await peer.send(PubAck(message.packet_id))

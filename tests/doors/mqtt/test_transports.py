@@ -13,7 +13,7 @@ import paho.mqtt.client as paho
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from websockets.asyncio.client import connect as websocket
-from websockets.exceptions import InvalidStatus
+from websockets.exceptions import ConnectionClosedOK, InvalidStatus
 from websockets.typing import Origin, Subprotocol
 
 from penstock.model import Run
@@ -317,3 +317,39 @@ async def test_two_clients_that_fight_for_one_name_are_named(start_server: Start
     assert name in line
     assert line.count("127.0.0.1:") == 2
     await peers.close()
+
+
+# Frames and packets
+
+
+@pytest.fixture(scope="module")
+def small_packets(start_server: StartServer) -> RunningServer:
+    limits = {"websocket_port": 0, "max_payload_bytes": 1000, "max_control_bytes": 1024}
+    return start_server({"mqtt": limits})
+
+
+async def test_a_frame_may_hold_any_number_of_packets(small_packets: RunningServer) -> None:
+    address = f"ws://127.0.0.1:{small_packets.port_of('ws')}/mqtt"
+    async with websocket(address, subprotocols=SUBPROTOCOL, proxy=None) as client:
+        packets = [Publish("a", bytes(900), 1, packet_id=number) for number in range(1, 61)]
+        frame = b"".join(encode_packet(each, Version.V5) for each in (Connect("", Version.V5), *packets))
+        assert len(frame) > 20 * (1000 + 1024)
+        await client.send(frame)
+        reader, answers = PacketReader(10_000, Version.V5), list[Packet | Run]()
+        while len(answers) < 61:
+            data = await asyncio.wait_for(client.recv(), 20)
+            assert isinstance(data, bytes)
+            answers += reader.feed(data)
+        assert [each.packet_id for each in answers[1:] if isinstance(each, PubAck)] == list(range(1, 61))
+
+
+async def test_a_packet_that_is_too_large_is_answered_as_over_tcp(small_packets: RunningServer) -> None:
+    address = f"ws://127.0.0.1:{small_packets.port_of('ws')}/mqtt"
+    async with websocket(address, subprotocols=SUBPROTOCOL, proxy=None) as client:
+        await client.send(encode_packet(Connect("", Version.V5), Version.V5))
+        assert isinstance(await asyncio.wait_for(client.recv(), 20), bytes)
+        await client.send(encode_packet(Publish("a", bytes(5000)), Version.V5))
+        goodbye = await asyncio.wait_for(client.recv(), 20)
+        assert goodbye == b"\xe0\x01\x95"
+        with pytest.raises(ConnectionClosedOK):
+            await asyncio.wait_for(client.recv(), 20)

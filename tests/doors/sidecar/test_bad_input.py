@@ -36,7 +36,7 @@ PUBLISHES: dict[str, tuple[Any, grpc.StatusCode, str]] = {
         "too-large",
     ),
     "payload too large": (
-        nexusd.PublishRequest(topic="a", payload=bytes(4 * MIB + 1)),
+        nexusd.PublishRequest(topic="a", payload=bytes(3968 * 1024 + 1)),
         EXHAUSTED,
         "too-large",
     ),

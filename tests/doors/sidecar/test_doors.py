@@ -1,14 +1,22 @@
 """One topic space: the same message, sequence and id at every door."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
+import grpc
 import httpx
+from msgspec.structs import replace
 from paho.mqtt.packettypes import PacketTypes
 
 from penstock.app import Server
 from penstock.doors.web.settings import WebSettings
-from tests.doors.serving import Start, client_of, mqtt_of, mqtt_properties
-from tests.doors.sidecar.calling import Client
+from penstock.wire.mqtt import PacketProperties, PubAck, Publish, Version, encode_packet
+from penstock.wire.sidecar.messages import nexusd
+from tests.doors.mqtt.peers import Peers
+from tests.doors.serving import Start, client_of, mqtt_of, mqtt_properties, port_of
+from tests.doors.sidecar.calling import Client, Events, Stub
+from tests.doors.sidecar.serving import address_of
 from tests.doors.web.socket.talking import Talker
 
 OPEN = WebSettings(explicit_topics=False)
@@ -90,3 +98,60 @@ async def test_traffic_here_is_in_the_totals_of_the_server(server: Server, clien
     assert (gained["control_packets_received"], gained["control_packets_sent"]) == (2, 1)
     assert 1_000 < gained["bytes_received"] < 3_000
     assert 1_000 < gained["bytes_sent"] < 3_000
+
+
+@asynccontextmanager
+async def stock_events(server: Server, topic: str) -> AsyncIterator[Events]:
+    """A subscription of a client without options, which takes messages of 4 MiB."""
+    async with grpc.aio.insecure_channel(address_of(server)) as channel:
+        request = nexusd.SubscribeRequest(topics=[topic], client_id="stock")
+        events = Events(Stub(channel).subscribe(request))
+        await events.begin()
+        yield events
+
+
+async def test_the_largest_message_of_mqtt_fits_a_client_as_it_comes(start: Start) -> None:
+    """One that did not would end the stream, and every resumption would meet it again."""
+    server = await start()
+    topic = "t" * 4096
+    many = tuple((f"key{number}", "") for number in range(5500))
+    peers = Peers(port_of(server, "mqtt"))
+    async with stock_events(server, topic) as events:
+        publisher = await peers.connect()
+        limit = publisher.connack.properties.maximum_packet_size
+        assert limit is not None
+        message = Publish(topic, b"", 1, packet_id=1, properties=PacketProperties(user=many))
+        payload = bytes(limit - len(encode_packet(message, Version.V5)) - 3)
+        packet = replace(message, payload=payload)
+        assert limit - 3 <= len(encode_packet(packet, Version.V5)) <= limit
+        await publisher.send(packet)
+        assert (await publisher.receive(PubAck)).reason == 0
+        assert await events.payloads(1) == [payload]
+    await peers.close()
+
+
+async def test_the_largest_payload_of_http_fits_a_client_as_it_comes(start: Start) -> None:
+    server = await start()
+    payload = bytes(server.broker.settings.max_payload_bytes)
+    query = {"topic": "t" * 1000}
+    async with stock_events(server, query["topic"]) as events, client_of(server) as http:
+        answer = await http.post(
+            "/api/v1/publish", params=query, content=payload, headers={"Content-Type": "image/png"}
+        )
+        assert answer.status_code == 200, answer.text
+        assert await events.payloads(1) == [payload]
+        larger = await http.post("/api/v1/publish", params=query, content=payload + b"x")
+        assert larger.status_code == 413
+
+
+async def test_a_server_that_takes_more_needs_clients_that_take_more(start: Start) -> None:
+    """The client refuses it, so that this also shows that the limit above is in effect."""
+    server = await start(max_payload_bytes=4 * 1024 * 1024)
+    async with stock_events(server, "a") as events, Client(server) as roomy, client_of(server) as http:
+        all_events = await roomy.subscribe("a")
+        payload = bytes(4 * 1024 * 1024)
+        headers = {"Content-Type": "image/png"}
+        answer = await http.post("/api/v1/publish", params={"topic": "a"}, content=payload, headers=headers)
+        assert answer.status_code == 200, answer.text
+        assert (await events.end())[0] is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert await all_events.payloads(1) == [payload]

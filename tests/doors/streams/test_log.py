@@ -1,6 +1,7 @@
 """Sending into the log and receiving from it: each reader has a token, and takes nothing away."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -45,16 +46,18 @@ async def test_every_reader_reads_everything_from_the_oldest_on(stored_person: P
 
 async def test_a_token_is_where_its_reader_was(stored_person: Person, name: str) -> None:
     await stored_person.send_all(name, 1, 2, writeToDB=True)
-    first = (await read(stored_person, name)).json()
-    assert (first["message"], first["sequence"]) == (1, 1)
+    answer = await read(stored_person, name)
+    first = answer.json()
+    assert set(first) == {"messageUuid", "message", "timestamp", "dbResumeToken"}
+    assert (first["message"], answer.headers["Penstock-Sequence"]) == (1, "1")
     for _ in range(2):
-        second = (await read(stored_person, name, first["dbResumeToken"])).json()
+        second = (await read(stored_person, name, first["dbResumeToken"], position="true")).json()
         assert (second["message"], second["sequence"]) == (2, 2)
 
 
 async def test_the_cursor_of_a_message_is_a_token(stored_person: Person, name: str) -> None:
     await stored_person.send_all(name, 1, 2, 3, writeToDB=True)
-    cursor = (await read(stored_person, name)).json()["cursor"]
+    cursor = (await read(stored_person, name)).headers["Penstock-Cursor"]
     assert await read_all(stored_person, name, cursor) == [2, 3]
 
 
@@ -205,9 +208,11 @@ async def test_a_message_is_stored_for_as_long_as_its_sender_says(
     await person.send_all(name, "long", writeToDB=True, dbTTLSeconds=100_000)
     assert await read_all(person, name) == ["short", "a day", "long"]
     clock.advance(11)
-    late = (await read(person, name, token)).json()
-    assert late["message"] == "a day"
-    assert late["missing"] == [{"first": 1, "last": 1, "reason": "expired"}]
+    late = await read(person, name, token)
+    assert late.json()["message"] == "a day" and "missing" not in late.json()
+    missing = [{"first": 1, "last": 1, "reason": "expired"}]
+    assert json.loads(late.headers["Penstock-Missing"]) == missing
+    assert (await read(person, name, token, position="true")).json()["missing"] == missing
     clock.advance(86_400)
     assert await read_all(person, name) == ["long"]
 

@@ -10,6 +10,7 @@ from uuid import uuid4
 import pytest
 
 from penstock.app import Server
+from penstock.common.cursor import Cursor
 from penstock.core.settings import StreamSettings
 from tests.doors.serving import Start, client_of
 from tests.doors.streams.people import SEND, TIMEOUT, Person, receivers_wait, senders_wait
@@ -32,12 +33,26 @@ async def test_what_is_sent_is_received_once(person: Person, name: str) -> None:
     message_id, before = str(uuid4()), datetime.now(UTC)
     answer = await person.send(name, {"text": "hello"}, messageUuid=message_id)
     assert (answer.status_code, answer.json()) == (200, {"errorType": 0})
-    received = (await person.receive(name)).json()
+    answer = await person.receive(name)
+    received = answer.json()
     assert (received["messageUuid"], received["message"]) == (message_id, {"text": "hello"})
     assert received["timestamp"].endswith("Z")
     assert before <= datetime.fromisoformat(received["timestamp"]) <= datetime.now(UTC)
-    assert set(received) == {"messageUuid", "message", "timestamp", "sequence", "cursor"}
+    assert set(received) == {"messageUuid", "message", "timestamp"}  # a strict decoder takes no other
+    assert answer.headers["Penstock-Sequence"] == "1"
+    assert Cursor.decode(answer.headers["Penstock-Cursor"])
     assert await person.finds_nothing(name)
+
+
+async def test_position_is_in_keys_on_request(person: Person, name: str) -> None:
+    await person.send_all(name, 1, 2)
+    first, second = [await person.receive(name, position=asked) for asked in ("true", "false")]
+    assert set(first.json()) == {"messageUuid", "message", "timestamp", "sequence", "cursor"}
+    assert first.headers["Penstock-Cursor"] == first.json()["cursor"]
+    assert (first.headers["Penstock-Sequence"], first.json()["sequence"]) == ("1", 1)
+    assert set(second.json()) == {"messageUuid", "message", "timestamp"}
+    refused = await person.receive(name, position="perhaps")
+    assert (refused.status_code, refused.json()) == (400, {"error": "invalid position"})
 
 
 async def test_a_circular_buffer_keeps_the_newest(person: Person, name: str) -> None:

@@ -1,6 +1,7 @@
 """Bodies while they come: how they are kept, how many there may be, and whose are not read at all."""
 
 import asyncio
+import gzip
 import sys
 
 import pytest
@@ -131,3 +132,16 @@ async def test_the_open_paths_take_no_body_from_anybody(path: str, method: str) 
         assert (await asyncio.wait_for(reader.read(), 10)).startswith(b"HTTP/1.1 413 ")
         writer.close()
     await server.stop()
+
+
+@pytest.mark.parametrize("path", ["/hot", "/app/x"])
+@pytest.mark.parametrize("coding", ["gzip", "deflate, gzip", "br", "x"])
+async def test_an_encoded_body_is_refused(house: House, path: str, coding: str) -> None:
+    """It would be stored as it came, and its coding forgotten (RFC 9110, 15.5.16)."""
+    await house.open()
+    peer = await house.connect()
+    answer = await peer.ask(post(path, gzip.compress(b"payload"), f"Content-Encoding: {coding}"))
+    assert (answer.status, answer.headers["accept-encoding"]) == (415, "identity")
+    assert house.seen == []
+    assert (await peer.ask(post(path, b"payload", "Content-Encoding: Identity"))).status == 200
+    assert (await peer.ask(get(path, "Content-Encoding: gzip"))).status == 200

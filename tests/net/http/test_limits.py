@@ -1,7 +1,8 @@
 """How large and how slow a request may be, how many there may be, and who does not read."""
 
 import asyncio
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, cast
 
 import pytest
 
@@ -200,6 +201,69 @@ async def test_who_reads_nothing_of_its_answers_is_cut(house: House) -> None:
     assert len(house.door.connections) == 2
     house.advance(3.0)
     await until(lambda: not house.door.connections, "a connection is still open")
+
+
+@pytest.mark.parametrize(("rate_bytes", "is_cut"), [(1024, True), (0, False)])
+async def test_who_reads_a_little_now_and_then_is_cut_all_the_same(
+    house: House, rate_bytes: int, is_cut: bool
+) -> None:
+    clock = ManualClock()
+    await house.open(
+        clock=clock,
+        write_timeout_s=30.0,
+        write_rate_bytes=rate_bytes,
+        write_buffer_bytes=MIB,
+        load_app=lambda: Patient(house),
+    )
+    _, connection = await left_unread(house, "/app/hurry")
+    unread = connection.transport.get_write_buffer_size()
+    sizes = iter([unread - 100, unread - 200])
+    real = read_slowly(connection, sizes)
+    try:
+        for _ in range(2):
+            clock.advance(31.0)
+            due = connection.check_deadline(clock.monotonic())
+            assert (due is None) is is_cut
+            if is_cut:
+                return
+    finally:
+        connection.transport = real
+
+
+async def test_who_reads_slowly_but_steadily_is_left_alone(house: House) -> None:
+    clock = ManualClock()
+    await house.open(
+        clock=clock, write_timeout_s=30.0, write_buffer_bytes=MIB, load_app=lambda: Patient(house)
+    )
+    _, connection = await left_unread(house, "/app/hurry")
+    unread = connection.transport.get_write_buffer_size()
+    sizes = iter(unread - 31 * 1024 * step for step in range(1, 10))
+    real = read_slowly(connection, sizes)
+    for _ in range(9):
+        clock.advance(30.5)
+        assert connection.check_deadline(clock.monotonic()) == clock.monotonic() + 30.0
+    connection.transport = real
+
+
+class SlowlyRead:
+    """The transport of a peer that reads as much as a test says: the system's own buffers hide that."""
+
+    def __init__(self, transport: Any, sizes: Iterator[int]) -> None:
+        self._transport = transport
+        self._sizes = sizes
+
+    def get_write_buffer_size(self) -> int:
+        return next(self._sizes)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
+def read_slowly(connection: HttpConnection, sizes: Iterator[int]) -> asyncio.Transport:
+    """Put such a transport in place, and return the real one."""
+    real = connection.transport
+    connection.transport = cast("asyncio.Transport", SlowlyRead(real, sizes))
+    return real
 
 
 class Patient:

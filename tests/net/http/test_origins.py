@@ -46,6 +46,67 @@ async def test_listed_names_are_ours(house: House) -> None:
     assert (await peer.ask(get(host="other.example.org"))).status == 421
 
 
+PRIVATE_NAMES = (
+    "broker",
+    "pub_sub",
+    "my-broker",
+    "broker.local",
+    "broker.default.svc.cluster.local",
+    "broker.internal",
+    "broker.home.arpa",
+)
+PUBLIC_NAMES = (
+    *("broker.example", "local.example", "broker.default", "broker.default.svc", "internal.evil.org"),
+    *("xlocal", "x.internal.com", "br\u00f6ker", "a b", ".local", "", "local.", "a..", "*"),
+)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.7", "broker.example.org"])
+def test_a_server_beyond_loopback_has_the_names_that_nobody_can_register(host: str) -> None:
+    origins = Origins(host)
+    for name in PRIVATE_NAMES:
+        assert origins.is_ours(name) and origins.is_ours(f"{name.upper()}:8000"), name
+    for name in PUBLIC_NAMES[:5]:
+        assert not origins.is_ours(name), name
+    for name in ("", "a b", "[", "a@b", "br\u00f6ker", ".local"):
+        assert not origins.is_ours(name), name
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "127.1.2.3"])
+def test_a_server_on_loopback_is_localhost_alone(host: str) -> None:
+    """Whoever controls the network of a machine could give it such a name, and reach what only it can."""
+    origins = Origins(host)
+    assert not any(map(origins.is_ours, (*PRIVATE_NAMES, *PUBLIC_NAMES)))
+    for name in ("localhost", "page.localhost", "LOCALHOST:8080", "a.b.localhost."):
+        assert origins.is_ours(name), name
+    assert not origins.is_ours("localhost.evil.example")
+    assert not origins.is_ours("evillocalhost")
+
+
+async def test_a_container_name_is_served_beyond_loopback(house: House) -> None:
+    await house.open(host="0.0.0.0")
+    peer = await house.connect()
+    assert (await peer.ask(get(host="pubsub:8000"))).status == 200
+    assert (await peer.ask(get(host="pubsub.example:8000"))).status == 421
+
+
+@pytest.mark.parametrize("path", ["/hot", "/app/x"])
+@pytest.mark.parametrize("site", ["cross-site", "same-site", "Cross-Site"])
+async def test_a_foreign_page_without_an_origin_may_change_nothing_either(
+    house: House, path: str, site: str
+) -> None:
+    await house.open()
+    peer = await house.connect()
+    for method in ("POST", "PUT", "DELETE", "PATCH"):
+        assert (await peer.ask(request(method, path, f"Sec-Fetch-Site: {site}"))).status == 403
+    assert house.seen == []
+    assert (await peer.ask(get(path, f"Sec-Fetch-Site: {site}"))).status == 200  # a link
+    for own in ("same-origin", "none"):
+        assert (await peer.ask(post(path, b"", f"Sec-Fetch-Site: {own}"))).status == 200
+    listed = (f"Sec-Fetch-Site: {site}", "Origin: http://localhost")
+    assert (await peer.ask(post(path, b"", *listed))).status == 200
+
+
 @pytest.mark.parametrize("path", ["/hot", "/app/x"])
 async def test_a_foreign_page_may_change_nothing(house: House, path: str) -> None:
     await house.open()

@@ -99,9 +99,9 @@ BAD: tuple[Case, ...] = (
         "MQTT-3.1.2-2",
     ),
     *bad(
-        "connect, level of a bridge",
+        "connect, level 5 of a bridge",
         BOTH,
-        frame(0x10, b"\x00\x04MQTT\x84\x02\x00\x00\x00\x01c"),
+        frame(0x10, b"\x00\x04MQTT\x85\x02\x00\x00\x00\x01c"),
         UnsupportedVersion,
     ),
     *bad("connect, no level", BOTH, frame(0x10, b"\x00\x04MQTT"), MalformedPacket),

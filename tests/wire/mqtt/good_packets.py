@@ -32,6 +32,18 @@ GOOD: tuple[Case, ...] = (
         Connect("c", keep_alive=60),
     ),
     *good(
+        "connect of a bridge",
+        V3,
+        b"\x10\x0d\x00\x04MQTT\x84\x02\x00\x3c\x00\x01c",
+        Connect("c", keep_alive=60, is_bridge=True),
+    ),
+    *good(
+        "connect of 3.1 of a bridge",
+        V3,
+        b"\x10\x0f\x00\x06MQIsdp\x83\x02\x00\x3c\x00\x01c",
+        Connect("c", keep_alive=60, is_v31=True, is_bridge=True),
+    ),
+    *good(
         "connect to an old session",
         V3,
         b"\x10\x0d\x00\x04MQTT\x04\x00\xff\xff\x00\x01c",

@@ -43,6 +43,11 @@ class ChunkReceipt(Struct, frozen=True, gc=False):
         """Return how many subscribers an accepted run of this topic has, offline ones included."""
         return len(self.topics[topic].audience)
 
+    def reaches(self, session: Session, topics: Iterable[str]) -> bool:
+        """Return whether a session is in the audience of one of these topics."""
+        found = (self.topics.get(topic) for topic in topics)
+        return any(topic is not None and topic.audience.reaches(session) for topic in found)
+
     def is_stored(self, run: Run) -> bool:
         """Return whether an accepted run needs a commit: in the log, or as a retained value."""
         return is_to_be_stored(run, self.topics[run.topic])

@@ -98,6 +98,13 @@ class Audience(Generic[MemberT]):
             self._version = version
         return self._table
 
+    def reaches(self, session: MemberT) -> bool:
+        """Return whether a session has one of the filters, shared ones included."""
+        subscriptions = session.subscriptions
+        return any(group.filter in subscriptions for group in self.groups) or any(
+            group.filter in subscriptions for group in self.shared
+        )
+
     @property
     def wants_storing(self) -> bool:
         """A subscriber gets QoS 1 or 2 messages even after an interruption, so they have to be stored."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import structlog
 from msgspec.structs import replace
 
+from penstock.common.topics import is_bridge_state
 from penstock.core.access.acl import is_level
 from penstock.core.access.identity import Identity
 from penstock.core.broker import Arrival
@@ -61,6 +62,7 @@ class ConnectHandler:
         connection.explains = packet.properties.request_problem_information != 0
         connection.wants_details = packet.properties.request_problem_information == 1
         connection.limit_bytes = packet.properties.maximum_packet_size or 0
+        connection.is_bridge = packet.is_bridge
         if connection.refusal is not None:  # the address limits refused it on arrival
             self.refuse(connection, connection.refusal)
         elif packet.properties.authentication_method is not None:
@@ -158,9 +160,7 @@ class ConnectHandler:
         self, connection: "Connection", packet: Connect, identity: Identity, proof: bytes | None
     ) -> None:
         given = packet.properties
-        will = None if packet.will is None else _will(packet.will)
-        if will is not None:
-            self._broker.check_will(identity, will)
+        will = self._will(connection, packet, identity)
         self._broker.check_owner(identity)
         arrival = Arrival(
             identity,
@@ -184,7 +184,7 @@ class ConnectHandler:
             marks=self._door.marks,
         )
         session, is_present = self._broker.connect(arrival, connection, reencode)
-        if is_present:
+        if is_present and not packet.is_v31:  # the flag is reserved there
             connack = encode_packet(replace(welcome, session_present=True), packet.version)
         aliases = min(given.topic_alias_maximum or 0, self._door.settings.outgoing_topic_aliases)
         keep_alive_s = self._keep_alive(packet) * KEEP_ALIVE_FACTOR
@@ -203,6 +203,26 @@ class ConnectHandler:
         self._broker.when_session_stored(session, respond)
         if connection.is_stranger:
             connection.read_pause.pause(COMMIT)
+
+    def _will(self, connection: "Connection", packet: Connect, identity: Identity) -> Will | None:
+        """Return the will of a client.
+
+        A bridge announces its state by its will, and would never connect if a server refused that: without
+        the right to publish it, the bridge connects without a will.
+
+        Raises:
+            PenstockError: the will could not be published.
+        """
+        will = None if packet.will is None else _will(packet.will)
+        if will is not None:
+            try:
+                self._broker.check_will(identity, will)
+            except NotAuthorized as error:
+                if not is_bridge_state(will.topic):
+                    raise
+                self._door.note("will ignored", connection, str(error), client=packet.client_id)
+                return None
+        return will
 
     def _welcome_packet(
         self, connection: "Connection", packet: Connect, identity: Identity, proof: bytes | None

@@ -87,11 +87,13 @@ class Connection(asyncio.BufferedProtocol):
         "_uncommitted_responses",
         "_unfinished",
         "_waiting",
+        "_withheld",
         "bucket",
         "door",
         "explains",
         "has_arrived",
         "is_blocked",
+        "is_bridge",
         "is_closing",
         "is_counted",
         "is_welcome",
@@ -130,6 +132,7 @@ class Connection(asyncio.BufferedProtocol):
         self._redelivery: Redelivery | None = None
         self._aliases: AliasWriter | None = None
         self._uncommitted_responses = 0  # that wait for a commit
+        self._withheld: list[bytes] | None = None  # deliveries behind the acknowledgements of this turn
         self._waiting: list[Packet | Run] | None = None  # read before CONNECT has its response
         self._deadline = 0.0  # for CONNECT, and for the last bytes
         self._keep_alive_s = self._last_seen = 0.0
@@ -140,6 +143,7 @@ class Connection(asyncio.BufferedProtocol):
         self.limit_bytes = 0
         self.version = Version.V311
         self.has_arrived = has_arrived
+        self.is_bridge = False  # it asked for the subscription options of a bridge
         self.is_counted = False  # by the guard of its address
         self.is_welcome = False  # it is accepted, and CONNACK leaves after the commit
         self.explains = True  # the client wants reasons in words, or did not say
@@ -305,10 +309,35 @@ class Connection(asyncio.BufferedProtocol):
     # Deliveries
 
     def write(self, data: bytes) -> None:
+        if self._withheld is not None:
+            self._withheld.append(data)
+            return
         if self._aliases is not None:
             data = self._aliases.rewrite(data)
         self.door.counters.bytes_sent += len(data)
         self._transport.write(data)
+
+    def send(self, data: bytes) -> None:
+        """Write bytes now, before withheld deliveries."""
+        withheld, self._withheld = self._withheld, None
+        self.write(data)
+        self._withheld = withheld
+
+    def acknowledge_first(self) -> None:
+        """Withhold deliveries until the acknowledgements of this turn are written.
+
+        A publisher that is its own subscriber gets the acknowledgement first, as other brokers do it. Those
+        that wait for a commit are not waited for. Call it after they were added, because callbacks of a turn
+        run in order.
+        """
+        if self._withheld is None:
+            self._withheld = []
+            self.door.broker.when_committed(None, self._send_withheld)
+
+    def _send_withheld(self, failure: Exception | None = None) -> None:
+        withheld, self._withheld = self._withheld, None
+        if withheld:
+            self.write(b"".join(withheld))
 
     def pause_writing(self) -> None:
         self._is_full = True
@@ -341,7 +370,7 @@ class Connection(asyncio.BufferedProtocol):
             data = redelivery.take(self.door.clock.monotonic())
             if not data:
                 break
-            self.write(data)
+            self.send(data)
         for pending, reason in redelivery.given_up:
             self.door.broker.give_up(session, pending.run, reason)
         redelivery.given_up.clear()
@@ -524,7 +553,7 @@ class Connection(asyncio.BufferedProtocol):
         if self.is_closing:
             return
         self.door.counters.control_packets_sent += count
-        self.write(data)
+        self.send(data)
         if self._transport.get_write_buffer_size() > CONTROL_LIMIT_BYTES:
             self.read_pause.pause(UNREAD_RESPONSES)
 
@@ -588,9 +617,10 @@ class Connection(asyncio.BufferedProtocol):
         """Say why, as far as the client's version has words for it, and close."""
         if self.is_closing:
             return
+        self._send_withheld()
         if self.version is Version.V5:
             goodbye = in_words(Disconnect(reason), words) if words else Disconnect(reason)
-            self.write(encode_within(goodbye, self.version, self.limit_bytes) or b"")
+            self.send(encode_within(goodbye, self.version, self.limit_bytes) or b"")
             self.door.counters.control_packets_sent += 1
         self.leave(is_heard=is_heard)
 

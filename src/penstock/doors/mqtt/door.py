@@ -54,6 +54,8 @@ WEBSOCKET_SCHEMES = ("ws", "wss")
 WEBSOCKET_PATH = "/mqtt"
 SUBPROTOCOLS = ("mqtt", "mqttv3.1")
 """Subprotocols of WebSocket clients; the second is the older name."""
+FRAME_LIMIT_BYTES = 2**63 - 1
+"""Largest WebSocket frame of RFC 6455: packets have the limit, and are read as they arrive."""
 REFUSALS = {
     Verdict.TOO_MANY: ReasonCode.QUOTA_EXCEEDED,
     Verdict.TOO_FAST: ReasonCode.CONNECTION_RATE_EXCEEDED,
@@ -142,9 +144,7 @@ class MqttDoor:
         for listener in self._listeners.values():
             listener.timeout_s = settings.connect_timeout_s
         for entrance in self._entrances:
-            entrance.terms = replace(
-                entrance.terms, limit_bytes=self.limit_bytes, timeout_s=settings.connect_timeout_s
-            )
+            entrance.terms = replace(entrance.terms, timeout_s=settings.connect_timeout_s)
         rates = settings.publish_rate, settings.publish_burst
         if rates != (before.publish_rate, before.publish_burst):
             self._buckets.clear()
@@ -220,7 +220,7 @@ class MqttDoor:
             path=WEBSOCKET_PATH,
             subprotocols=SUBPROTOCOLS,
             origins=origins,
-            limit_bytes=self.limit_bytes,
+            limit_bytes=FRAME_LIMIT_BYTES,
             timeout_s=self.settings.connect_timeout_s,
         )
         entrance = ByteEntrance(terms, self._open_within, self.buffer, self._admits, self.turns)

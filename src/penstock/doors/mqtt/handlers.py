@@ -6,6 +6,7 @@ Publishes are in `connection.py` and `publish_acks.py`, because they come in run
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from penstock.common.topics import SHARE_PREFIX
 from penstock.core.sessions.acks import AWAITS_ACK, AWAITS_COMPLETION, AWAITS_RECEIPT
 from penstock.core.sessions.session import Session
 from penstock.core.subscriptions.subscription import Options
@@ -106,8 +107,8 @@ def on_subscribe(connection: "Connection", packet: Subscribe, session: Session) 
     for place, request in enumerate(packet.requests, 1):
         options = Options(
             min(request.qos, connection.door.settings.maximum_qos),
-            request.no_local,
-            request.retain_as_published,
+            request.no_local or (connection.is_bridge and not request.filter.startswith(SHARE_PREFIX)),
+            request.retain_as_published or connection.is_bridge,
             identifier,
             wants_marks,
         )

@@ -150,6 +150,8 @@ class PublishAcks:
         self._unacknowledged += len(acks.data)
         self._unended += acks.ends
         self.acks.add(ticket, acks)
+        if self._session.subscriptions:  # it may get what it publishes
+            self._connection.acknowledge_first()
         if self._connection.is_blocked and self._unacknowledged >= self._window:
             self._connection.read_pause.pause(BACKPRESSURE)  # 3.1.1 has no window of its own
 

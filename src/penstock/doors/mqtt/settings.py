@@ -28,8 +28,8 @@ class MqttSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Serve MQTT over WebSocket also at `/mqtt` on the HTTP ports."""
     proxies: tuple[str, ...] = ()
     """Networks, as `10.0.0.0/8`, whose connections begin with a PROXY protocol v2 header."""
-    max_payload_bytes: Annotated[int, Meta(ge=1, le=268_000_000)] = 4 * MIB
-    """Largest payload a client may publish."""
+    max_payload_bytes: Annotated[int, Meta(ge=1, le=268_000_000)] = 4 * MIB - 128 * KIB
+    """Largest payload a client may publish. With topic and properties it fits the 4 MiB of gRPC clients."""
     max_control_bytes: Annotated[int, Meta(ge=1024, le=256 * KIB)] = 65 * KIB
     """Largest packet other than PUBLISH, and most that a PUBLISH may have beside its payload."""
     receive_maximum: Annotated[int, Meta(ge=1, le=65535)] = 1_000
@@ -42,7 +42,7 @@ class MqttSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Most topic aliases for messages to an MQTT 5 client that accepts some; 0 uses none."""
     connect_timeout_s: Annotated[float, Meta(gt=0)] = 10.0
     """Longest wait for CONNECT on a new connection."""
-    max_keep_alive_s: Annotated[int, Meta(ge=0, le=65535)] = 60
+    max_keep_alive_s: Annotated[int, Meta(ge=0, le=65535)] = 0
     """Longest keep alive granted to MQTT 5 clients, as CONNACK states; 0 grants any, also none."""
     max_connections: Annotated[int, Meta(ge=0)] = 0
     """Most connections at the same time; 0 means the process's file limit less 500."""

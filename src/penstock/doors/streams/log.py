@@ -15,7 +15,15 @@ from penstock.core.broker import Broker
 from penstock.core.replay.history import History
 from penstock.core.replay.statement import Chunk
 from penstock.doors.streams.parameters import ReceiveQuery
-from penstock.doors.streams.responses import Received, ReceivedPage, fail, give, missing_shapes, shape_of
+from penstock.doors.streams.responses import (
+    Received,
+    ReceivedPage,
+    fail,
+    give,
+    give_page,
+    missing_shapes,
+    shape_of,
+)
 from penstock.errors import InvalidRequest, NotAuthorized, PenstockError, WaitTimeout
 from penstock.model import Run
 from penstock.net.http.request import Request
@@ -116,7 +124,10 @@ class LogPolls:
     async def _respond(self, request: Request, asked: ReceiveQuery, after: Cursor | None) -> None:
         try:
             page = await self._poll(request, asked, after)
-            give(request, self._shape(page, is_list=asked.limit is not None))
+            if asked.limit is None:
+                give(request, self._shape(page), has_position=asked.has_position)
+            else:
+                give_page(request, self._page_shape(page))
         except PenstockError as error:
             fail(request, error)
         except Exception:  # an error of the server
@@ -161,14 +172,15 @@ class LogPolls:
             self._broker.counters.actions_forbidden += 1
             raise NotAuthorized(f"not allowed to receive from {topic}")
 
-    def _shape(self, page: Page, *, is_list: bool) -> Received | ReceivedPage:
-        token, missing = page.next.encode(), missing_shapes(page.missing)
-        shapes = [shape_of(run, index, self._history) for run, index in page.messages]
-        if is_list:
-            return ReceivedPage(messages=shapes, token=token, missing=missing)
-        (shape,) = shapes
-        shape.token, shape.missing = token, missing
+    def _shape(self, page: Page) -> Received:
+        ((run, index),) = page.messages
+        shape = shape_of(run, index, self._history)
+        shape.token, shape.missing = page.next.encode(), missing_shapes(page.missing)
         return shape
+
+    def _page_shape(self, page: Page) -> ReceivedPage:
+        shapes = [shape_of(run, index, self._history) for run, index in page.messages]
+        return ReceivedPage(messages=shapes, token=page.next.encode(), missing=missing_shapes(page.missing))
 
 
 def _stop(task: asyncio.Task[None]) -> None:

@@ -16,7 +16,9 @@ MAX_LIMIT = 1_000
 """Most messages of one response."""
 REMEMBERED, REMEMBERED_BYTES = 4_096, 256
 """Cached queries, and the longest one."""
-PARAMETERS = frozenset({"streamId", "timeoutSeconds", "timeout", "readFromDB", "dbResumeToken", "limit"})
+PARAMETERS = frozenset(
+    {"streamId", "timeoutSeconds", "timeout", "readFromDB", "dbResumeToken", "limit", "position"}
+)
 _NUMBER = re.compile(r"[+-]?\d{1,18}", re.ASCII)
 _YES_OR_NO = {"true": True, "1": True, "false": False, "0": False, "": False}
 
@@ -47,6 +49,8 @@ class ReceiveQuery(Struct, frozen=True):
     """Start in the log; without one, the oldest message."""
     limit: int | None = None
     """Most messages of the response, which is then a list; without one it is a single message."""
+    has_position: bool = False
+    """The response has keys for its position, beside the headers."""
 
 
 class Queries:
@@ -93,13 +97,19 @@ def read_query(request: Request, settings: StreamSettings) -> ReceiveQuery:
     if unknown:
         raise InvalidRequest(f"there is no parameter {min(unknown)!r} here")
     wait_s = _wait_of(given, settings.default_timeout_s)
-    reads_log = _YES_OR_NO.get(given.get("readFromDB", "").lower())
-    if reads_log is None:
-        raise InvalidRequest("invalid readFromDB")
+    reads_log, has_position = _choice(given, "readFromDB"), _choice(given, "position")
     token, limit = given.get("dbResumeToken") or None, _limit_of(given.get("limit"))
     if not reads_log and (token is not None or limit is not None):
         raise InvalidRequest("dbResumeToken and limit need readFromDB=true")
-    return ReceiveQuery(topic, min(max(wait_s, 0.0), settings.max_timeout_s), reads_log, token, limit)
+    wait_s = min(max(wait_s, 0.0), settings.max_timeout_s)
+    return ReceiveQuery(topic, wait_s, reads_log, token, limit, has_position)
+
+
+def _choice(given: dict[str, str], name: str) -> bool:
+    choice = _YES_OR_NO.get(given.get(name, "").lower())
+    if choice is None:
+        raise InvalidRequest(f"invalid {name}")
+    return choice
 
 
 def _wait_of(given: dict[str, str], default_s: float) -> float:

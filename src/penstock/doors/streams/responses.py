@@ -20,6 +20,9 @@ HEALTHY = b'{"status":"ok"}'
 WAITED_IN_VAIN = b'{"error":"long poll waiting timeout"}'
 MALFORMED = b'{"error":"%b"}' % INVALID.encode()
 DETAIL = "Penstock-Detail"
+SEQUENCE, CURSOR, MISSING = "Penstock-Sequence", "Penstock-Cursor", "Penstock-Missing"
+MISSING_LIMIT = 32
+"""Gaps in a header; clients take some 8 KiB of headers."""
 LAST_SECOND = 253_402_300_799
 """Nothing later can be written."""
 _encoder = json.Encoder()
@@ -42,13 +45,16 @@ class MissingShape(Struct, frozen=True):
 
 
 class Received(Struct, omit_defaults=True, kw_only=True):
-    """One message, as receivers know it, and where it stands."""
+    """One message with the keys that clients of iPubSub know: their decoder refuses any other.
+
+    Position and gaps are keys only on request or in a page, which iPubSub does not have; see `give`.
+    """
 
     message_id: str | None = field(name="messageUuid", default=None)
     message: Raw
     timestamp: str
-    sequence: int
-    cursor: str
+    sequence: int = 0
+    cursor: str = ""
     token: str | None = field(name="dbResumeToken", default=None)
     missing: tuple[MissingShape, ...] = ()
 
@@ -77,8 +83,18 @@ def missing_shapes(missing: Sequence[Missing]) -> tuple[MissingShape, ...]:
     return tuple(MissingShape(each.first, each.last, each.reason) for each in missing)
 
 
-def give(request: Request, page: Received | ReceivedPage) -> None:
-    """Respond with messages."""
+def give(request: Request, message: Received, *, has_position: bool) -> None:
+    """Respond with one message; its position is always in headers, and in keys if that was asked for."""
+    headers = [(SEQUENCE, str(message.sequence)), (CURSOR, message.cursor)]
+    if message.missing:
+        headers.append((MISSING, _encoder.encode(message.missing[:MISSING_LIMIT]).decode()))
+    if not has_position:
+        message.sequence, message.cursor, message.missing = 0, "", ()
+    request.respond(200, _encoder.encode(message), headers=headers)
+
+
+def give_page(request: Request, page: ReceivedPage) -> None:
+    """Respond with several messages."""
     request.respond(200, _encoder.encode(page))
 
 

@@ -174,7 +174,7 @@ class Receiver:
         def hand_over(handover: Handover) -> bool:
             if not is_here():
                 return False
-            give(request, shape_of(handover.run, 0, self._history))
+            give(request, shape_of(handover.run, 0, self._history), has_position=asked.has_position)
             return True
 
         miss = partial(self._miss, request)

@@ -18,7 +18,7 @@ from urllib.parse import unquote_to_bytes
 
 from msgspec import Struct
 
-from penstock.errors import InvalidRequest, NotAuthorized
+from penstock.errors import InvalidRequest, NotAuthorized, UnsupportedMedia
 from penstock.net.http.auth import authorization_in
 from penstock.net.http.request import Refusal, Request, too_large
 from penstock.net.http.routes import OPEN_PATHS, HotPath, Routes, Upgrade
@@ -40,10 +40,12 @@ SAFE = frozenset({"GET", "HEAD"})
 NOTED = frozenset(
     {
         b"authorization",
+        b"content-encoding",
         b"content-length",
         b"expect",
         b"host",
         b"origin",
+        b"sec-fetch-site",
         b"sec-websocket-key",
         b"sec-websocket-version",
         b"transfer-encoding",
@@ -53,6 +55,9 @@ NOTED = frozenset(
 )
 """Headers that decide something here, and so may be given only once."""
 EVENT_STREAM = "text/event-stream"
+FOREIGN_SITES = frozenset({b"cross-site", b"same-site"})
+"""Values of `Sec-Fetch-Site` for pages of other origins."""
+NO_CODING = frozenset({b"", b"identity"})
 MAX_CLIENT_ID_BYTES = 256
 WEBSOCKET = ("Upgrade", "websocket")
 WEBSOCKET_VERSION = b"13"
@@ -171,6 +176,10 @@ class Heads:
                 connection.known_host = host
             if b"origin" in noted:
                 self._check_origin(request, noted, host or b"", hot)
+            elif b"sec-fetch-site" in noted:
+                _check_site(request, noted[b"sec-fetch-site"])
+            if b"content-encoding" in noted and name not in SAFE:
+                _check_coding(noted[b"content-encoding"])
             self._find(request, hot, target)
             if b"content-length" in noted:
                 request.length_bytes = int(noted[b"content-length"])
@@ -285,6 +294,28 @@ def noted_in(headers: list[tuple[bytes, bytes]]) -> Noted:
                 raise Refusal(400, f"{name.decode().title()} is given twice")
             noted[name] = value
     return noted
+
+
+def _check_site(request: Request, site: bytes) -> None:
+    """Refuse a change that a page of another site asks for without an `Origin`.
+
+    Current browsers send one with every such request, but for some that are no scripts' doing.
+    """
+    if request.method not in SAFE and site.strip().lower() in FOREIGN_SITES:
+        detail = "a page of another site may change nothing here: see websocket.origins"
+        raise Refusal(403, detail, code=NotAuthorized.code, is_fatal=False)
+
+
+def _check_coding(coding: bytes) -> None:
+    """Refuse an encoded body, which would be stored as it came (RFC 9110, 15.5.16)."""
+    if coding.strip().lower() not in NO_CODING:
+        raise Refusal(
+            415,
+            "send the body as it is, without Content-Encoding",
+            code=UnsupportedMedia.code,
+            headers=[("Accept-Encoding", "identity")],
+            is_fatal=False,
+        )
 
 
 def _flaw_of_handshake(request: Request, noted: Noted) -> Refusal | None:

@@ -44,6 +44,9 @@ class HttpSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Longest time between two requests of a connection."""
     write_timeout_s: Annotated[float, Meta(gt=0)] = 30.0
     """Longest time that a client may leave its response unread."""
+    write_rate_bytes: Annotated[int, Meta(ge=0)] = KIB
+    """Bytes a second that a client with too much unread must read, on average over that time; with 0 any
+    byte will do."""
     write_buffer_bytes: Annotated[int, Meta(ge=1024, le=64 * MIB)] = 256 * KIB
     """Unread bytes of responses to one client before its next request, or the rest of the response, waits."""
     max_pipelined: Annotated[int, Meta(ge=1, le=10_000)] = 128

@@ -36,7 +36,7 @@ class ConnectionTimeouts:
         self.has_asked = False
         """At least one request was complete."""
         self.full_since = 0.0
-        """When the peer got too much to read, or last read some of it."""
+        """When the peer got too much to read, or had last read enough of it."""
         self.full_bytes = 0
         self.response_s: float | None = None
         """Time that the peer may leave this response unread, if not the default."""
@@ -65,12 +65,18 @@ class ConnectionTimeouts:
         return 0.0 if self.closing_since is None else self.closing_since + CLOSING_TIMEOUT_S
 
     def note_full(self, now: float, unread_bytes: int) -> None:
-        """Start the time in which the peer has to read something."""
+        """Start the time in which the peer has to read enough."""
         self.full_since, self.full_bytes = now, unread_bytes
 
     def full_due(self, now: float, unread_bytes: int) -> float:
-        """Deadline for the peer to read something; every byte extends it."""
-        if unread_bytes < self.full_bytes:
+        """Deadline for the peer to read enough, which extends it.
+
+        Enough is the minimum rate over the usual time; a byte now and then would hold memory forever. A
+        response with a time of its own is for readers that pause, and there any byte is enough.
+        """
+        settings, is_usual = self._settings, self.response_s is None
+        timeout_s = settings.write_timeout_s if self.response_s is None else self.response_s
+        enough_bytes = settings.write_rate_bytes * timeout_s if is_usual else 1
+        if self.full_bytes - unread_bytes >= max(enough_bytes, 1):
             self.note_full(now, unread_bytes)
-        timeout_s = self._settings.write_timeout_s if self.response_s is None else self.response_s
         return self.full_since + timeout_s

@@ -67,6 +67,8 @@ VERSIONS = {
     (b"MQTT", 5): Version.V5,
 }
 """Version by protocol name and level of CONNECT."""
+BRIDGE_BIT = 0x80
+"""Bit of the level by which a bridge of mosquitto says what it is (`try_private`)."""
 _NAMES_LIMIT = 65_536
 _MARKS = 131_072
 _NAME_LIMIT_BYTES = 256  # longer names are checked each time: remembered, they could fill the memory
@@ -112,8 +114,9 @@ def _reason(body: Body, allowed: frozenset[int]) -> int:
 
 def _connect(first: int, body: Body, version: Version) -> Connect:
     name, level = body.blob(), body.byte()
-    found = VERSIONS.get((name, level))
-    if found is None:
+    is_bridge = bool(level & BRIDGE_BIT)
+    found = VERSIONS.get((name, level & ~BRIDGE_BIT))
+    if found is None or (is_bridge and found is Version.V5):  # MQTT 5 has subscription options instead
         raise UnsupportedVersion(f"protocol {name[:10].decode(errors='replace')!r} level {level}")
     version = found
     flags = body.byte()
@@ -135,7 +138,18 @@ def _connect(first: int, body: Body, version: Version) -> Connect:
     user_name = body.text() if flags & 0x80 else None
     password = body.blob() if flags & 0x40 else None
     clean_start = bool(flags & 2)
-    return Connect(client_id, version, clean_start, keep_alive, user_name, password, will, properties)
+    return Connect(
+        client_id,
+        version,
+        clean_start,
+        keep_alive,
+        user_name,
+        password,
+        will,
+        properties,
+        name == OLD_NAME,
+        is_bridge,
+    )
 
 
 def _will(body: Body, version: Version, qos: int, retain: bool) -> Will:

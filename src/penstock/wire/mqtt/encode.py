@@ -69,8 +69,9 @@ def _connect(packet: Connect, version: Version) -> tuple[int, bytes]:
         flags |= 0x40
     if packet.user_name is not None:
         flags |= 0x80
+    level = (3 if packet.is_v31 else packet.version) | packet.is_bridge << 7
     parts = [
-        b"\x00\x04MQTT" + bytes((packet.version, flags)),
+        encode_text("MQIsdp" if packet.is_v31 else "MQTT") + bytes((level, flags)),
         _keep_alive(packet.keep_alive),
         _properties(packet.properties, packet.version, In.CONNECT),
         encode_text(packet.client_id),

@@ -55,7 +55,9 @@ class Will(Struct, frozen=True, gc=False):
 class Connect(Packet, frozen=True, gc=False):
     """First packet of a client: identity, options, and will.
 
-    `clean_start` is what 3.1.1 calls Clean Session. None means that a field is absent.
+    `clean_start` is what 3.1.1 calls Clean Session. None means that a field is absent. MQTT 3.1 is version
+    3.1.1 with `is_v31` set. `is_bridge` is the high bit of the level, by which bridges of mosquitto ask for
+    No Local and Retain As Published where their version has neither.
     """
 
     client_id: str
@@ -66,6 +68,8 @@ class Connect(Packet, frozen=True, gc=False):
     password: bytes | None = None
     will: Will | None = None
     properties: PacketProperties = NO_PROPERTIES
+    is_v31: bool = False
+    is_bridge: bool = False
 
 
 class ConnAck(Packet, frozen=True, gc=False):

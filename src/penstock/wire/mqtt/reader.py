@@ -7,7 +7,7 @@ The client and the tests read with this, a server with the subclass in `run_read
 from sys import maxsize
 
 from penstock.model import Run
-from penstock.wire.mqtt.decode import decode_packet
+from penstock.wire.mqtt.decode import BRIDGE_BIT, decode_packet
 from penstock.wire.mqtt.packets import Connect, Packet, PacketType, Version
 from penstock.wire.mqtt.primitives import Body, take_varint
 from penstock.wire.mqtt.reasons import MqttWireError, PacketTooLarge
@@ -135,7 +135,8 @@ class PacketReader:
         self.is_greeted = True
         name_end = start + 2 + int.from_bytes(data[start : start + 2], "big")
         if name_end < end:  # for any name: a client of level 5 expects a response of MQTT 5
-            self.version = Version.V5 if data[name_end] >= Version.V5 else Version.V311
+            level = data[name_end]  # with the high bit it is a bridge, which knows 3.1.1 (MQTT-3.1.2-2)
+            self.version = Version.V5 if Version.V5 <= level < BRIDGE_BIT else Version.V311
 
     def _take_known(self, data: bytes, position: int, end: int, items: list[Packet | Run]) -> int:
         """Read what a subclass can read fast, and return where it ended."""

@@ -83,6 +83,61 @@ async def test_a_body_without_a_name_is_refused(http: httpx.AsyncClient, body: s
     assert list(answer.json()) == ["detail"]
 
 
+@pytest.mark.parametrize(
+    ("body", "fault"),
+    [
+        ("", {"type": "missing", "loc": ["body"], "msg": "Field required", "input": None}),
+        ("{}", {"type": "missing", "loc": ["body", "name"], "msg": "Field required", "input": {}}),
+        (
+            '{"name": 3}',
+            {
+                "type": "string_type",
+                "loc": ["body", "name"],
+                "msg": "Input should be a valid string",
+                "input": 3,
+            },
+        ),
+        (
+            '{"name": ""}',
+            {
+                "type": "string_too_short",
+                "loc": ["body", "name"],
+                "msg": "String should have at least 1 character",
+                "input": "",
+                "ctx": {"min_length": 1},
+            },
+        ),
+        (
+            "[]",
+            {
+                "type": "model_attributes_type",
+                "loc": ["body"],
+                "msg": "Input should be a valid dictionary or object to extract fields from",
+                "input": [],
+            },
+        ),
+    ],
+)
+async def test_what_is_wrong_with_a_body_is_listed_as_fastapi_does(
+    http: httpx.AsyncClient, body: str, fault: dict[str, Any]
+) -> None:
+    answer = await http.post("/topics", content=body, headers={"Content-Type": "application/json"})
+    assert (answer.status_code, answer.json()) == (422, {"detail": [fault]})
+
+
+async def test_broken_json_is_listed_with_its_place(http: httpx.AsyncClient) -> None:
+    answer = await http.post("/topics", content='{"name": ', headers={"Content-Type": "application/json"})
+    [fault] = answer.json()["detail"]
+    assert (fault["type"], fault["loc"], fault["msg"]) == ("json_invalid", ["body", 9], "JSON decode error")
+
+
+async def test_the_path_with_a_slash_leads_to_the_one_without(http: httpx.AsyncClient) -> None:
+    for method in ("GET", "POST"):
+        answer = await http.request(method, "/topics/")
+        assert (answer.status_code, answer.headers["location"]) == (307, "/topics")
+    assert (await http.get("/topics/", follow_redirects=True)).json() == []
+
+
 async def test_a_body_that_is_no_text_is_told_what_it_should_be(http: httpx.AsyncClient) -> None:
     answer = await http.post("/topics", content=b'{"name": "\xff"}')
     assert answer.status_code == 422

@@ -1,5 +1,6 @@
 """What clients of `/ws` say and hear, word for word."""
 
+import json
 from typing import Any
 from uuid import UUID
 
@@ -9,6 +10,7 @@ from penstock.app import Server
 from penstock.common.cursor import Cursor
 from penstock.core.settings import SessionSettings
 from penstock.doors.web.settings import WebSettings
+from penstock.doors.web.socket.requests import Subscribe, read_request
 from tests.doors.serving import Start
 from tests.doors.web.socket.talking import Said, Talker
 
@@ -153,10 +155,14 @@ async def test_what_is_no_message_is_refused_and_the_connection_kept(
         assert await talker.ask("ping") == {"type": "pong"}
 
 
-async def test_a_binary_frame_is_no_json(server: Server) -> None:
+async def test_a_binary_frame_is_no_message(server: Server) -> None:
     async with Talker(server) as talker:
         await talker.send(b'{"type":"ping"}')
-        assert without(await talker.answer(), "details") == INVALID_JSON
+        assert await talker.answer() == {
+            "type": "error",
+            "code": "INTERNAL",
+            "message": "Message must be a text frame",
+        }
         assert await talker.ask("ping") == {"type": "pong"}
 
 
@@ -180,7 +186,13 @@ async def test_an_unknown_type_is_named(server: Server, type: Any) -> None:
         ({"type": "subscribe", "filter": ""}, "filter"),
         ({"type": "subscribe", "topic": "a", "last_n": -1}, "last_n"),
         ({"type": "subscribe", "topic": "a", "last_n": 1001}, "last_n"),
-        ({"type": "subscribe", "topic": "a", "last_n": "5"}, "last_n"),
+        ({"type": "subscribe", "topic": "a", "last_n": "1001"}, "last_n"),
+        ({"type": "subscribe", "topic": "a", "last_n": "-1"}, "last_n"),
+        ({"type": "subscribe", "topic": "a", "last_n": "five"}, "last_n"),
+        ({"type": "subscribe", "topic": "a", "last_n": ""}, "last_n"),
+        ({"type": "subscribe", "topic": "a", "last_n": 1.5}, "last_n"),
+        ({"type": "subscribe", "topic": "a", "last_n": 1e300}, "last_n"),
+        ({"type": "subscribe", "topic": "a", "last_n": [1]}, "last_n"),
         ({"type": "subscribe", "topic": "a", "last_n": 5, "after": "x"}, "after"),
         ({"type": "subscribe", "topic": "a", "after": 5}, "after"),
         ({"type": "unsubscribe"}, "topic"),
@@ -215,7 +227,7 @@ async def test_a_topic_has_to_be_made_first(server: Server, topic: str, request_
     async with Talker(server) as talker:
         await talker.send({**request_, "topic": topic})
         answer = await talker.answer()
-        assert (answer["code"], answer["message"]) == (NOT_FOUND, f"Topic '{topic}' not found")
+        assert (answer["code"], answer["message"]) == (NOT_FOUND, f"Topic '{topic}' does not exist")
 
 
 @pytest.mark.parametrize(("topic", "is_hinted"), [("a/#", True), ("$share/g/a", True), ("never made", False)])
@@ -320,3 +332,45 @@ async def test_the_subscribers_of_a_deleted_topic_are_told(server: Server, topic
         assert (await exact.ask("unsubscribe", topic=topic))["code"] == "NOT_SUBSCRIBED"
         assert (await exact.ask("publish", topic=topic, data=1))["code"] == NOT_FOUND
         assert await broad.ask("ping") == {"type": "pong"}
+
+
+# Order of a publish's response and its event
+
+
+async def test_response_to_a_publish_comes_before_its_own_event(server: Server, topic: str) -> None:
+    async with Talker(server) as talker:
+        await talker.subscribe(topic)
+        for number in range(20):
+            await talker.send({"type": "publish", "topic": topic, "data": number})
+            ack, event = await talker.read(), await talker.read()
+            assert (ack["type"], ack["request_type"]) == ("ack", "publish")
+            assert (event["type"], event["data"]) == ("event", number)
+
+
+async def test_response_comes_first_also_with_a_filter_and_in_a_group(server: Server, topic: str) -> None:
+    async with Talker(server) as talker:
+        for filter in (f"+/{topic}", f"$share/group/{topic}"):
+            assert (await talker.ask("subscribe", filter=filter))["type"] == "ack"
+        await talker.send({"type": "publish", "topic": topic, "data": 1})
+        assert [(await talker.read())["type"] for _ in range(2)] == ["ack", "event"]
+
+
+async def test_events_of_one_read_come_behind_its_responses_in_order(server: Server, topic: str) -> None:
+    async with Talker(server) as talker:
+        await talker.subscribe(topic)
+        await talker.send_at_once(
+            *({"type": "publish", "topic": topic, "data": n, "request_id": n} for n in range(3))
+        )
+        said = [await talker.read() for _ in range(6)]
+        assert [each.get("request_id") for each in said[:3]] == [0, 1, 2]
+        assert [each.get("data") for each in said[3:]] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("last_n", "count"),
+    [("5", 5), (" 5 ", 5), ("5.0", 5), (5.0, 5), (True, 1), (False, 0), ("0", 0), ("1000", 1000)],
+)
+def test_last_n_is_coerced_as_its_clients_know_it(last_n: Any, count: int) -> None:
+    request = read_request(json.dumps({"type": "subscribe", "topic": "a", "last_n": last_n}))
+    assert isinstance(request, Subscribe)
+    assert (request.last_n, type(request.last_n)) == (count, int)

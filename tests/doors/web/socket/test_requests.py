@@ -22,7 +22,7 @@ from penstock.doors.web.socket.requests import (
 )
 from penstock.errors import PenstockError
 
-CODES = {"INVALID_JSON", "INVALID_MESSAGE", "UNKNOWN_MESSAGE_TYPE", "VALIDATION_ERROR"}
+CODES = {"INTERNAL", "INVALID_JSON", "INVALID_MESSAGE", "UNKNOWN_MESSAGE_TYPE", "VALIDATION_ERROR"}
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),

@@ -4,6 +4,7 @@ import pytest
 
 from penstock.app import Server
 from penstock.core.ports.log import Settled, Ticket
+from penstock.doors.web.socket import publish_acks
 from tests.doors.web.socket.talking import Talker
 from tests.support.waiting import until
 
@@ -91,3 +92,59 @@ async def test_the_last_messages_of_a_topic_that_was_made_again_are_those_since(
         await talker.subscribe(topic, last_n=10)
         assert await talker.data(1) == [3]
         assert (await talker.read())["message"] == "replay_complete"
+
+
+async def test_own_event_waits_for_the_response_and_so_for_the_commit(
+    stored_server: Server, topic: str
+) -> None:
+    async with Talker(stored_server) as talker:
+        await talker.subscribe(topic)
+        for number in range(5):
+            await talker.send({"type": "publish", "topic": topic, "data": number})
+            said = [await talker.read() for _ in range(2)]
+            assert [each["type"] for each in said] == ["ack", "event"]
+
+
+@pytest.mark.parametrize("limit", [publish_acks.WITHHELD_LIMIT_BYTES, 0])
+async def test_events_behind_a_slow_commit_wait_in_order_and_up_to_a_limit(
+    stored_server: Server, topic: str, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    """Events of other publishers keep their place; beyond the limit they come without the response."""
+    monkeypatch.setattr(publish_acks, "WITHHELD_LIMIT_BYTES", limit)
+    waiting: list[tuple[Ticket, Settled]] = []
+    log = stored_server.broker.log
+    settle = log.when_committed
+    async with Talker(stored_server) as talker:
+        await talker.subscribe(topic)
+        monkeypatch.setattr(log, "when_committed", lambda *asked: waiting.append(asked))
+        await talker.send({"type": "publish", "topic": topic, "data": 0})
+        await until(lambda: waiting, "no request is waiting")
+        for number in range(1, 4):
+            stored_server.broker.publish_server(topic, b"%d" % number)
+        if not limit:
+            assert await talker.data(4) == [0, 1, 2, 3]
+        monkeypatch.setattr(log, "when_committed", settle)
+        for ticket, callback in waiting:
+            if log.is_committed(ticket):
+                callback(None)
+            else:
+                settle(ticket, callback)
+        assert (await talker.read())["type"] == "ack"
+        if limit:
+            assert await talker.data(4) == [0, 1, 2, 3]
+
+
+async def test_pipelined_events_come_behind_their_own_responses(stored_server: Server, topic: str) -> None:
+    async with Talker(stored_server) as talker:
+        await talker.subscribe(topic)
+        for number in range(50):
+            await talker.send({"type": "publish", "topic": topic, "data": number})
+        acks, events = 0, list[int]()
+        while len(events) < 50:
+            said = await talker.read()
+            if said["type"] == "ack":
+                acks += 1
+            else:
+                events.append(said["data"])
+                assert len(events) <= acks
+        assert events == list(range(50))

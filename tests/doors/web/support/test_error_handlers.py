@@ -46,10 +46,17 @@ async def test_parameters_elsewhere_are_refused_as_those_callers_know_it(http: h
 
 @pytest.mark.parametrize(
     ("path", "methods"),
-    [("/topics", "GET, HEAD, POST"), ("/topics/a", "DELETE"), ("/api/v1/log/holds/h", "DELETE, PUT")],
+    [
+        ("/topics", "GET, HEAD, POST"),
+        ("/topics/a", "DELETE"),
+        ("/api/v1/log/holds/h", "DELETE, PUT"),
+        ("/api/v1/log/holds/h/renew", "POST"),
+        ("/api/v1/stage/commit", "POST"),
+    ],
 )
 async def test_a_method_that_is_not_offered_is_answered_with_all_that_are(
     http: httpx.AsyncClient, path: str, methods: str
 ) -> None:
     answer = await http.patch(path)
     assert (answer.status_code, answer.headers["Allow"]) == (405, methods)
+    assert (await http.options(path)).headers["Allow"] == f"{methods}, OPTIONS"

@@ -41,13 +41,14 @@ class LogHealth(Struct, omit_defaults=True):
 class Health(Struct, omit_defaults=True):
     """The server works; `degraded` means that nothing can be stored at present, or only slowly.
 
-    Where anonymous clients may not inspect the server, the last three fields are left out.
+    Where anonymous clients may not inspect the server, the last three fields are left out; where they may
+    not even connect, the counts are as well.
     """
 
     status: str
     uptime_seconds: float
-    topic_count: int
-    active_subscriber_count: int
+    topic_count: int | None = None
+    active_subscriber_count: int | None = None
     version: str = ""
     node_id: str = ""
     log: LogHealth | None = None
@@ -99,10 +100,10 @@ def health_of(web: Web) -> Health:
     health = Health(
         status="healthy" if status == "ok" else "degraded",
         uptime_seconds=round(web.clock.monotonic() - web.started_at, 3),
-        topic_count=topics_of_clients(web),
-        active_subscriber_count=_subscriptions(web),
     )
     if _is_open(web):
+        health.topic_count, health.active_subscriber_count = topics_of_clients(web), _subscriptions(web)
+    if _is_transparent(web):
         health.version, health.node_id = web.version, web.node_id
         health.log = LogHealth(
             status,
@@ -123,9 +124,13 @@ def _state_of(log: "Log") -> tuple[str, str]:
 
 
 def _is_open(web: Web) -> bool:
+    """True if anonymous clients may connect."""
+    return bool(web.broker.access.verify_now(None, None))
+
+
+def _is_transparent(web: Web) -> bool:
     """True if anonymous clients may inspect everything."""
-    access = web.broker.access
-    return bool(access.verify_now(None, None)) and access.may_subscribe(STRANGER, ADMIN_FILTER)
+    return _is_open(web) and web.broker.access.may_subscribe(STRANGER, ADMIN_FILTER)
 
 
 def readiness_of(web: Web) -> Readiness:

@@ -5,18 +5,23 @@ as there. Topics created at other doors can be listed and deleted like the rest.
 """
 
 import re
-from typing import Annotated
+from json import JSONDecodeError, loads
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi.responses import RedirectResponse
 from msgspec import Meta, Struct, json
+from msgspec.json import Decoder
+from pydantic import BaseModel, Field, ValidationError
 
 from penstock.doors.web.api.topics import choose_topics
 from penstock.doors.web.context import Web, stored
+from penstock.doors.web.publishing import decode
 from penstock.doors.web.support.error_handlers import UNPROCESSABLE
 from penstock.doors.web.support.paging import list_names
-from penstock.doors.web.support.requests import BODY_REFUSALS, Who, read_json, router_of, takes_json
-from penstock.doors.web.support.responses import Detail, describe, json_response, reference_to
+from penstock.doors.web.support.requests import BODY_REFUSALS, Who, read_body, router_of, takes_json
+from penstock.doors.web.support.responses import describe, json_response, reference_to
 from penstock.errors import (
     InvalidRequest,
     InvalidTopic,
@@ -33,6 +38,8 @@ NO_CONTENT = 204
 INVALID_NAME = "Invalid topic name. Use alphanumeric, underscore, hyphen, or dot only."
 STOPPING = "Server is shutting down"
 MAX_NAME = 255
+SHOWN_BYTES = 1000
+MOVED = 307
 _NAME = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9_.-]+")
 """Without `.` and `..`, which no path can name: they could not be deleted."""
 
@@ -50,6 +57,28 @@ class NewTopic(Struct):
     """A topic that is to be."""
 
     name: Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
+
+
+class _Checked(BaseModel):
+    """The same for FastAPI's validation, which words the faults."""
+
+    name: str = Field(min_length=1, max_length=MAX_NAME)
+
+
+class TopicFault(Struct, omit_defaults=True):
+    """One thing that is wrong with a new topic."""
+
+    type: str
+    loc: list[str | int]
+    msg: str
+    input: Any = None
+    ctx: dict[str, Any] = {}
+
+
+class TopicFaults(Struct):
+    """Everything that is wrong with a new topic."""
+
+    detail: list[TopicFault]
 
 
 class MadeTopic(Struct):
@@ -74,6 +103,9 @@ class Stats(Struct):
     topics: dict[str, TopicStats]
 
 
+_decoder = Decoder(NewTopic)
+
+
 def routes(web: Web) -> APIRouter:
     """Routes of this module."""
     router = router_of("topics", "/topics")
@@ -91,7 +123,7 @@ def routes(web: Web) -> APIRouter:
     )
     made[UNPROCESSABLE] = {
         "description": f"There is no name, or it has not 1 to {MAX_NAME} characters.",
-        "content": {JSON: {"schema": reference_to(Detail)}},
+        "content": {JSON: {"schema": reference_to(TopicFaults)}},
     }
 
     @router.post(
@@ -152,6 +184,10 @@ def routes(web: Web) -> APIRouter:
 
         return list_names(list(broker.topics), part_of, b"[", b"]")
 
+    @router.api_route("/", methods=["GET", "POST"], include_in_schema=False)
+    async def without_slash(who: Who) -> Response:
+        return RedirectResponse("/topics", MOVED)
+
     router.routes += _stats_routes(web).routes
     return router
 
@@ -190,8 +226,37 @@ def check_open(web: Web) -> None:
 
 async def _read(request: Request) -> NewTopic:
     """The body of a request; one that is not what it should be is refused as callers of this path know it."""
+    body = await read_body(request)
     try:
-        return await read_json(request, NewTopic)
+        return decode(_decoder, body)
     except InvalidRequest as error:
-        fault = {"loc": ("body",), "msg": str(error), "type": "value_error"}
-        raise RequestValidationError([fault]) from None
+        raise RequestValidationError(_faults(body, str(error))) from None
+
+
+def _faults(body: bytes, text: str) -> list[dict[str, Any]]:
+    """What FastAPI's own validation would say of a body."""
+    if not body:
+        return [{"type": "missing", "loc": ("body",), "msg": "Field required", "input": None}]
+    try:
+        value = loads(body)
+        _Checked.model_validate(value, from_attributes=True)
+    except ValidationError as error:
+        faults = error.errors(include_url=False)
+        return [
+            {**fault, "loc": ("body", *fault["loc"]), "input": _shown(fault["input"])} for fault in faults
+        ]
+    except (ValueError, RecursionError) as error:
+        place = ("body", error.pos) if isinstance(error, JSONDecodeError) else ("body",)
+        context = {"error": text}
+        return [
+            {"type": "json_invalid", "loc": place, "msg": "JSON decode error", "input": {}, "ctx": context}
+        ]
+    return [{"type": "value_error", "loc": ("body",), "msg": text, "input": _shown(value)}]
+
+
+def _shown(value: object) -> object:
+    """The input in a response; one that is large, or not text, is left out."""
+    try:
+        return value if len(json.encode(value)) <= SHOWN_BYTES else None
+    except ValueError:
+        return None

@@ -83,6 +83,8 @@ def routes(web: Web) -> APIRouter:
         return Response(found.payload(), 200, stamps | SAFE_HEADERS | kind)
 
     responses = describe(RetainedPage, InvalidFilter, InvalidTopic, NotAuthorized, UnknownTopic)
+    page, any_value = responses[200]["content"][JSON]["schema"], {"description": "The value of a topic."}
+    responses[200]["content"][JSON]["schema"] = {"anyOf": [page, any_value]}
     responses[200]["content"]["*/*"] = {"schema": BINARY}
     one_value = describe(bytes, InvalidTopic, NotAuthorized, UnknownTopic, media="*/*")
     one_value[200]["content"][JSON] = {"schema": {}}  # any value, where that is what was published

@@ -275,8 +275,6 @@ def _reader_of(web: Web, request: Request) -> Callable[[bytes], Iterator[Run]]:
     Raises:
         UnsupportedMedia: there is none.
     """
-    if request.headers.get("content-encoding", "identity") != "identity":
-        raise UnsupportedMedia("send the body as it is; the batches of an Arrow stream may be compressed")
     kind = media_of(request)
     settings, read_arrow = web.broker.settings, web.read_arrow
     if kind == JSON_LINES:

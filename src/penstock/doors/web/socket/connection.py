@@ -55,6 +55,8 @@ if TYPE_CHECKING:
 
 Item = Subscribe | Unsubscribe | Publish | bytes
 """A request that waits, or the response to one."""
+NOT_JSON = ("INVALID_JSON", "INTERNAL")
+"""Codes of messages that cannot be read: no JSON, or a binary frame."""
 WRITE_BUFFER_BYTES = 64 * 1024
 UNREAD_LIMIT_BYTES = 256 * 1024
 """Bytes that a client may leave unread before it is not read from."""
@@ -199,7 +201,12 @@ class SocketConnection:
         self.read_pause = NO_PAUSE
 
     def write(self, data: bytes) -> None:
-        """Send events, after pending responses; ignored after the end."""
+        """Send events: those of its own messages after the responses to them."""
+        if self._client is None or not self._client.publish_acks.withhold(data):
+            self.send(data)
+
+    def send(self, data: bytes) -> None:
+        """Send bytes, after pending responses; ignored after the end."""
         if self._is_over:
             return
         if self._replies:
@@ -234,7 +241,7 @@ class SocketConnection:
         if not self._replies:
             return
         self.door.counters.control_packets_sent += len(self._replies)
-        self.write(b"")
+        self.send(b"")
         if self._socket.get_write_buffer_size() > UNREAD_LIMIT_BYTES:
             self.read_pause.pause(UNREAD_RESPONSES)
 
@@ -245,6 +252,7 @@ class SocketConnection:
         self.read_pause.pause(BACKPRESSURE)
         if withholds_acks and self._client is not None:
             self._client.publish_acks.acks.block()
+            self._client.publish_acks.release()  # it may be its own slow subscriber
 
     def unblock(self) -> None:
         """It need not wait any more."""
@@ -293,7 +301,7 @@ class SocketConnection:
             request = read_request(message)
         except BadMessage as bad:
             counters.wire_errors += 1
-            counters.malformed_packets += bad.code == "INVALID_JSON"
+            counters.malformed_packets += bad.code in NOT_JSON
             return frame_of(complaint_of(bad))
         if isinstance(request, Publish):
             return request
@@ -384,6 +392,7 @@ class SocketConnection:
         client, self._client = self._client, None
         if client is not None:
             self._waiting = []
+            client.publish_acks.release()
             client.publish_acks.acks.close()
             client.slow_timer.stop()
         return client

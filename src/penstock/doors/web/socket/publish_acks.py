@@ -1,5 +1,7 @@
 """Acknowledgements of publishes: one call to core for each read, responses in order after the commit."""
 
+import sys
+from collections import deque
 from typing import TYPE_CHECKING
 
 from penstock.core.broker import ChunkReceipt
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 
 UNSETTLED_LIMIT = 1_000
 """Responses that may wait before the client is not read from."""
+WITHHELD_LIMIT_BYTES = 256 * 1024
+"""Bytes of events that wait for the responses before them; more are sent as they come."""
 _SHAPE = bare_shape(Door.WEB, 1, retain=False)
 """Publishes are acknowledged, so they have QoS 1: offline subscribers get them later."""
 
@@ -25,15 +29,32 @@ Response = tuple[bytes, str | None, RequestId]
 
 
 class PublishAcks:
-    """Publishes of one connection without a response."""
+    """Publishes of one connection without a response.
 
-    __slots__ = ("_connection", "_session", "_waiting", "acks")
+    Clients match responses by their order, and expect the response to a publish before their own event of
+    it. So while such a response waits for its commit, the events of this connection wait behind it.
+    """
+
+    __slots__ = (
+        "_awaited",
+        "_connection",
+        "_session",
+        "_taken",
+        "_waiting",
+        "_withheld",
+        "_withheld_bytes",
+        "acks",
+    )
 
     def __init__(self, connection: "SocketConnection", session: Session) -> None:
         self._connection = connection
         self._session = session
         self.acks = OrderedAcks(connection.door.broker.when_committed, self._write, self._roll_back)
         self._waiting = 0  # responses
+        self._taken = 0  # all requests so far, of which the last ones wait
+        self._awaited = 0  # the last request so far that has to have its response before events
+        self._withheld: deque[tuple[int, bytes]] = deque()  # events, with the request that they wait for
+        self._withheld_bytes = 0
 
     @property
     def is_waiting(self) -> bool:
@@ -42,14 +63,39 @@ class PublishAcks:
 
     def take(self, items: list[Publish | bytes]) -> None:
         """Publish messages, with the responses of other requests between them."""
+        has_own_events = False
         try:
-            responses, ticket = self._publish(items)
+            responses, ticket, has_own_events = self._publish(items)
         except Exception:
             self._connection.door.on_failure(self._connection)
             responses, ticket = list(map(_failed, items)), None
+        self._taken += len(responses)
+        if has_own_events:
+            self._awaited = self._taken
         self._settle_later(responses, ticket)
 
-    def _publish(self, items: list[Publish | bytes]) -> tuple[list[Response], Ticket | None]:
+    def withhold(self, events: bytes) -> bool:
+        """Keep events until the responses before them are written; False if they may leave now."""
+        if self._awaited <= self._taken - self._waiting or self.acks.is_blocked:
+            return False
+        if self._withheld_bytes > WITHHELD_LIMIT_BYTES:
+            self.release()
+            return False
+        self._withheld.append((self._awaited, events))
+        self._withheld_bytes += len(events)
+        return True
+
+    def release(self, last: int = sys.maxsize) -> None:
+        """Send the events that wait for no later request than this."""
+        withheld, events = self._withheld, list[bytes]()
+        while withheld and withheld[0][0] <= last:
+            events.append(withheld.popleft()[1])
+        if events:
+            data = b"".join(events)
+            self._withheld_bytes -= len(data)
+            self._connection.send(data)
+
+    def _publish(self, items: list[Publish | bytes]) -> tuple[list[Response], Ticket | None, bool]:
         runs: dict[int, Run] = {}
         refusals: dict[int, PenstockError | BadMessage] = {}
         for place, item in enumerate(items):
@@ -74,7 +120,8 @@ class PublishAcks:
                 responses.append((refusal, None, None))
             else:
                 responses.append((_confirm(item, receipt, frames), item.topic, item.request_id))
-        return responses, receipt.ticket
+        topics = {run.topic for run in runs.values()} if self._session.subscriptions else ()
+        return responses, receipt.ticket, receipt.reaches(self._session, topics)
 
     def _read(self, request: Publish) -> Run:
         door, topic = self._connection.door, request.topic
@@ -114,6 +161,7 @@ class PublishAcks:
         frames = [response[0] for responses in reads for response in responses]
         self._waiting -= len(frames)
         connection.send_frames(*frames)
+        self.release(self._taken - self._waiting)
         connection.read_pause.resume(COMMIT)
         if not self._waiting:
             connection.resume_soon()

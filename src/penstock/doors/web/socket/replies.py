@@ -110,5 +110,5 @@ def rate_error(wait_s: float, request_id: RequestId) -> Error:
 
 
 def not_found(topic: str) -> UnknownTopic:
-    """Error of an unknown topic, with the text of the REST API."""
-    return UnknownTopic(f"Topic '{topic}' not found")
+    """Error of an unknown topic, with the text that clients know here; the REST API has another."""
+    return UnknownTopic(f"Topic '{topic}' does not exist")

@@ -4,6 +4,7 @@ Unknown keys are ignored, for compatibility. Errors have the codes that clients 
 continues.
 """
 
+import re
 from typing import Annotated, Any
 
 from msgspec import UNSET, DecodeError, Meta, Raw, Struct, UnsetType, ValidationError
@@ -16,6 +17,8 @@ from penstock.wire.json_values import payload_of
 MAX_LAST = 1_000
 MAX_ID = 255
 SHOWN = 100
+COUNT = re.compile(r"\s*\+?(\d{1,9})(?:\.0*)?\s*", re.ASCII)
+"""A whole number in a text."""
 JSON_PROPERTIES = Properties(content_type="application/json")
 """Properties of every JSON payload; one object for all."""
 
@@ -55,7 +58,8 @@ class _Named(Struct, tag_field="type"):
 class Subscribe(_Named, tag="subscribe"):
     """Subscribe: live messages, and before them the last ones, or all after a cursor."""
 
-    last_n: Annotated[int, Meta(ge=0, le=MAX_LAST)] | None = 0
+    last_n: Annotated[int, Meta(ge=0, le=MAX_LAST)] | bool | float | str | None = 0
+    """A whole number; clients know that `"5"`, `5.0` and `true` are taken for one."""
     after: str | None = None
 
 
@@ -101,7 +105,7 @@ def read_request(message: str | bytes) -> Request:
         BadMessage: not a message, or an invalid value.
     """
     if not isinstance(message, str):
-        raise BadMessage("INVALID_JSON", "Message must be valid JSON", {"reason": "this is a binary frame"})
+        raise BadMessage("INTERNAL", "Message must be a text frame")
     try:
         request = _decoder.decode(message)
     except ValidationError as error:
@@ -110,7 +114,22 @@ def read_request(message: str | bytes) -> Request:
         raise _not_json() from None
     if isinstance(request, Subscribe | Unsubscribe):
         _check_names(request)
+    if isinstance(request, Subscribe) and type(request.last_n) is not int:
+        request.last_n = _count_of(request)
     return request
+
+
+def _count_of(request: Subscribe) -> int:
+    """The number in a `last_n` that is none in JSON."""
+    given = request.last_n
+    if isinstance(given, str):
+        found = COUNT.fullmatch(given)
+        count = float(found[1]) if found else -1.0
+    else:
+        count = float(given or 0)
+    if not (count.is_integer() and 0 <= count <= MAX_LAST):
+        raise _invalid(f"Expected `int` from 0 to {MAX_LAST}", "last_n", request.request_id)
+    return int(count)
 
 
 def read_payload(request: Publish) -> tuple[bytes, Properties | None]:

@@ -110,7 +110,7 @@ def _start_of(request: Subscribe) -> Start | None:
     """
     if request.after is not None:
         return After(Cursor.decode(request.after))
-    return Last(request.last_n) if request.last_n else None
+    return Last(int(request.last_n)) if request.last_n else None
 
 
 def _about(request: Subscribe) -> dict[str, str]:

@@ -4,6 +4,7 @@ Below `/api/v1` every error is a problem document (RFC 9457). The compatible pat
 `{"detail": ...}`. Tracebacks are never sent.
 """
 
+import re
 from http import HTTPStatus
 
 import msgspec
@@ -29,6 +30,7 @@ from penstock.net.http.routes import allow
 
 log = structlog.get_logger("penstock.web")
 
+_PARAMETER = re.compile(r"\{[^}]*\}")
 DOCS = "/docs"
 UNPROCESSABLE = 422
 """Status of an invalid body at the paths of other systems."""
@@ -58,8 +60,9 @@ async def _on_invalid(request: Request, error: Exception) -> Response:
     detail = "; ".join(f"{fault['where']}: {fault['detail']}" for fault in faults)
     refusal = InvalidRequest(detail)
     if not is_api(request.url.path):
-        is_body = any(fault["where"].startswith("body") for fault in faults)
-        return json_response({"detail": detail}, UNPROCESSABLE if is_body else status_of(refusal))
+        if any(fault["where"].startswith("body") for fault in faults):
+            return json_response({"detail": error.errors()}, UNPROCESSABLE)  # as FastAPI has it
+        return json_response({"detail": detail}, status_of(refusal))
     body = msgspec.json.encode(problem_of(refusal, errors=faults))
     return Response(body, status_of(refusal), UNSNIFFED, PROBLEM)
 
@@ -79,9 +82,15 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
 
 
 def _methods_at(request: Request) -> set[str]:
-    """Return the methods of all routes of a path."""
-    routes = (route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE)
+    """Return the methods of a path: of the templates that match it, the one with the most literal text."""
+    routes = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
+    template = max((route.path for route in routes), key=_literal_size, default="")
+    routes = [route for route in routes if route.path == template]
     return {method for route in routes for method in getattr(route, "methods", None) or ()}
+
+
+def _literal_size(template: str) -> int:
+    return len(_PARAMETER.sub("", template))
 
 
 async def _on_accident(request: Request, error: Exception) -> Response:

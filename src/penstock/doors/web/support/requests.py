@@ -181,6 +181,16 @@ async def read_json(request: Request, shape: type[T]) -> T:
         TooLarge: too many bytes.
         InvalidRequest: not JSON, or not of this shape.
     """
+    return decode(Decoder(shape), await read_body(request))
+
+
+async def read_body(request: Request) -> bytes:
+    """Read a body that should be JSON.
+
+    Raises:
+        UnsupportedMedia: another content type.
+        TooLarge: too many bytes.
+    """
     media = media_of(request)
     if media not in ("", JSON, FORM):
         raise UnsupportedMedia(f"this is {media}: send {JSON}")
@@ -189,7 +199,7 @@ async def read_json(request: Request, shape: type[T]) -> T:
         body += piece
         if len(body) > MAX_BYTES:
             raise TooLarge(f"such a body may have {MAX_BYTES} bytes")
-    return decode(Decoder(shape), bytes(body))
+    return bytes(body)
 
 
 def media_of(request: Request) -> str:
