@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.diagnostics.ledger import MOST_NEWS, Ledger, Losses, News, Row
+from penstock.core.diagnostics.ledger import MOST_NEWS, Ledger, Losses, News, Row, ranges_of
 from penstock.model import Policy, Reason
 from tests.support.clock import ManualClock
 from tests.support.samples import make_run
@@ -248,3 +248,9 @@ def test_numbers_go_on_when_rows_are_forgotten(clock: ManualClock) -> None:
     assert not ledger.shed()
     assert [number for number, _ in ledger.rows_before(None, 9)] == [3]
     assert ledger.rows_before(3, 9) == ledger.rows_before(2, 9) == []
+
+
+def test_runs_of_alternating_topics_are_merged_into_ranges() -> None:
+    runs = [make_run(topic, b"x", sequence=number) for number in (1, 2, 3) for topic in ("a", "b")]
+    runs += [make_run("a", b"x", b"x", sequence=7), make_run("a", b"x", sequence=9)]
+    assert ranges_of(runs) == [("a", 1, 3), ("b", 1, 3), ("a", 7, 3)]

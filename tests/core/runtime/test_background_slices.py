@@ -1,7 +1,7 @@
 """Work that nobody waits for: one after the other, in steps, whatever happens to one of them."""
 
 from penstock.core.runtime import background as module
-from penstock.core.runtime.background import Background, BackgroundJob
+from penstock.core.runtime.background import Background, BackgroundJob, StepQueue
 from tests.support.clock import ManualClock, ManualScheduler
 
 
@@ -40,3 +40,31 @@ def test_a_work_that_fails_does_not_stop_those_behind_it() -> None:
 
     BackgroundJob(Background(clock, ManualScheduler(clock)), fail, Work(clock, "b", 1, done).step).begin()
     assert done == ["b"]
+
+
+def test_queued_jobs_run_in_order_and_one_that_fails_does_not_stop_the_next() -> None:
+    clock, done = ManualClock(), list[str]()
+    scheduler = ManualScheduler(clock)
+    queue = StepQueue(Background(clock, scheduler))
+
+    def fail() -> bool:
+        raise ValueError("broken")
+
+    queue.add(Work(clock, "a", 2, done).step)
+    queue.add(fail)
+    queue.add(Work(clock, "b", 1, done).step)
+    assert (done, len(queue)) == (["a"], 3), "each step fills a turn"
+    scheduler.settle()
+    assert (done, len(queue)) == (["a", "a", "b"], 0)
+
+
+def test_queued_job_can_be_finished_at_once() -> None:
+    clock, done = ManualClock(), list[str]()
+    scheduler = ManualScheduler(clock)
+    queue = StepQueue(Background(clock, scheduler))
+    queue.add(Work(clock, "a", 3, done).step)
+    while queue.step_now():
+        pass
+    assert done == ["a"] * 3
+    scheduler.settle()
+    assert done == ["a"] * 3
