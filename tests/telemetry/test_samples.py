@@ -9,7 +9,7 @@ import pytest
 
 from penstock.common.histogram import Histogram, bucket_of
 from penstock.telemetry import samples
-from penstock.telemetry.samples import STEP_S, WINDOW_S, LoopLag, RecentTimes, read_process
+from penstock.telemetry.samples import STEP_S, WINDOW_S, LoopLag, LoopStall, RecentTimes, read_process
 from tests.support.clock import ManualClock
 from tests.support.waiting import until
 
@@ -127,3 +127,25 @@ def test_a_system_without_proc_reports_none(monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.setattr(samples, "STATM", tmp_path / "statm")
     monkeypatch.setattr(samples, "FILES", tmp_path / "fd")
     assert (read_process().resident_bytes, read_process().open_files) == (None, None)
+
+
+async def test_a_turn_that_takes_long_is_a_stall_by_its_cpu_time() -> None:
+    stall = LoopStall()
+    stall.start(asyncio.get_running_loop())
+    await asyncio.sleep(0.05)
+    until = time.thread_time() + 0.1
+    while time.thread_time() < until:
+        pass
+    await asyncio.sleep(0.05)
+    stall.stop()
+    assert 0.05 < stall.recent_s() < 0.2
+
+
+async def test_a_turn_that_only_waits_is_no_stall() -> None:
+    stall = LoopStall()
+    stall.start(asyncio.get_running_loop())
+    await asyncio.sleep(0.02)
+    time.sleep(0.2)
+    await asyncio.sleep(0.05)
+    stall.stop()
+    assert stall.recent_s() < 0.1

@@ -40,7 +40,7 @@ from penstock.net.turns import Turns
 from penstock.storage.arrow_uploads import read_rows
 from penstock.storage.open import open_storage
 from penstock.telemetry.metrics import ServerMetrics
-from penstock.telemetry.samples import LoopLag
+from penstock.telemetry.samples import LoopLag, LoopStall
 
 log = structlog.get_logger("penstock")
 GARBAGE_THRESHOLD = 50_000
@@ -87,6 +87,7 @@ class Server:
         names = settings.websocket
         self._origins = Origins(settings.host, names.hosts, names.origins, settings.http.cors_origins)
         self._lag = LoopLag()
+        self._stall = LoopStall()
         self._loading: asyncio.Task[None] | None = None
         self._metrics = self._make_metrics()
         self.mqtt = self._make_mqtt()
@@ -122,6 +123,7 @@ class Server:
             queued_bytes=None if archive is None else lambda: upkeep.queued_bytes,
             lag=self._lag,
             password_checks=self._password_checks,
+            stall=self._stall,
         )
 
     def _make_mqtt(self) -> MqttDoor:
@@ -187,6 +189,7 @@ class Server:
             origins=self._origins,
             connection_limit=self._connection_limit,
             password_checks=self._password_checks,
+            turns=self._turns,
         )
 
     def _make_sidecar(self) -> SidecarDoor:
@@ -234,6 +237,7 @@ class Server:
                 raise
         self._loading = self._loop.create_task(self._load_catalog())
         self._lag.start(self._loop)
+        self._stall.start(self._loop)
         self._housekeeping.start(self.settings)
         for door in filter(lambda door: door.addresses(), self.doors):
             log.info("listening", door=door.name, addresses=" ".join(door.addresses()))
@@ -253,6 +257,7 @@ class Server:
         if self._loading is not None:
             self._loading.cancel()
         self._lag.stop()
+        self._stall.stop()
         self._housekeeping.stop()
         self.broker.streams.drain()  # pending requests get a response while the doors are open
         for door in self.doors:

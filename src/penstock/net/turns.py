@@ -2,8 +2,8 @@
 
 A connection works off what it has read in steps of bounded work. When the share of the turn is used up, it
 stops reading and queues here. Queued connections take one step each, round-robin, for a few milliseconds in
-each turn; those that have had no step since they queued come first, as new flows do in FQ-CoDel. So a client
-that sends little waits for a step or two, however much others send.
+each turn; those that have had no step since they queued come first, as new flows do in FQ-CoDel, and of these
+the ones with a few bytes. So a client that sends little waits for a step or two, however much others send.
 """
 
 import asyncio
@@ -25,6 +25,10 @@ SHORT_STEP_S = 0.000_25
 MOST_WORK = 256
 """Work of one step at most; a unit is the cheapest packet."""
 LEAST_WORK = 16
+FIRST_WORK = 32
+"""Work of the first step of a connection: nothing is known of what its input costs."""
+SMALL_BYTES = 64
+"""Input of a newcomer up to which it comes before all others: a ping waits for no large messages."""
 CROWD = 256
 """Connections with waiting input beyond which reads are small, so that the input of all stays small."""
 
@@ -88,6 +92,7 @@ class Turns:
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float] = time.monotonic) -> None:
         self._loop = loop
         self.clock = clock
+        self._small: deque[Backlog] = deque()  # a few bytes, and no step taken since they queued
         self._new: deque[Backlog] = deque()  # no step taken since they queued
         self._old: deque[Backlog] = deque()
         self._queued: set[Backlog] = set()
@@ -114,7 +119,10 @@ class Turns:
         if backlog in self._queued:
             return
         self._queued.add(backlog)
-        (self._new if is_new else self._old).append(backlog)
+        if not is_new:
+            self._old.append(backlog)
+        else:
+            (self._small if 0 < len(backlog) <= SMALL_BYTES else self._new).append(backlog)
         self._schedule()
 
     def discard(self, backlog: Backlog) -> None:
@@ -129,13 +137,13 @@ class Turns:
     def _work(self) -> None:
         self._is_scheduled = False
         ends_at = self.clock() + SHARE_S
-        while self._new or self._old:
-            backlog = (self._new or self._old).popleft()
+        while waiting := self._small or self._new or self._old:
+            backlog = waiting.popleft()
             if backlog in self._queued:
                 self._step(backlog)
                 if self.clock() >= ends_at:
                     break
-        if self._new or self._old:
+        if self._small or self._new or self._old:
             self._schedule()
 
     def _step(self, backlog: Backlog) -> None:

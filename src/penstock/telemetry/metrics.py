@@ -22,7 +22,7 @@ from penstock.core.subscriptions.audience import Audience
 from penstock.core.topics.topic import LossKind, Topic
 from penstock.model import Reason
 from penstock.telemetry.labels import DELIVERED, PUBLISHED, Labels, Sums
-from penstock.telemetry.samples import LoopLag, RecentTimes
+from penstock.telemetry.samples import LoopLag, LoopStall, RecentTimes
 from penstock.telemetry.settings import MetricsSettings
 
 STEPS_A_SLICE = 5_000
@@ -99,11 +99,13 @@ class ServerMetrics:
         queued_bytes: Callable[[], int] | None = None,
         lag: LoopLag | None = None,
         password_checks: PasswordCheckFigures | None = None,
+        stall: LoopStall | None = None,
     ) -> None:
         """Args:
         stored_bytes: returns the size of the log on disk, if there is one.
         queued_bytes: returns the size of what waits for the disk, if there is one.
         lag: measures the event loop, if enabled.
+        stall: measures its longest turn, if enabled.
         """
         self.broker = broker
         self.settings = settings or MetricsSettings()
@@ -114,6 +116,7 @@ class ServerMetrics:
         self.queued_bytes = queued_bytes
         self.lag = lag
         self.password_checks = password_checks
+        self.stall = stall
         self.labels = Labels(broker.topics, self.settings.topics)
         self.started_at = time.time()
         self._clock = clock or SystemClock()

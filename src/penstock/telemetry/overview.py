@@ -4,7 +4,7 @@ from msgspec import Struct
 
 from penstock.model import Door
 from penstock.telemetry.metrics import ServerMetrics
-from penstock.telemetry.samples import RecentTimes, read_process
+from penstock.telemetry.samples import LoopStall, RecentTimes, read_process
 
 CLIENT_DOORS = (Door.MQTT, Door.SIDECAR, Door.WEB, Door.STREAMS)
 """Doors through which clients publish and receive."""
@@ -50,10 +50,12 @@ class LatencyPart(Struct):
 
 
 class LagPart(Struct):
-    """Lag of the event loop in the last ten seconds."""
+    """Lag of the event loop in the last ten seconds, and its longest turn."""
 
     avg: float
     p99: float
+    stall: float = 0.0
+    """CPU time of the longest turn in the last 30 to 60 seconds."""
 
 
 class ProcessPart(Struct):
@@ -140,7 +142,7 @@ async def survey(metrics: ServerMetrics) -> Overview:
         not_delivered={str(reason): count for reason, count in metrics.broker.ledger.counts.items()},
         outboxes=outboxes,
         latency_ms=_latency(metrics.latency),
-        loop_lag_ms=_lag(metrics.loop_lag),
+        loop_lag_ms=_lag(metrics.loop_lag, metrics.stall),
         process=_process(),
         rings=_rings(metrics),
         log=_log(metrics),
@@ -172,11 +174,12 @@ def _latency(times: RecentTimes) -> LatencyPart:
     return LatencyPart(in_ms(mean_s), p50, p95, p99, count)
 
 
-def _lag(times: RecentTimes | None) -> LagPart:
+def _lag(times: RecentTimes | None, stall: LoopStall | None) -> LagPart:
+    stall_ms = 0.0 if stall is None else in_ms(stall.recent_s())
     if times is None:
-        return LagPart(0.0, 0.0)
+        return LagPart(0.0, 0.0, stall_ms)
     _, mean_s, (p99_s,) = times.times(0.99)
-    return LagPart(in_ms(mean_s), in_ms(p99_s))
+    return LagPart(in_ms(mean_s), in_ms(p99_s), stall_ms)
 
 
 def _process() -> ProcessPart:

@@ -380,6 +380,12 @@ def _server(snapshot: Snapshot) -> Iterator[Metric]:
             "Lag of the event loop, measured twice a second.",
             metrics.lag.seconds,
         )
+    if metrics.stall is not None:
+        yield gauge(
+            "penstock_loop_stall_seconds",
+            "CPU time of the longest turn of the event loop in the last 30 to 60 seconds.",
+            metrics.stall.recent_s(),
+        )
     yield counter("process_cpu_seconds", "CPU time used.", process.cpu_s)
     yield gauge(
         "process_start_time_seconds",

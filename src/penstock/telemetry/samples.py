@@ -1,4 +1,4 @@
-"""Samplers: lag of the event loop, recent times of a histogram, and resources of the process."""
+"""Samplers: lag and stalls of the event loop, recent times of a histogram, and resources of the process."""
 
 import asyncio
 import resource
@@ -13,6 +13,14 @@ from penstock.common.histogram import Histogram, bucket_of, find_share
 from penstock.core.runtime.clock import Clock
 
 LAG_INTERVAL_S = 0.5
+STALL_INTERVAL_S = 0.005
+"""Interval of the timer that notices stalls while the loop is busy; a stall is measured this exactly."""
+IDLE_INTERVAL_S = 0.02
+"""The same while it is idle."""
+IDLE_CPU_S = 0.0002
+"""CPU time in an interval up to which the loop was idle."""
+STALL_WINDOW_S = 30.0
+"""Half the time for which the longest stall is reported."""
 WINDOW_S = 10.0
 """Length of the window that counts as recent."""
 STEP_S = 0.5
@@ -48,6 +56,57 @@ class LoopLag:
         self.seconds.add(bucket_of(late_s), late_s)
         self.on_sample()
         self._wait(loop)
+
+
+class LoopStall:
+    """Longest turn of the event loop, in CPU time, from `start` to `stop`.
+
+    A timer that is due every few milliseconds runs late while one turn takes long. Its delay counts as far as
+    the loop's thread has used the processor: a machine that is busy with others stalls nothing here.
+    """
+
+    def __init__(self) -> None:
+        self._timer: asyncio.TimerHandle | None = None
+        self._interval_s = STALL_INTERVAL_S
+        self._cpu_s = 0.0
+        self._longest_s = self._longest_before_s = 0.0
+        self._window_ends_at = 0.0
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Start measuring."""
+        self._cpu_s = time.thread_time()
+        self._wait(loop)
+
+    def stop(self) -> None:
+        """Stop measuring."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def recent_s(self) -> float:
+        """Longest turn of the last 30 to 60 seconds."""
+        self._turn_window(time.monotonic())
+        return max(self._longest_s, self._longest_before_s)
+
+    def _wait(self, loop: asyncio.AbstractEventLoop) -> None:
+        due = time.monotonic() + self._interval_s
+        self._timer = loop.call_later(self._interval_s, self._measure, loop, due)
+
+    def _measure(self, loop: asyncio.AbstractEventLoop, due: float) -> None:
+        now, cpu_s = time.monotonic(), time.thread_time()
+        used_s, self._cpu_s = cpu_s - self._cpu_s, cpu_s
+        stall_s = min(now - due, used_s)
+        self._turn_window(now)
+        self._longest_s = max(self._longest_s, stall_s)
+        self._interval_s = IDLE_INTERVAL_S if used_s < IDLE_CPU_S else STALL_INTERVAL_S
+        self._wait(loop)
+
+    def _turn_window(self, now: float) -> None:
+        if now >= self._window_ends_at:
+            is_recent = now < self._window_ends_at + STALL_WINDOW_S
+            self._longest_before_s = self._longest_s if is_recent else 0.0
+            self._longest_s = 0.0
+            self._window_ends_at = now + STALL_WINDOW_S
 
 
 class RecentTimes:

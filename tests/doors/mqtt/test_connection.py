@@ -146,3 +146,24 @@ async def test_turn_ends_even_if_something_breaks(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(TypeError):
         wire.feed(Publish("t", b"x"))
     assert not wire.door.broker._node.tick.is_open  # or no message would ever leave again
+
+
+async def test_what_was_read_before_the_socket_was_lost_is_worked_off() -> None:
+    """A goodbye behind a long input takes the will with it, however soon the socket is closed."""
+    wire = Wire()
+    session = wire.door.broker.sessions["c"]
+    wire.feed(*[PingReq()] * 20_000, Disconnect())
+    assert len(wire.door.turns) == 1
+    wire.connection.connection_lost(ConnectionResetError())
+    assert wire.connection.client_id == session.client_id
+    await until(lambda: not len(wire.door.turns), "input still waits")
+    assert wire.connection.is_closing
+    assert wire.connection not in wire.door.connections
+
+
+async def test_input_that_waits_is_dropped_with_an_abort() -> None:
+    wire = Wire()
+    wire.feed(*[PingReq()] * 20_000)
+    assert not wire.transport.is_reading_now
+    wire.connection.abort()
+    assert not len(wire.door.turns)

@@ -39,7 +39,7 @@ from penstock.net.read_pause import (
     ReadPause,
 )
 from penstock.net.transport import CLOSED_TRANSPORT
-from penstock.net.turns import MOST_WORK, Backlog, fitted
+from penstock.net.turns import FIRST_WORK, Backlog, fitted
 from penstock.wire.mqtt.aliases import AliasWriter
 from penstock.wire.mqtt.packets import Auth, Connect, Disconnect, Packet, Version
 from penstock.wire.mqtt.reasons import (
@@ -124,7 +124,7 @@ class Connection(asyncio.BufferedProtocol):
             settings.max_control_bytes,
             door.abilities,
         )
-        self._reader.work_limit = MOST_WORK
+        self._reader.work_limit = FIRST_WORK
         self._backlog: Backlog | None = None
         self._unfinished: Iterator[None] | None = None  # a packet that takes more than one step
         self._session: Session | None = None

@@ -21,6 +21,7 @@ from penstock.net.http.routes import Upgrade
 from penstock.net.http.timeouts import CLOSING_TIMEOUT_S, GRACE_S, HURRY_S, ConnectionTimeouts
 from penstock.net.read_pause import PASSWORD_CHECK, PIPELINE, TURN, UNREAD_RESPONSES
 from penstock.net.transport import CLOSED_TRANSPORT
+from penstock.net.turns import Backlog
 
 if TYPE_CHECKING:
     from penstock.net.http.door import HttpDoor
@@ -112,6 +113,9 @@ class HttpConnection(asyncio.Protocol):
             self._rest += data
             if len(self._rest) > HIGH_WATER_BYTES:
                 self._pause_reading()
+        elif self._door.turns.is_over(self._loop.time()):
+            self._rest = data
+            self._yield_turn(is_new=True)
         else:
             self._feed(data)
 
@@ -233,9 +237,20 @@ class HttpConnection(asyncio.Protocol):
             self.pauses &= ~reason
             self.proceed()
 
-    def _yield_turn(self) -> None:
+    def _yield_turn(self, *, is_new: bool = False) -> None:
+        """Continue in a later turn, after others that wait."""
         self.pause(TURN)
-        self._loop.call_soon(self.resume, TURN)
+        self._door.turns.queue(Backlog(self, b""), is_new=is_new)
+
+    may_step = True
+
+    def take_step(self, data: bytes, start: int) -> int | None:
+        """Continue with what was read before, as far as one turn allows."""
+        self.resume(TURN)
+        return None
+
+    def on_caught_up(self) -> None:
+        """It pauses and resumes by itself."""
 
     def proceed(self) -> None:
         """Continue after a pause: begin requests, parse what was read, read more."""

@@ -35,7 +35,7 @@ COUNTED_BYTES = 2048
 """Bytes after which the hot loop counts its runs."""
 PACKET_WORK = 2
 """Work of a packet outside the hot loop, in units of the cheapest one."""
-NEW_NAME_WORK = 16
+NEW_NAME_WORK = 64
 """Work of a publish to a topic that was not named recently."""
 HANDSHAKE_WORK = 1_000_000
 """Work of CONNECT and AUTH: more than any step has, so that nothing behind them is read in the same one."""
