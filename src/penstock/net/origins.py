@@ -8,7 +8,7 @@ and pass.
 
 Names that nobody can register are names of this server too, if it listens beyond loopback: `broker` in a
 container network, `broker.local`, `broker.internal`. Rebinding needs a name that the attacker's DNS serves to
-the victim; these are served by the victim's own network, and whoever controls that reaches such a server
+the victim; these are served by the victim's own network, and an attacker there reaches such a server
 without a browser. On loopback they would let that network in, so there only `localhost` is meant.
 """
 

@@ -225,7 +225,7 @@ def check_open(web: Web) -> None:
 
 
 async def _read(request: Request) -> NewTopic:
-    """The body of a request; one that is not what it should be is refused as callers of this path know it."""
+    """The body of a request; an invalid one is refused in the form that callers of this path know."""
     body = await read_body(request)
     try:
         return decode(_decoder, body)
@@ -234,7 +234,7 @@ async def _read(request: Request) -> NewTopic:
 
 
 def _faults(body: bytes, text: str) -> list[dict[str, Any]]:
-    """What FastAPI's own validation would say of a body."""
+    """Faults of a body, in the form of FastAPI's own validation."""
     if not body:
         return [{"type": "missing", "loc": ("body",), "msg": "Field required", "input": None}]
     try:
