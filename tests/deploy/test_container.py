@@ -39,7 +39,8 @@ def stages() -> list[list[Step]]:
     for step in steps:
         if step.word == "FROM":
             found.append([])
-        found[-1].append(step)
+        if found:  # what stands before is an argument of all stages
+            found[-1].append(step)
     return found
 
 
@@ -145,9 +146,10 @@ def test_the_copy_that_is_installed_is_the_one_that_was_copied(installed: Path) 
 
 def test_the_final_image_has_the_program_and_a_user_and_no_more() -> None:
     assert [rest.split(" AS ")[0] for stage in (BUILD, FINAL) for rest in rest_of(stage, "FROM")] == [
-        "python:3.11-slim-bookworm",
-        "python:3.11-slim-bookworm",
+        "${BASE}",
+        "${BASE}",
     ]
+    assert "\nARG BASE=python:3.11-slim-bookworm\n" in read(FILE)
     assert rest_of(FINAL, "COPY")[0] == f"--from=build {HOME} {HOME}"
     assert not any("pip" in line or "apt" in line for line in rest_of(FINAL, "RUN"))
     [user] = rest_of(FINAL, "USER")

@@ -37,8 +37,8 @@ ROUND_S = 10.0
 
 @pytest.fixture(scope="module")
 def ledger_server(start_server: StartServer) -> RunningServer:
-    """A server that tells of drops ten times a second."""
-    return start_server({"reaper_interval_ms": 100})
+    """A server that reports drops ten times a second, and whose outboxes borrow nothing."""
+    return start_server({"reaper_interval_ms": 100, "outbox": {"shared_bytes": 0}})
 
 
 def policed(start_server: StartServer, policy: str, block_timeout_ms: int = 1_000) -> int:
