@@ -93,13 +93,13 @@ def packages(name: str, extras: tuple[str, ...], seen: set[str]) -> Iterator[Dis
 
 def licences_of(found: Distribution) -> list[str]:
     """The licences of a package: its expression, else its classifiers, else its own words."""
-    fields = found.metadata
-    if expression := fields.get("License-Expression"):
-        return re.split(r" AND | OR ", expression)
-    classifiers = [each for each in fields.get_all("Classifier") or () if each.startswith("License :: ")]
+    fields = found.metadata.json
+    if expression := fields.get("license_expression"):
+        return re.split(r" AND | OR ", str(expression))
+    classifiers = [each for each in fields.get("classifier", ()) if each.startswith("License :: ")]
     if classifiers:
         return [each.rpartition(" :: ")[2] for each in classifiers]
-    return [(fields.get("License") or "none").partition("\n")[0]]
+    return [str(fields.get("license", "none")).partition("\n")[0]]
 
 
 def test_every_package_at_run_time_has_a_licence_that_lets_everybody_use_it() -> None:

@@ -8,9 +8,10 @@ import asyncio
 import socket
 import struct
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import cast
 
 import pytest
 from msgspec import Struct
@@ -207,8 +208,9 @@ async def stuck_subscribers(burst: Burst) -> None:
 
 
 def narrow(writer: asyncio.StreamWriter) -> None:
-    writer.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
-    writer.transport.pause_reading()
+    transport = cast("asyncio.Transport", writer.transport)
+    transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+    transport.pause_reading()
 
 
 def http2(kind: int, flags: int, stream_id: int, payload: bytes) -> bytes:
@@ -272,7 +274,7 @@ class Attack(Struct, frozen=True):
     """One kind of burst, and the settings it needs."""
 
     run: Callable[[Burst], Awaitable[None]]
-    settings: dict[str, object] = {}
+    settings: Mapping[str, object] = {}
 
 
 HTTP = {"http": {"port": 0}}
