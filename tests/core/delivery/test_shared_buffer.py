@@ -158,3 +158,17 @@ def test_subscriber_that_pauses_during_a_burst_gets_all_of_it() -> None:
     stage.settle()
     assert reader.take_payloads() == sent
     assert stage.losses() == []
+
+
+def test_single_messages_of_a_burst_borrow_too() -> None:
+    stage = Stage()
+    sender, reader = stage.client("s"), stage.client("r")
+    reader.subscribe("a", policy=Policy.DROP_NEWEST)
+    reader.pause()
+    sent = [b"%04d" % number + bytes(32 * 1024) for number in range(OWN_BYTES // (32 * 1024) + 20)]
+    for payload in sent:
+        sender.publish("a", payload)
+        stage.broker.flush()
+    reader.unpause()
+    stage.settle()
+    assert reader.take_payloads() == sent

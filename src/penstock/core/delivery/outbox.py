@@ -85,6 +85,13 @@ class Outbox:
         """All of a run fits."""
         return self._fitting(run) == run.count
 
+    def make_room(self, run: Run) -> bool:
+        """Borrow room for a run that does not fit. Returns whether all of it fits now."""
+        if self._fitting(run) == run.count:
+            return True
+        messages, size = self.messages + run.count, self.bytes + len(run.slab)
+        return self._limits.grow(messages, size, len(self._entries) + 1) and self.has_room(run)
+
     def _fitting(self, run: Run) -> int:
         return fitting(self.messages, self.bytes, self._limits, run.count, len(run.slab) // run.count)
 
@@ -101,12 +108,8 @@ class Outbox:
 
     def add(self, run: Run, encoding: Encoding, policy: Policy) -> tuple[Decision, list[Run]]:
         """Enqueue as much of a run as the policy takes. Returns the decision and the dropped runs."""
-        fits = self._fitting(run)
-        if fits < run.count and self._limits.grow(
-            self.messages + run.count, self.bytes + len(run.slab), len(self._entries) + 1
-        ):
-            fits = self._fitting(run)
-        decision = decide(policy, run.count, fits)
+        self.make_room(run)
+        decision = decide(policy, run.count, self._fitting(run))
         dropped: list[Run] = []
         if decision.close:
             self.is_short_of_bytes = self.messages + run.count <= self._limits.messages

@@ -383,4 +383,4 @@ def _loses_queue(session: Session) -> bool:
 
 def _is_refused(session: Session, queue: Outbox | None, run: Run) -> bool:
     """Return whether there is no room for a single message in the outbox of a connected session."""
-    return queue is not None and queue is session.outbox and run.count == 1 and not queue.has_room(run)
+    return queue is not None and queue is session.outbox and run.count == 1 and not queue.make_room(run)
