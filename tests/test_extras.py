@@ -94,12 +94,12 @@ def packages(name: str, extras: tuple[str, ...], seen: set[str]) -> Iterator[Dis
 def licences_of(found: Distribution) -> list[str]:
     """The licences of a package: its expression, else its classifiers, else its own words."""
     fields = found.metadata
-    if expression := fields.get("License-Expression"):
-        return re.split(r" AND | OR ", expression)
+    if "License-Expression" in fields:
+        return re.split(r" AND | OR ", fields["License-Expression"])
     classifiers = [each for each in fields.get_all("Classifier") or () if each.startswith("License :: ")]
     if classifiers:
         return [each.rpartition(" :: ")[2] for each in classifiers]
-    return [(fields.get("License") or "none").partition("\n")[0]]
+    return [fields["License"].partition("\n")[0] if "License" in fields else "none"]
 
 
 def test_every_package_at_run_time_has_a_licence_that_lets_everybody_use_it() -> None:
