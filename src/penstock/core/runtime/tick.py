@@ -20,9 +20,9 @@ from penstock.model import Run, Shape
 
 NOT_READ = 0.0
 """Stands for the time of a read while nothing was read."""
-LONG_FLUSH_S = 0.002
+LONG_FLUSH_S = 0.004
 """Time that an early flush should take at most."""
-MOST_PENDING = 256
+MOST_PENDING = 1_024
 """Runs and packets after which a long input is flushed at the latest."""
 LEAST_PENDING = 8
 
@@ -225,7 +225,7 @@ class Tick:
         if took_s > LONG_FLUSH_S:
             fitting = int(self._pending_limit * LONG_FLUSH_S / took_s)
             self._pending_limit = max(fitting, LEAST_PENDING)
-        elif took_s < LONG_FLUSH_S / 4:
+        elif took_s < LONG_FLUSH_S / 2:
             self._pending_limit = min(self._pending_limit * 2, MOST_PENDING)
 
     def _call_back(self) -> None:
