@@ -1,7 +1,10 @@
 """A server's life by signals, told with one that serves nothing."""
 
+import ctypes
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -97,3 +100,30 @@ def test_signals_mean_afterwards_what_they_meant_before(live: Callable[..., list
     with pytest.raises(InvalidConfig):
         run.run(refuse)
     assert signal.getsignal(signal.SIGHUP) is before
+
+
+FREED = """
+import ctypes
+from penstock.app.run import configure_allocator
+
+class Figures(ctypes.Structure):
+    _fields_ = [(f"field{number}", ctypes.c_size_t) for number in range(10)]
+
+count = ctypes.CDLL(None).mallinfo2
+count.restype = Figures
+configure_allocator(%s)
+first = bytes(16 << 20)  # freed, it would raise the size that counts as large
+del first
+before = count().field4  # bytes in blocks with pages of their own
+second = bytes(8 << 20)
+print(count().field4 - before >= len(second))
+"""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="not glibc")
+@pytest.mark.parametrize(("environ", "has_pages"), [({}, True), ({"GLIBC_TUNABLES": ""}, False)])
+def test_freed_memory_is_returned_unless_the_environment_says_otherwise(
+    environ: dict[str, str], has_pages: bool
+) -> None:
+    command = [sys.executable, "-c", FREED % environ]
+    assert subprocess.check_output(command, text=True).strip() == str(has_pages)

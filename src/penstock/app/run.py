@@ -8,6 +8,7 @@ may take a while, SIGTERM and SIGINT end the process at once.
 """
 
 import asyncio
+import ctypes
 import os
 import signal
 import socket
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 SOCKET, INTERVAL, PROCESS = "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"
 PINGS_PER_INTERVAL = 3
 """Watchdog pings within the manager's time limit; systemd recommends at least two."""
+LARGE_BYTES, FREE_BYTES = 4 * 1024 * 1024, 8 * 1024 * 1024
+"""Least block that has pages of its own, and most free memory at the end of the heap."""
 NOT_RELOADED = " (settings not reloaded: the log has the reason)"
 
 Read = Callable[[], Loaded]
@@ -50,6 +53,7 @@ def run(
     Raises:
         InvalidConfig: the settings are wrong, or every door is off.
     """
+    configure_allocator(os.environ)
     signals = Signals()
     # Until a loop handles it, SIGHUP would end the process.
     before = signal.signal(signal.SIGHUP, lambda *_: signals.put_nowait(signal.SIGHUP))
@@ -64,6 +68,22 @@ def run(
             runner.run(_serve(loaded, read, dashboard, signals, on_started))
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+def configure_allocator(environ: Mapping[str, str]) -> None:
+    """Make glibc return freed memory to the system.
+
+    By default each freed block of up to 32 MiB raises the size that counts as large, and with it the free
+    memory that is kept at the end of the heap: up to 64 MiB. Commits and buffers of RocksDB are such blocks.
+    Other C libraries have no such setting. Variables of glibc in the environment take precedence.
+    """
+    if "MALLOC_MMAP_THRESHOLD_" in environ or "GLIBC_TUNABLES" in environ:
+        return
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mmap_threshold, trim_threshold = -3, -1  # as malloc.h has them
+        mallopt(mmap_threshold, LARGE_BYTES)
+        mallopt(trim_threshold, FREE_BYTES)
 
 
 def reload(server: "Server", read: Read) -> bool:

@@ -31,6 +31,7 @@ class MemoryLog:
 
     is_durable = False
     failure: Exception | None = None
+    has_ended = False
     is_behind = False
     queued_bytes = 0
     ticket: Ticket = 0

@@ -1,5 +1,6 @@
 """Outboxes borrow for a burst: fairly, within a budget, and only beyond what each has of its own."""
 
+import gc
 import random
 
 import pytest
@@ -95,6 +96,27 @@ def test_removed_entries_and_forgotten_outboxes_return_theirs_too() -> None:
     fill(outbox)
     del outbox
     assert buffer.free == 60 * MIB
+
+
+@pytest.mark.parametrize("end", ["disconnect", "drop"])
+def test_outbox_of_a_session_that_ends_returns_what_it_borrowed(end: str) -> None:
+    stage = Stage()
+    buffer = stage.broker._node.queues.shared_buffer
+    reader, writer = stage.client("reader"), stage.client("writer")
+    before = buffer.free
+    reader.subscribe("burst")
+    reader.pause()
+    for _ in range(12):
+        writer.publish("burst", CHUNK, CHUNK)
+        stage.settle()
+    assert buffer.free < before
+    gc.disable()  # the budget must not wait for it
+    try:
+        getattr(reader, end)()
+        stage.settle()
+        assert buffer.free == before
+    finally:
+        gc.enable()
 
 
 def test_fill_level_is_that_of_what_could_wait() -> None:

@@ -5,6 +5,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
@@ -45,7 +46,7 @@ DELETIONS: dict[str, Callable[[Path], None]] = {
 }
 
 
-def status_of(home: Home, path: str) -> tuple[int, dict[str, object]]:
+def status_of(home: Home, path: str) -> tuple[int, dict[str, Any]]:
     try:
         with urlopen(f"http://127.0.0.1:{home.server.port_of('http')}{path}") as response:
             return response.status, json.load(response)
@@ -65,8 +66,9 @@ async def test_deleted_files_are_noticed_and_nothing_is_acknowledged_any_more(
         assert status_of(home, "/ready")[0] == 200
         DELETIONS[deletion](home.data / "rocksdb")
         await until(lambda: status_of(home, "/ready")[0] == 503, "nobody noticed", PATIENCE_S, 0.1)
-        health = status_of(home, "/health")[1]
-        assert health["status"] == "degraded"
+        code, health = status_of(home, "/health")
+        assert (code, health["status"]) == (503, "unhealthy")
+        assert health["log"]["status"] == "ended"
         with pytest.raises(RequestRefused):
             await client.publish("a", b"too late", qos=1)
         await client.publish("a", b"unacknowledged")

@@ -65,6 +65,11 @@ class LogWriter(Protocol):
         ...
 
     @property
+    def has_ended(self) -> bool:
+        """Its files are gone: no commit succeeds before a restart."""
+        ...
+
+    @property
     def is_behind(self) -> bool:
         """Too much waits for its commit: publishers of stored messages are held back."""
         ...

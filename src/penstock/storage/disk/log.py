@@ -157,6 +157,10 @@ class DiskLog:
         return self._group_commit.failure
 
     @property
+    def has_ended(self) -> bool:
+        return self._group_commit.has_ended
+
+    @property
     def is_behind(self) -> bool:
         return self._group_commit.is_behind
 

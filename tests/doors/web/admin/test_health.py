@@ -84,6 +84,22 @@ async def test_a_log_that_fails_makes_the_server_degraded_and_not_ready(
     assert (await stored_http.get("/ready")).status_code == 200
 
 
+async def test_a_log_whose_files_are_gone_makes_the_server_unhealthy(
+    stored_server: Server, stored_http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(stored_server.broker.log), "has_ended", True)
+    answer = await stored_http.get("/health")
+    assert (answer.status_code, answer.json()["status"]) == (503, "unhealthy")
+    words = "nothing can be stored until a restart"
+    assert (answer.json()["log"]["status"], answer.json()["log"]["details"]) == ("ended", words)
+    answer = await stored_http.get("/ready")
+    assert (answer.status_code, answer.json()) == (503, {"status": "not_ready", "details": words})
+    live = await stored_http.get("/livez")
+    assert (live.status_code, live.json()["components"]["log"]) == (200, "ended")
+    cluster = await stored_http.get("/cluster/status")
+    assert (cluster.status_code, cluster.json()["status"]) == (200, "unhealthy")
+
+
 async def test_a_log_that_is_behind_makes_the_server_degraded_and_keeps_it_ready(
     stored_server: Server, stored_http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

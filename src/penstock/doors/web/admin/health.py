@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from penstock.net.http.routes import Routes
 
 UNAVAILABLE = 503
+UNHEALTHY = "unhealthy"
+ENDED = "nothing can be stored until a restart"
 FAILING = "nothing can be stored at present"
 BEHIND = "the disk does not keep up, publishers wait"
 STRANGER = Identity(None, "")
@@ -39,7 +41,10 @@ class LogHealth(Struct, omit_defaults=True):
 
 
 class Health(Struct, omit_defaults=True):
-    """The server works; `degraded` means that nothing can be stored at present, or only slowly.
+    """Health of the server: `healthy`, `degraded` or `unhealthy`.
+
+    `degraded` means that nothing can be stored at present, or only slowly; it may end by itself. `unhealthy`
+    lasts until a restart: files of the log were deleted.
 
     Where anonymous clients may not inspect the server, the last three fields are left out; where they may
     not even connect, the counts are as well.
@@ -98,7 +103,7 @@ def health_of(web: Web) -> Health:
     log = web.broker.log
     status, details = _state_of(log)
     health = Health(
-        status="healthy" if status == "ok" else "degraded",
+        status=_level_of(log),
         uptime_seconds=round(web.clock.monotonic() - web.started_at, 3),
     )
     if _is_open(web):
@@ -118,9 +123,22 @@ def health_of(web: Web) -> Health:
 
 def _state_of(log: "Log") -> tuple[str, str]:
     """Return the state of the log in a word, and in a sentence for anybody."""
+    if log.has_ended:
+        return "ended", ENDED
     if log.failure is not None:
         return "failing", FAILING
     return ("behind", BEHIND) if log.is_behind else ("ok", "")
+
+
+def _level_of(log: "Log") -> str:
+    """Return the health of the whole server."""
+    if log.has_ended:
+        return UNHEALTHY
+    return "degraded" if log.failure is not None or log.is_behind else "healthy"
+
+
+def _status_code(health: Health) -> int:
+    return UNAVAILABLE if health.status == UNHEALTHY else 200
 
 
 def _is_open(web: Web) -> bool:
@@ -137,8 +155,9 @@ def readiness_of(web: Web) -> Readiness:
     """Return the readiness of the server."""
     if web.is_draining():
         return Readiness("not_ready", "the server is about to stop")
-    if web.broker.log.failure is not None:
-        return Readiness("not_ready", FAILING)
+    log = web.broker.log
+    if log.has_ended or log.failure is not None:
+        return Readiness("not_ready", _state_of(log)[1])
     return Readiness("ready")
 
 
@@ -154,9 +173,9 @@ def liveness_of(web: Web) -> Liveness:
 def cluster_status_of(web: Web) -> ClusterStatus:
     """Return the state of the cluster, and why something fails."""
     broker, counters = web.broker, web.broker.counters
-    status, details = _state_of(broker.log)
+    _, details = _state_of(broker.log)
     return ClusterStatus(
-        status="healthy" if status == "ok" else "degraded",
+        status=_level_of(broker.log),
         node_id=web.node_id,
         is_leader=True,
         cluster_mode=False,
@@ -186,7 +205,8 @@ def add_hot_routes(table: "Routes", web: Web) -> None:
     """Add the hot routes."""
 
     def health(request: "Request") -> None:
-        request.respond(200, json.encode(health_of(web)))
+        found = health_of(web)
+        request.respond(_status_code(found), json.encode(found))
 
     def ready(request: "Request") -> None:
         readiness = readiness_of(web)
@@ -208,9 +228,13 @@ def routes(web: Web) -> "APIRouter":
 
     router = router_of("health")
 
-    @router.get("/health", summary="Figures of a server that works", responses=describe(Health))
+    usable = describe(Health, text="It works, perhaps degraded.")
+    usable[UNAVAILABLE] = describe(Health, status=UNAVAILABLE, text="Unhealthy until a restart.")[UNAVAILABLE]
+
+    @router.get("/health", summary="Health of the server, and figures", responses=usable)
     async def health() -> Response:
-        return json_response(health_of(web))
+        found = health_of(web)
+        return json_response(found, _status_code(found))
 
     unready = describe(Readiness, text="Send clients here.")
     unready[UNAVAILABLE] = describe(Readiness, status=UNAVAILABLE, text="Not now.")[UNAVAILABLE]

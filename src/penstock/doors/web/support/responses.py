@@ -93,10 +93,8 @@ def describe(
         if error.code not in codes:
             codes.append(error.code)
     for failure, codes in sorted(causes.items()):
-        described[failure] = {
-            "description": ", ".join(codes),
-            "content": {PROBLEM: {"schema": reference_to(Problem)}},
-        }
+        problem = {PROBLEM: {"schema": reference_to(Problem)}}
+        described.setdefault(failure, {"description": ", ".join(codes), "content": problem})
     return described
 
 

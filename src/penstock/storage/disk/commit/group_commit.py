@@ -286,6 +286,11 @@ class GroupCommit:
             self._start(self.open)
 
     @property
+    def has_ended(self) -> bool:
+        """No commit succeeds any more."""
+        return self._end is not None
+
+    @property
     def is_idle(self) -> bool:
         """Nothing is being written, and no callback waits."""
         return self._writing is None and not self._queued and not self.open.waiting
