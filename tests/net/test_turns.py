@@ -103,6 +103,24 @@ async def test_what_waits_for_something_else_takes_no_steps() -> None:
     assert not connection.is_caught_up
 
 
+async def test_a_step_that_queues_its_own_input_is_not_repeated() -> None:
+    """What a step does may queue the backlog, such as CONNACK or a resumed reader."""
+    scene = Scene()
+    connection = Connection("a", scene.steps, scene.clock)
+    backlog = Backlog(connection, b"12")
+    take_step = connection.take_step
+
+    def take_and_queue(data: bytes, start: int) -> int | None:
+        scene.turns.queue(backlog)
+        return take_step(data, start)
+
+    connection.take_step = take_and_queue  # type: ignore[method-assign]
+    scene.turns.queue(backlog)
+    assert await scene.finish() == "aa"
+    await asyncio.sleep(0)
+    assert scene.steps == ["a"] * 2
+
+
 async def test_a_mistake_ends_its_connection_and_no_other() -> None:
     scene = Scene()
     broken, other = scene.add("a", 2), scene.add("b", 2)

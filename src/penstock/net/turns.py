@@ -154,7 +154,9 @@ class Turns:
             log.exception("input not worked off")
             backlog.owner.abort()
             return
-        if has_more and backlog not in self._queued:
+        if not has_more:
+            self._queued.discard(backlog)  # its own step may have queued it
+        elif backlog not in self._queued:
             self._queued.add(backlog)
             self._old.append(backlog)
 
