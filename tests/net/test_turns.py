@@ -2,6 +2,8 @@
 
 import asyncio
 
+from penstock.app import Server
+from penstock.config import load
 from penstock.net.turns import LEAST_WORK, LONG_STEP_S, MOST_WORK, SHARE_S, Backlog, Turns, fitted
 from tests.support.waiting import until
 
@@ -148,6 +150,11 @@ async def test_discarded_input_takes_no_steps() -> None:
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert not scene.steps
+
+
+async def test_the_doors_of_a_server_share_their_turns() -> None:
+    server = Server(load().settings)
+    assert server.mqtt.turns is server.http.turns is server.sidecar.turns
 
 
 def test_steps_shrink_when_they_take_long_and_grow_when_they_do_not() -> None:

@@ -101,6 +101,10 @@ class Turns:
     def __len__(self) -> int:
         return len(self._queued)
 
+    def __bool__(self) -> bool:
+        """True, or `turns or Turns(loop)` would make a second queue whenever no input waits."""
+        return True
+
     @property
     def is_crowded(self) -> bool:
         """So much input waits that more of it is read in small pieces."""

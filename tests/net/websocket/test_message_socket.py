@@ -457,3 +457,11 @@ async def test_peer_that_is_closed_in_a_later_turn_is_read_until_it_closes(
     client.writer.close()
     await until(lambda: socket.fileno() < 0, "the socket is still open")
     assert forum.door.received == ["one"]
+
+
+async def test_sockets_of_an_entrance_share_their_turns(forum: MessageHall) -> None:
+    """Each would have a share of its own otherwise, and many of them a long turn."""
+    entrance = await forum.open()
+    for _ in range(2):
+        await forum.enter()
+    assert {id(door.socket._turns) for door in forum.doors} == {id(entrance.turns)}
