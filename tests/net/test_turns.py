@@ -2,6 +2,8 @@
 
 import asyncio
 
+from penstock.app import Server
+from penstock.config import load
 from penstock.net.turns import LEAST_WORK, LONG_STEP_S, MOST_WORK, SHARE_S, Backlog, Turns, fitted
 from tests.support.waiting import until
 
@@ -103,6 +105,24 @@ async def test_what_waits_for_something_else_takes_no_steps() -> None:
     assert not connection.is_caught_up
 
 
+async def test_a_step_that_queues_its_own_input_is_not_repeated() -> None:
+    """What a step does may queue the backlog, such as CONNACK or a resumed reader."""
+    scene = Scene()
+    connection = Connection("a", scene.steps, scene.clock)
+    backlog = Backlog(connection, b"12")
+    take_step = connection.take_step
+
+    def take_and_queue(data: bytes, start: int) -> int | None:
+        scene.turns.queue(backlog)
+        return take_step(data, start)
+
+    connection.take_step = take_and_queue  # type: ignore[method-assign]
+    scene.turns.queue(backlog)
+    assert await scene.finish() == "aa"
+    await asyncio.sleep(0)
+    assert scene.steps == ["a"] * 2
+
+
 async def test_a_mistake_ends_its_connection_and_no_other() -> None:
     scene = Scene()
     broken, other = scene.add("a", 2), scene.add("b", 2)
@@ -130,6 +150,11 @@ async def test_discarded_input_takes_no_steps() -> None:
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert not scene.steps
+
+
+async def test_the_doors_of_a_server_share_their_turns() -> None:
+    server = Server(load().settings)
+    assert server.mqtt.turns is server.http.turns is server.sidecar.turns
 
 
 def test_steps_shrink_when_they_take_long_and_grow_when_they_do_not() -> None:

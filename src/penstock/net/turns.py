@@ -101,6 +101,10 @@ class Turns:
     def __len__(self) -> int:
         return len(self._queued)
 
+    def __bool__(self) -> bool:
+        """True, or `turns or Turns(loop)` would make a second queue whenever no input waits."""
+        return True
+
     @property
     def is_crowded(self) -> bool:
         """So much input waits that more of it is read in small pieces."""
@@ -154,7 +158,9 @@ class Turns:
             log.exception("input not worked off")
             backlog.owner.abort()
             return
-        if has_more and backlog not in self._queued:
+        if not has_more:
+            self._queued.discard(backlog)  # its own step may have queued it
+        elif backlog not in self._queued:
             self._queued.add(backlog)
             self._old.append(backlog)
 

@@ -18,6 +18,8 @@ from penstock.wire.mqtt import (
     PingResp,
     PubAck,
     Publish,
+    Request,
+    Subscribe,
     Version,
     encode_packet,
 )
@@ -71,11 +73,14 @@ class Wire:
     def __init__(self, version: Version = Version.V5) -> None:
         self.version = version
         self.door = Server(load(flags={"mqtt.receive_maximum": 10}).settings).mqtt
+        self.reconnect()
+        assert isinstance(self.take()[0], ConnAck)
+
+    def reconnect(self) -> None:
         self.transport = MemoryTransport()
         self.connection = Connection(self.door)
         self.connection.connection_made(self.transport)
-        self.feed(Connect("c", version))
-        assert isinstance(self.take()[0], ConnAck)
+        self.feed(Connect("c", self.version))
 
     def feed(self, *packets: Packet) -> None:
         data = b"".join(encode_packet(packet, self.version) for packet in packets)
@@ -167,3 +172,34 @@ async def test_input_that_waits_is_dropped_with_an_abort() -> None:
     assert not wire.transport.is_reading_now
     wire.connection.abort()
     assert not len(wire.door.turns)
+
+
+async def test_lost_socket_whose_input_waits_leaves_the_door_at_a_takeover() -> None:
+    wire = Wire()
+    wire.feed(*[PingReq()] * 20_000)
+    lost = wire.connection
+    lost.connection_lost(ConnectionResetError())
+    wire.reconnect()
+    await until(lambda: not len(wire.door.turns), "input still waits")
+    assert wire.door.connections == {wire.connection}
+
+
+async def test_connect_of_a_busy_turn_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    wire = Wire()
+    monkeypatch.setattr(wire.door.turns, "is_over", lambda now: True)
+    wire.reconnect()
+    await until(lambda: wire.transport.written, "no CONNACK")
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert [type(packet) for packet in wire.take()] == [ConnAck]
+    assert wire.transport.is_reading_now
+
+
+async def test_publish_behind_a_long_subscribe_reaches_its_last_filter() -> None:
+    wire = Wire()
+    message = Publish("t/39", b"")
+    for _ in range(2):  # a name that is seen twice is read by the hot loop
+        wire.feed(message)
+    wire.feed(Subscribe(1, tuple(Request(f"t/{number}") for number in range(40))), message)
+    received: list[Packet] = []
+    await until(lambda: received.extend(wire.take()) or message in received, "the message was lost")

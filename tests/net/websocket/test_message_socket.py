@@ -11,6 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 from websockets.frames import Opcode
 
+from penstock.net.turns import Turns
 from penstock.net.websocket import frame_socket
 from penstock.net.websocket.message_socket import MessageSocket
 from penstock.wire.websocket.deflate import deflated_frame
@@ -440,3 +441,27 @@ async def test_it_is_the_same_over_tls(forum: MessageHall, tmp_path: Path) -> No
     assert await client.read_frame() == (CLOSE, struct.pack("!H", 1001) + b"bye")
     client.send(frame(struct.pack("!H", 1001), CLOSE))
     assert await client.read_rest() == b""
+
+
+@pytest.mark.parametrize("last", [frame(BYE, CLOSE), frame(b"", BINARY)[:1] + b"\x00"])
+async def test_peer_that_is_closed_in_a_later_turn_is_read_until_it_closes(
+    forum: MessageHall, monkeypatch: pytest.MonkeyPatch, last: bytes
+) -> None:
+    monkeypatch.setattr(frame_socket, "CLOSING_TIMEOUT_S", 1000)  # it is no timeout that ends this
+    await forum.open()
+    client = await forum.enter()
+    socket = forum.door.socket.get_extra_info("socket")
+    monkeypatch.setattr(Turns, "is_over", lambda turns, now: True)
+    client.send(frame(b"one"), last)
+    await client.read_close()
+    client.writer.close()
+    await until(lambda: socket.fileno() < 0, "the socket is still open")
+    assert forum.door.received == ["one"]
+
+
+async def test_sockets_of_an_entrance_share_their_turns(forum: MessageHall) -> None:
+    """Each would have a share of its own otherwise, and many of them a long turn."""
+    entrance = await forum.open()
+    for _ in range(2):
+        await forum.enter()
+    assert {id(door.socket._turns) for door in forum.doors} == {id(entrance.turns)}

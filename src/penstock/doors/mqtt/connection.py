@@ -648,6 +648,9 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.write_eof()
         else:
             self._transport.close()
+        if self._is_lost:  # and no step follows that would notice
+            self._on_lost()
+            return
         self._deadline = self._loop.time() + CLOSING_TIMEOUT_S
         self.door.watch(self, self._deadline)
 

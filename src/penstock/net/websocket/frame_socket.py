@@ -284,6 +284,7 @@ def hang_up(socket: asyncio.Transport) -> None:
     """
     if socket.can_write_eof():
         socket.write_eof()
+        socket.resume_reading()  # or the end of its input would not be noticed
     else:
         socket.close()
 

@@ -127,7 +127,7 @@ class RunReader(PacketReader):
         append, work_limit = items.append, self.work_limit
         try:
             while position < end:
-                if len(items) >= work_limit:
+                if len(items) + self.work >= work_limit:
                     return position
                 counted = min(position + COUNTED_BYTES, end)
                 while position < counted:
