@@ -248,9 +248,9 @@ class GroupCommit:
             self.on_committed()
         else:
             self._on_failure(commit, failure)
-        if self.is_behind and self.queued_bytes * 4 < self.limit_bytes:
-            self._catch_up()
         self._begin()
+        if self.is_behind and self.queued_bytes * 4 < self.limit_bytes:
+            self._catch_up()  # last: what it calls back may fail, and commits go on
 
     def _on_failure(self, commit: PendingCommit, failure: Exception) -> None:
         failed, present = [commit, *self._queued], self._sequencer.turn.runs
