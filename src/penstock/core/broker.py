@@ -592,7 +592,7 @@ class Broker:
         ledger = self._node.ledger
         ledger.is_watched = self._captures_drops or bool(self._node.router.match(DROPS_TOPIC))
         news = ledger.take_news()
-        self._news = news if ledger.is_watched else []
+        self._news = self._news + news if ledger.is_watched else []
         return False
 
     def _publish_drops(self) -> bool:
@@ -630,6 +630,7 @@ class Broker:
         """End every connection; messages still queued for one of them are recorded as not delivered."""
         self._session_service.close_all()
         self.streams.close()
+        self._node.endings.finish()
         self._node.drops.finish()
         if self._captures_drops:
             self._take_drops()

@@ -247,6 +247,16 @@ def test_expiries_stay_with_their_offsets_whatever_is_taken_from_before_or_behin
     assert (list(offline_queue.peek(10)), offline_queue.next_expiry) == ([2_000, 2_003], 40.0)
 
 
+def test_offsets_still_expire_after_the_entries_before_them_were_detached() -> None:
+    offline_queue = LogBackedQueue(WIDE)
+    offline_queue.add(mortal(1, 10.0), FORM, Policy.DROP_NEWEST)
+    assert list(offline_queue.detach()) == []
+    assert offline_queue.may_expire
+    offline_queue.remove_expired(10.0)
+    assert list(offline_queue.take_evicted()) == [1]
+    assert (len(offline_queue), offline_queue.may_expire) == (0, False)
+
+
 def test_what_was_fetched_and_what_is_still_stored_expire_together() -> None:
     offline_queue = stored(1)
     offline_queue.add_last(mortal(1, 20.0), FORM)

@@ -32,6 +32,12 @@ def fill(outbox: Outbox, payload: bytes = CHUNK) -> int:
     return count
 
 
+def drain(outbox: Outbox, size: int) -> None:
+    """Take this many bytes for good."""
+    outbox.take(size)
+    outbox.settle()
+
+
 def test_outbox_has_its_own_part_without_a_budget() -> None:
     outbox = Outbox(SharedBuffer(MANY, MANY, 0).allow())
     assert fill(outbox) == OWN_BYTES // STEP_BYTES
@@ -81,9 +87,9 @@ def test_drained_outbox_returns_what_it_borrowed_step_by_step() -> None:
     outbox = Outbox(buffer.allow())
     fill(outbox)
     assert buffer.free == 30 * MIB
-    outbox.take(10 * MIB)
+    drain(outbox, 10 * MIB)
     assert buffer.free == 40 * MIB
-    outbox.take(MANY)
+    drain(outbox, MANY)
     assert buffer.free == 60 * MIB
 
 
@@ -119,6 +125,20 @@ def test_outbox_of_a_session_that_ends_returns_what_it_borrowed(end: str) -> Non
         gc.enable()
 
 
+def test_what_stays_keeps_its_room_where_some_is_removed_or_put_back() -> None:
+    buffer = SharedBuffer(MANY, MANY, 60 * MIB)
+    outbox, other = Outbox(buffer.allow()), Outbox(buffer.allow())
+    fill(outbox)
+    fill(other)  # there is nothing left to borrow
+    outbox.remove(lambda run: run.sequence == 0)
+    assert not outbox.is_over
+    for run, encoding in reversed(outbox.take(10 * MIB)):
+        outbox.add_first(run, encoding)
+    assert not outbox.is_over
+    _, dropped = outbox.add(make_run("a", CHUNK), FORM, Policy.DROP_OLDEST)
+    assert [run.sequence for run in dropped] == [1]
+
+
 def test_fill_level_is_that_of_what_could_wait() -> None:
     buffer = SharedBuffer(MANY, MANY, 16 * MIB)
     outbox = Outbox(buffer.allow())
@@ -136,13 +156,13 @@ def test_changed_limits_reach_outboxes_that_are_there() -> None:
     buffer.configure(MANY, MANY, 20 * MIB)
     assert not outbox.is_over
     assert fill(other) == OWN_BYTES // STEP_BYTES  # more is lent than there is
-    outbox.take(MANY)
+    drain(outbox, MANY)
     assert buffer.free == 20 * MIB
     buffer.configure(5, MANY, 20 * MIB)
     assert other.is_over
     assert fill(outbox, b"x") == 5
     buffer.configure(MANY, MANY, 60 * MIB)
-    outbox.take(MANY)
+    drain(outbox, MANY)
     assert fill(outbox) == (OWN_BYTES + 30 * MIB) // MIB
 
 
@@ -157,12 +177,12 @@ def test_budget_holds_whatever_comes_and_goes(seed: int) -> None:
             size = chance.choice((0, 1_000, MIB, 3 * MIB))
             outbox.add(make_run("a", *[bytes(size)] * chance.choice((1, 3))), FORM, Policy.DROP_NEWEST)
         else:
-            outbox.take(chance.choice((1, 4 * MIB, MANY)))
+            drain(outbox, chance.choice((1, 4 * MIB, MANY)))
         beyond = sum(max(outbox.bytes - OWN_BYTES, 0) for outbox in outboxes)
         assert beyond <= 40 * MIB - buffer.free
         assert buffer.free >= 0
     for outbox in outboxes:
-        outbox.take(MANY)
+        drain(outbox, MANY)
     assert buffer.free == 40 * MIB
 
 

@@ -5,11 +5,12 @@ from time import thread_time
 import pytest
 from msgspec import json
 
-from penstock.core.broker import DROPS_TOPIC
+from penstock.core.broker import DROPS_A_MESSAGE, DROPS_TOPIC
+from penstock.core.delivery.drops import MOST_UNRECORDED_BYTES
 from penstock.core.durability.records import SessionRecord
 from penstock.core.settings import CoreSettings, LogSettings, OutboxSettings, SessionSettings
 from penstock.errors import QuotaExceeded, ShuttingDown
-from penstock.model import Policy, Will
+from penstock.model import Policy, Reason, Will
 from tests.support.broker import Client, Stage, as_tagged
 from tests.support.disk import Disk
 
@@ -716,3 +717,106 @@ def test_what_could_not_leave_before_the_end_is_in_the_ledger() -> None:
     stage.broker.stop()
     stage.broker.close()
     assert stage.losses("r") == [("a", 1, 1, "disconnected")]
+
+
+# Work that is left to later turns
+
+
+def spend_turn(stage: Stage) -> None:
+    """Leave no time for background work before `begin_turn`."""
+    stage.node.background._ends_at = float("-inf")
+
+
+def begin_turn(stage: Stage) -> None:
+    stage.node.background._begin_turn()
+    stage.settle()
+
+
+def test_a_client_that_is_back_before_it_was_detached_gets_everything_once() -> None:
+    stage = Stage()
+    sender, reader = stage.client("s"), stage.client("r", expiry=60.0, window=10)
+    reader.subscribe("a", 1)
+    publish_all(sender, numbers(1, 300))
+    stage.settle()
+    spend_turn(stage)
+    reader.drop()
+    publish_all(sender, numbers(301, 310))
+    stage.broker.flush()
+    again = stage.client("r", clean=False, expiry=60.0)
+    stage.settle()
+    publish_all(sender, numbers(311, 320))
+    begin_turn(stage)
+    assert again.take_payloads() == numbers(1, 320)
+    assert stage.losses() == []
+    counters = stage.broker.counters
+    assert (counters.connections, counters.disconnections, counters.takeovers) == (3, 1, 0)
+
+
+def test_a_disconnection_that_is_reported_twice_counts_once() -> None:
+    stage = Stage()
+    sender, reader = stage.client("s"), stage.client("r")
+    reader.subscribe("a")
+    reader.pause()
+    publish_all(sender, numbers(1, 300), qos=0)
+    stage.broker.flush()
+    spend_turn(stage)
+    stage.node.drops._unrecorded_bytes += MOST_UNRECORDED_BYTES  # much else is to be recorded
+    reader.drop()
+    stage.node.drops._unrecorded_bytes -= MOST_UNRECORDED_BYTES
+    reader.drop()
+    begin_turn(stage)
+    assert stage.losses() == [("a", 1, 300, "disconnected")]
+    assert stage.broker.counters.disconnections == 1
+
+
+def test_a_new_session_is_not_mixed_up_with_one_whose_filters_are_still_being_removed() -> None:
+    stage = Stage()
+    sender, old = stage.client("s"), stage.client("r", expiry=60.0)
+    for number in range(200):
+        old.subscribe(f"a/{number}", 1)
+    old.drop()
+    publish_all(sender, numbers(1, 3), "a/7")
+    stage.settle()
+    spend_turn(stage)
+    new = stage.client("r")
+    new.subscribe("a/7", 1)
+    publish_all(sender, numbers(4, 5), "a/7")
+    stage.broker.flush()
+    begin_turn(stage)
+    publish_all(sender, numbers(6, 7), "a/7")
+    stage.settle()
+    assert new.take_payloads() == numbers(4, 7)
+    assert stage.losses() == [("a/7", 1, 3, "session-ended")]
+    counters = stage.broker.counters
+    assert counters.subscriptions_added - counters.subscriptions_removed == 1
+    assert stage.broker.filter_count == 1
+
+
+def test_queue_of_a_group_whose_last_member_ended_is_in_the_ledger_when_the_server_stops() -> None:
+    stage = Stage()
+    sender, member = stage.client("s"), stage.client("r", expiry=60.0)
+    member.subscribe("$share/g/a", 1)
+    member.drop()
+    publish_all(sender, numbers(1, 3))
+    stage.settle()
+    spend_turn(stage)
+    stage.client("r")
+    stage.broker.stop()
+    stage.broker.close()
+    assert stage.losses() == [("a", 1, 3, "session-ended")]
+
+
+def test_drops_that_were_not_published_yet_reach_the_log_when_the_server_stops() -> None:
+    stage = Stage(CoreSettings(log=LogSettings(capture=("$penstock/drops",))))
+    lost = DROPS_A_MESSAGE + 10
+    for number in range(lost):
+        stage.broker.ledger.add_range((f"t/{number}", 1, 1), "r", Reason.OUTBOX_FULL)
+    spend_turn(stage)
+    stage.broker.reap()
+    take_drops = stage.broker._reaping._jobs[-2]
+    take_drops()
+    stage.broker.ledger.add_range(("last", 1, 1), "r", Reason.OUTBOX_FULL)
+    stage.broker.stop()
+    stage.broker.close()
+    stage.broker.flush()
+    assert len(drops_in_the_log(stage)) == lost + 1

@@ -198,6 +198,8 @@ class Drainer:
                     self._recorder.save(session)
                 session.is_flowing = session.credit is None
                 break
+        if session.outbox is not None:
+            session.outbox.settle()
         self._unblock(session)
         self._watch(session)
 

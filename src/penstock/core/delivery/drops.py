@@ -102,8 +102,7 @@ class Drops:
 
     def finish(self) -> None:
         """Record at once what is not recorded yet: the server is about to stop."""
-        while self._unrecorded.step_now():
-            pass
+        self._unrecorded.finish()
 
     # Single runs
 

@@ -276,6 +276,14 @@ class LogBackedQueue(OfflineQueue):
             self._expiries = array("d", [expiry for _, expiry in living])
         return super().remove_expired(now)
 
+    def detach(self) -> deque[Entry]:
+        """Take all entries out; offsets stay, and expire when they would have."""
+        next_expiry = self.next_expiry
+        entries = super().detach()
+        if self._expiries is not None:
+            self.next_expiry = next_expiry  # at the earliest
+        return entries
+
     def remove_entries(self, is_unwanted: Callable[[Entry], bool]) -> list[Entry]:
         """Take out entries from anywhere in the queue; offsets stay."""
         removed = super().remove_entries(is_unwanted)

@@ -166,15 +166,22 @@ class Outbox:
             entry = self._take_first()
             size += len(entry[0].slab)
             taken.append(entry)
-        self._limits.settle(self.messages, self.bytes, len(self._entries))
         return taken
+
+    def settle(self) -> None:
+        """Return borrowed room that is not needed any more: after some was taken, and the rest put back."""
+        self._limits.settle(self.messages, self.bytes, len(self._entries))
 
     def detach(self) -> deque[Entry]:
         """Take all entries out, in constant time; the caller owns them."""
+        entries = self._empty()
+        self.settle()
+        return entries
+
+    def _empty(self) -> deque[Entry]:
         entries, self._entries = self._entries, deque()
         self.messages = self.bytes = 0
         self.next_expiry = FOREVER
-        self._limits.settle(0, 0, 0)
         return entries
 
     def reencode(self, reencode: Callable[[Encoding], Encoding]) -> None:
@@ -195,9 +202,10 @@ class Outbox:
         """Take out entries from anywhere in the queue."""
         removed: list[Entry] = []
         kept: list[Entry] = []
-        for entry in self.detach():
+        for entry in self._empty():
             (removed if is_unwanted(entry) else kept).append(entry)
         self.add_all_first(kept)
+        self.settle()  # not before: what stays keeps its room
         return removed
 
     def _append(self, run: Run, encoding: Encoding) -> None:

@@ -152,3 +152,8 @@ class StepQueue:
         if self._jobs:
             self._turns.take_step(self)
         return bool(self._jobs)
+
+    def finish(self) -> None:
+        """Do at once all that is left: the server is about to stop."""
+        while self.step_now():
+            pass

@@ -193,6 +193,7 @@ class SessionService:
         return False
 
     def _leave(self, session: Session) -> None:
+        self._leaving.pop(session, None)  # it may have been reported twice
         self._detach(session)
         now = self._node.clock.monotonic()
         if not session.is_persistent:

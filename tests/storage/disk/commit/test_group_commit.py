@@ -243,8 +243,11 @@ async def test_large_records_count_as_what_waits(bench: Bench) -> None:
     assert bench.commits.queued_bytes == 0
 
 
-async def test_a_failed_commit_ends_the_wait(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its messages are given up, so publishers have nothing to wait for."""
+@pytest.mark.parametrize("records", [0, 500], ids=["messages", "many records"])
+async def test_a_failed_commit_ends_the_wait(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, records: int
+) -> None:
+    """Its messages are given up, so publishers have nothing to wait for, however many records are kept."""
 
     def fail(self: Store, changes: Changes, *, sync: bool) -> None:
         raise StorageUnavailable("the disk fails")
@@ -252,6 +255,8 @@ async def test_a_failed_commit_ends_the_wait(bench: Bench, monkeypatch: pytest.M
     monkeypatch.setattr(Store, "write", fail)
     done: list[Exception | None] = []
     bench.append(b"x" * 60_000)
+    for number in range(records):
+        bench.sequencer.turn.put(RETAINED, f"topic/{number}", RetainedRecord(b"", Door.MQTT, 0, "c"))
     bench.commits.when_caught_up(lambda: done.append(bench.commits.failure))
     bench.end_turn()
     await until(lambda: bool(done), "publishers still wait")

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.errors import StorageUnavailable
 from penstock.storage.disk.recovery.opening import open_store
 from penstock.storage.disk.rocksdb.file_watch import FileWatch, Needed
 from penstock.storage.disk.rocksdb.layout import ROWS, offset_key
@@ -32,6 +33,17 @@ def test_files_that_are_not_needed_may_go(folder: Path, name: str) -> None:
     watch = FileWatch(folder)
     (folder / name).unlink()
     assert watch.find_missing(lambda: NEEDED) == []
+
+
+def test_a_call_that_fails_forgets_nothing(folder: Path) -> None:
+    def fail() -> Needed:
+        raise StorageUnavailable("the database is not open")
+
+    watch = FileWatch(folder)
+    (folder / "000009.sst").unlink()
+    with pytest.raises(StorageUnavailable):
+        watch.find_missing(fail)
+    assert watch.find_missing(lambda: NEEDED) == ["000009.sst"]
 
 
 def test_a_folder_that_is_gone_or_another_is_missing(folder: Path, tmp_path: Path) -> None:

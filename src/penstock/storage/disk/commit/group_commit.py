@@ -9,7 +9,8 @@ kept, because their sessions continue in memory, and are written with the next s
 nothing is accepted, and the write is retried.
 
 A slow disk makes commits wait in memory, up to a limit of bytes. From half of it on the log is behind, and
-core reads no more from publishers; at the limit, messages are refused as if the disk had failed.
+core reads no more from publishers; at the limit, messages are refused as if the disk had failed. A failed
+write ends the wait of publishers: what they publish is refused, and they have to learn that.
 """
 
 from bisect import bisect_right
@@ -248,9 +249,9 @@ class GroupCommit:
             self.on_committed()
         else:
             self._on_failure(commit, failure)
-        if self.is_behind and self.queued_bytes * 4 < self.limit_bytes:
-            self._catch_up()
         self._begin()
+        if self.is_behind and (failure is not None or self.queued_bytes * 4 < self.limit_bytes):
+            self._catch_up()  # last: what it calls back may fail, and commits go on
 
     def _on_failure(self, commit: PendingCommit, failure: Exception) -> None:
         failed, present = [commit, *self._queued], self._sequencer.turn.runs

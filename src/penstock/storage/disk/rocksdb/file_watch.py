@@ -48,7 +48,11 @@ class FileWatch:
             return [self._folder.name]
         if not is_same:
             return [self._folder.name]
-        vanished, self._names = self._names - names, names
+        missing = self._missing_of(self._names - names, needed)
+        self._names = names  # not before: after an error the next call looks again
+        return missing
+
+    def _missing_of(self, vanished: frozenset[str], needed: Callable[[], Needed]) -> list[str]:
         if not vanished:
             return []
         still = needed()
