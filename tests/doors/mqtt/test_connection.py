@@ -96,7 +96,7 @@ async def test_peer_that_does_not_read_its_answers_is_no_longer_read_from() -> N
         wire.feed(*[PingReq()] * 10_000)
         pings += 10_000
         assert pings < CONTROL_LIMIT_BYTES
-        await until(lambda: not len(wire.door.turns), "pings were not worked off")
+        await until(lambda: not len(wire.door.shares), "pings were not worked off")
     assert len(wire.transport.written) > CONTROL_LIMIT_BYTES
     assert wire.take() == [PingResp()] * pings  # every one was answered
     wire.connection.resume_writing()
@@ -153,10 +153,10 @@ async def test_what_was_read_before_the_socket_was_lost_is_worked_off() -> None:
     wire = Wire()
     session = wire.door.broker.sessions["c"]
     wire.feed(*[PingReq()] * 20_000, Disconnect())
-    assert len(wire.door.turns) == 1
+    assert len(wire.door.shares) == 1
     wire.connection.connection_lost(ConnectionResetError())
     assert wire.connection.client_id == session.client_id
-    await until(lambda: not len(wire.door.turns), "input still waits")
+    await until(lambda: not len(wire.door.shares), "input still waits")
     assert wire.connection.is_closing
     assert wire.connection not in wire.door.connections
 
@@ -166,4 +166,4 @@ async def test_input_that_waits_is_dropped_with_an_abort() -> None:
     wire.feed(*[PingReq()] * 20_000)
     assert not wire.transport.is_reading_now
     wire.connection.abort()
-    assert not len(wire.door.turns)
+    assert not len(wire.door.shares)

@@ -1,7 +1,10 @@
 """One connection among others: how much of a turn of the loop it is given."""
 
 import asyncio
+import time
+from itertools import count
 
+from penstock.net.turn_shares import SHARE_S, TurnShares
 from tests.net.http.serving import House, get, post, request
 from tests.support.waiting import TIMEOUT_S, until
 
@@ -9,8 +12,16 @@ ABOUT_A_TURN = 256
 """Sixty-four requests, and what one more piece can hold."""
 
 
+def slow_down(house: House) -> None:
+    """Let every step take a whole share of its turn."""
+    began, readings = time.monotonic(), count(1)
+    shares = TurnShares(asyncio.get_running_loop(), lambda: began + TIMEOUT_S + next(readings) * SHARE_S)
+    house.door.shares = shares
+
+
 async def test_many_requests_at_once_are_answered_over_several_turns(house: House) -> None:
     await house.open()
+    slow_down(house)
     peer = await house.connect()
     await peer.send(get() * 2_000)
     turns = []
@@ -49,6 +60,7 @@ async def test_a_body_in_tiny_chunks_is_read_over_several_turns(house: House) ->
 
 async def test_a_large_body_is_read_over_several_turns_and_what_follows_it_too(house: House) -> None:
     await house.open()
+    slow_down(house)
     peer = await house.connect()
     body = bytes(range(256)) * 4_000
     peer.writer.write(post("/hot", body) + get() * 500 + get("/app/x"))

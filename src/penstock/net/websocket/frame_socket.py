@@ -1,7 +1,7 @@
 """Base of open WebSockets: reads frames, responds to pings, and closes.
 
 It is a protocol to the socket's transport, and a transport to the inner protocol of a door. Frames are read
-in steps; what is more than a share of the turn waits for later turns (`net/turns.py`).
+in steps; what is more than a share of the turn waits for later turns (`net/turn_shares.py`).
 """
 
 import asyncio
@@ -13,7 +13,7 @@ import structlog
 from penstock.net.door import Peer, address
 from penstock.net.log_throttle import ThrottledLog
 from penstock.net.transport import CLOSED_TRANSPORT
-from penstock.net.turns import MOST_WORK, Backlog, Turns, fitted
+from penstock.net.turn_shares import MOST_WORK, Backlog, TurnShares, fitted
 from penstock.wire.websocket.encoding import CLOSE, PONG, FrameError, close_payload, control_frame
 from penstock.wire.websocket.frames import HeaderReader
 
@@ -42,7 +42,7 @@ class FrameSocket(asyncio.BufferedProtocol, asyncio.Transport, ABC):
     Args:
         buffer: read buffer; filled and emptied in one step of the loop, so all connections can share it.
         peer: its address, if already known.
-        turns: shared by all doors of the loop.
+        shares: turn shares, shared by all doors of the loop.
     """
 
     __slots__ = (
@@ -56,10 +56,10 @@ class FrameSocket(asyncio.BufferedProtocol, asyncio.Transport, ABC):
         "_loop",
         "_peer",
         "_reader",
+        "_shares",
         "_socket",
         "_throttled_log",
         "_timer",
-        "_turns",
         "_work_limit",
     )
 
@@ -72,7 +72,7 @@ class FrameSocket(asyncio.BufferedProtocol, asyncio.Transport, ABC):
         buffer: memoryview,
         peer: Peer | None,
         throttled_log: ThrottledLog | None,
-        turns: Turns | None = None,
+        shares: TurnShares | None = None,
     ) -> None:
         super().__init__()
         self._socket = socket
@@ -80,7 +80,7 @@ class FrameSocket(asyncio.BufferedProtocol, asyncio.Transport, ABC):
         self._buffer = buffer
         self._loop = asyncio.get_running_loop()
         self._throttled_log = throttled_log or ThrottledLog(log, self._loop.time)
-        self._turns = turns or Turns(self._loop)
+        self._shares = shares or TurnShares(self._loop)
         self._backlog: Backlog | None = None
         self._work_limit = MOST_WORK // 2
         self._is_paused = False  # the inner protocol wants no input
@@ -121,15 +121,15 @@ class FrameSocket(asyncio.BufferedProtocol, asyncio.Transport, ABC):
             self._backlog.add(data)
             return
         now = self._loop.time()
-        is_late = self._turns.is_over(now)
+        is_late = self._shares.is_over(now)
         start: int | None = 0
-        while start is not None and self.may_step and not self._turns.is_over(now):
+        while start is not None and self.may_step and not self._shares.is_over(now):
             start = self.take_step(data, start)
         if start is not None and not self.is_closing():
             self._backlog = Backlog(self, data, start)
             self._socket.pause_reading()
             if self.may_step:
-                self._turns.queue(self._backlog, is_new=is_late)
+                self._shares.queue(self._backlog, is_new=is_late)
 
     @property
     def may_step(self) -> bool:
@@ -138,14 +138,14 @@ class FrameSocket(asyncio.BufferedProtocol, asyncio.Transport, ABC):
 
     def take_step(self, data: bytes, start: int) -> int | None:
         """Read some frames of a chunk, and pass on their contents."""
-        began = self._turns.clock()
+        began = self._shares.clock()
         if self._has_more:
             self._take(b"")
         else:
             stop = start + self._work_limit * UNIT_BYTES
             self._take(data[start:stop])
             start = min(stop, len(data))
-        self._work_limit = fitted(self._work_limit, self._turns.clock() - began)
+        self._work_limit = fitted(self._work_limit, self._shares.clock() - began)
         if self.is_closing():
             return None
         return start if start < len(data) or self._has_more else None
@@ -163,7 +163,7 @@ class FrameSocket(asyncio.BufferedProtocol, asyncio.Transport, ABC):
 
     def _drop_input(self) -> None:
         if self._backlog is not None:
-            self._turns.discard(self._backlog)
+            self._shares.discard(self._backlog)
             self._backlog = None
 
     def eof_received(self) -> None:
@@ -238,7 +238,7 @@ class FrameSocket(asyncio.BufferedProtocol, asyncio.Transport, ABC):
     def resume_reading(self) -> None:
         self._is_paused = False
         if self._backlog is not None:
-            self._turns.queue(self._backlog)
+            self._shares.queue(self._backlog)
         elif not self.is_closing():
             self._socket.resume_reading()
 

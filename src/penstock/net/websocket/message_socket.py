@@ -13,7 +13,7 @@ from penstock.core.runtime.clock import Clock, Scheduler
 from penstock.core.runtime.deadlines import DeadlineChecks, HasDeadline
 from penstock.net.door import Peer
 from penstock.net.log_throttle import ThrottledLog
-from penstock.net.turns import Turns
+from penstock.net.turn_shares import TurnShares
 from penstock.net.websocket.frame_socket import FrameSocket, hang_up
 from penstock.wire.websocket.deflate import Deflate
 from penstock.wire.websocket.encoding import PING, CloseCode, Pinged, close_payload, control_frame
@@ -115,9 +115,9 @@ class MessageSocket(FrameSocket):
         keepalive: Keepalive,
         deflate: Deflate | None = None,
         throttled_log: ThrottledLog | None = None,
-        turns: Turns | None = None,
+        shares: TurnShares | None = None,
     ) -> None:
-        super().__init__(socket, buffer, peer, throttled_log, turns)
+        super().__init__(socket, buffer, peer, throttled_log, shares)
         self._inner = inner
         self._reader = MessageReader(limit_bytes, deflate=deflate, step_bytes=INFLATED_BYTES)
         self._deflate = deflate

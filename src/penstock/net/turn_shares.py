@@ -14,7 +14,7 @@ from typing import Protocol
 
 import structlog
 
-log = structlog.get_logger("penstock.turns")
+log = structlog.get_logger("penstock.turn_shares")
 
 SHARE_S = 0.004
 """Time for input that was just read, and again for input that waits, in one turn of the loop."""
@@ -82,7 +82,7 @@ class Backlog:
         return self.owner.may_step
 
 
-class Turns:
+class TurnShares:
     """Queue of the connections of one event loop that have input left.
 
     Args:

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from penstock.net.turns import LEAST_WORK, LONG_STEP_S, MOST_WORK, SHARE_S, Backlog, Turns, fitted
+from penstock.net.turn_shares import LEAST_WORK, LONG_STEP_S, MOST_WORK, SHARE_S, Backlog, TurnShares, fitted
 from tests.support.waiting import until
 
 
@@ -44,15 +44,15 @@ class Connection:
 class Scene:
     def __init__(self) -> None:
         self.clock, self.steps = Clock(), list[str]()
-        self.turns = Turns(asyncio.get_running_loop(), self.clock)
+        self.shares = TurnShares(asyncio.get_running_loop(), self.clock)
 
     def add(self, name: str, size: int, *, is_new: bool = False, took_s: float = SHARE_S) -> Connection:
         connection = Connection(name, self.steps, self.clock, took_s)
-        self.turns.queue(Backlog(connection, bytes(size)), is_new=is_new)
+        self.shares.queue(Backlog(connection, bytes(size)), is_new=is_new)
         return connection
 
     async def finish(self) -> str:
-        await until(lambda: not len(self.turns), "input still waits")
+        await until(lambda: not len(self.shares), "input still waits")
         return "".join(self.steps)
 
 
@@ -90,9 +90,9 @@ async def test_a_turn_ends_when_its_share_is_used_up() -> None:
 async def test_the_share_of_a_turn_counts_from_the_time_of_the_loop() -> None:
     scene = Scene()
     now = scene.clock.now
-    assert not scene.turns.is_over(now)
+    assert not scene.shares.is_over(now)
     scene.clock.now += SHARE_S * 1.01
-    assert scene.turns.is_over(now)
+    assert scene.shares.is_over(now)
 
 
 async def test_what_waits_for_something_else_takes_no_steps() -> None:
@@ -125,8 +125,8 @@ async def test_input_that_comes_later_is_worked_off_behind_the_rest() -> None:
 async def test_discarded_input_takes_no_steps() -> None:
     scene = Scene()
     backlog = Backlog(Connection("a", scene.steps, scene.clock), b"123")
-    scene.turns.queue(backlog)
-    scene.turns.discard(backlog)
+    scene.shares.queue(backlog)
+    scene.shares.discard(backlog)
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert not scene.steps
