@@ -87,12 +87,34 @@ async def test_a_turn_ends_when_its_share_is_used_up() -> None:
     assert scene.steps == ["a"] * 4
 
 
-async def test_the_share_of_a_turn_counts_from_the_time_of_the_loop() -> None:
+async def test_all_reads_of_a_turn_have_one_share() -> None:
     scene = Scene()
-    now = scene.clock.now
-    assert not scene.shares.is_over(now)
-    scene.clock.now += SHARE_S * 1.01
-    assert scene.shares.is_over(now)
+    shares, clock = scene.shares, scene.clock
+    for _ in range(2):
+        began = clock.now
+        assert not shares.is_used_up
+        assert not shares.is_over(began)
+        clock.now += SHARE_S * 0.6
+        shares.charge(began)
+        clock.now += 1  # something else
+    assert shares.is_used_up
+    assert shares.is_over(clock.now)
+    await asyncio.sleep(0)
+    assert not shares.is_used_up
+    assert not shares.is_over(clock.now)
+
+
+async def test_a_read_within_a_read_counts_once() -> None:
+    scene = Scene()
+    shares, clock = scene.shares, scene.clock
+    outer = clock.now
+    clock.now += SHARE_S * 0.1
+    inner = clock.now
+    clock.now += SHARE_S * 0.6
+    shares.charge(inner)
+    clock.now += SHARE_S * 0.1
+    shares.charge(outer)
+    assert not shares.is_used_up
 
 
 async def test_what_waits_for_something_else_takes_no_steps() -> None:

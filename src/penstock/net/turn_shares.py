@@ -85,8 +85,11 @@ class Backlog:
 class TurnShares:
     """Queue of the connections of one event loop that have input left.
 
+    The loop does not say when a turn begins, and its time is never that of its last poll. So reads are charged
+    with their time, and from a millisecond on a callback, which runs before the next poll, ends the count.
+
     Args:
-        clock: monotonic time, of the same origin as the loop's.
+        clock: monotonic time.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float] = time.monotonic) -> None:
@@ -97,6 +100,9 @@ class TurnShares:
         self._old: deque[Backlog] = deque()
         self._queued: set[Backlog] = set()
         self._is_scheduled = False
+        self._spent_s = 0.0  # by reads of this turn, and by less than a millisecond of earlier ones
+        self._charged_until = 0.0
+        self._is_ending = False  # the callback at the end of the reads is scheduled
 
     def __len__(self) -> int:
         return len(self._queued)
@@ -106,9 +112,27 @@ class TurnShares:
         """So much input waits that more of it is read in small pieces."""
         return len(self._queued) > CROWD
 
-    def is_over(self, now: float) -> bool:
-        """True if the share of this turn is used up; `now` is the loop's time, as its last poll left it."""
-        return self.clock() - now >= SHARE_S
+    @property
+    def is_used_up(self) -> bool:
+        """True if the share of this turn is used up by earlier reads."""
+        return self._spent_s >= SHARE_S
+
+    def is_over(self, began: float) -> bool:
+        """True if the share of this turn is used up by earlier reads and the one that began then."""
+        return self._spent_s + self.clock() - began >= SHARE_S
+
+    def charge(self, began: float) -> None:
+        """Count a read that began then and ends now. One that ended within it is not counted twice."""
+        now = self.clock()
+        self._spent_s += now - max(began, self._charged_until)
+        self._charged_until = now
+        if self._spent_s > LONG_STEP_S and not self._is_ending:
+            self._is_ending = True
+            self._loop.call_soon(self._end_reads)
+
+    def _end_reads(self) -> None:
+        self._is_ending = False
+        self._spent_s = 0.0
 
     def queue(self, backlog: Backlog, *, is_new: bool = False) -> None:
         """Let its connection take steps in later turns. Idempotent.
@@ -136,6 +160,7 @@ class TurnShares:
 
     def _work(self) -> None:
         self._is_scheduled = False
+        self._spent_s = 0.0
         ends_at = self.clock() + SHARE_S
         while waiting := self._small or self._new or self._old:
             backlog = waiting.popleft()

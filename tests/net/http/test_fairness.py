@@ -1,7 +1,6 @@
 """One connection among others: how much of a turn of the loop it is given."""
 
 import asyncio
-import time
 from itertools import count
 
 from penstock.net.turn_shares import SHARE_S, TurnShares
@@ -14,9 +13,8 @@ ABOUT_A_TURN = 256
 
 def slow_down(house: House) -> None:
     """Let every step take a whole share of its turn."""
-    began, readings = time.monotonic(), count(1)
-    shares = TurnShares(asyncio.get_running_loop(), lambda: began + TIMEOUT_S + next(readings) * SHARE_S)
-    house.door.shares = shares
+    readings = count()
+    house.door.shares = TurnShares(asyncio.get_running_loop(), lambda: next(readings) * SHARE_S)
 
 
 async def test_many_requests_at_once_are_answered_over_several_turns(house: House) -> None:
@@ -70,6 +68,6 @@ async def test_a_large_body_is_read_over_several_turns_and_what_follows_it_too(h
             before = bodies.held_bytes
             await asyncio.sleep(0)
             steps.append(bodies.held_bytes - before)
-    assert max(steps) < 128 * 1024
+    assert max(steps) < 256 * 1024  # a step that waited, and a read
     assert house.seen[0].body == body
     assert [(await peer.answer()).status for _ in range(502)] == [200] * 502

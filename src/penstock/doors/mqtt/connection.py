@@ -185,12 +185,14 @@ class Connection(asyncio.BufferedProtocol):
             self._wait_for_turn()
             return
         start: int | None = 0
-        is_late = shares.is_over(now) or self._waiting is not None
+        is_late = shares.is_used_up or self._waiting is not None
         if not is_late:
+            began = shares.clock()
             with self.door.broker.turn(now):
                 start = self._step(data, 0)
-                while start is not None and self._waiting is None and not shares.is_over(now):
+                while start is not None and self._waiting is None and not shares.is_over(began):
                     start = self._timed_step(data, start)
+            shares.charge(began)
         if start is not None:
             self._backlog = Backlog(self, data, start)
             self._wait_for_turn(is_new=is_late)

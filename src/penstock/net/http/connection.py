@@ -113,11 +113,14 @@ class HttpConnection(asyncio.Protocol):
             self._rest += data
             if len(self._rest) > HIGH_WATER_BYTES:
                 self._pause_reading()
-        elif self._door.shares.is_over(self._loop.time()):
+        elif self._door.shares.is_used_up:
             self._rest = data
             self._yield_turn(is_new=True)
         else:
+            shares = self._door.shares
+            began = shares.clock()
             self._feed(data)
+            shares.charge(began)
 
     def eof_received(self) -> bool:
         self._input_closed = self.has_ended = True

@@ -58,6 +58,7 @@ class FrameSocket(asyncio.BufferedProtocol, asyncio.Transport, ABC):
         "_reader",
         "_shares",
         "_socket",
+        "_step_bytes",
         "_throttled_log",
         "_timer",
         "_work_limit",
@@ -83,6 +84,7 @@ class FrameSocket(asyncio.BufferedProtocol, asyncio.Transport, ABC):
         self._shares = shares or TurnShares(self._loop)
         self._backlog: Backlog | None = None
         self._work_limit = MOST_WORK // 2
+        self._step_bytes = MOST_WORK * UNIT_BYTES  # input of one step at most
         self._is_paused = False  # the inner protocol wants no input
         self._timer: asyncio.TimerHandle | None = None
         self._close_sent = False  # nothing more may be written
@@ -93,8 +95,8 @@ class FrameSocket(asyncio.BufferedProtocol, asyncio.Transport, ABC):
         """Take over the socket, with input behind the handshake."""
         self._socket.set_protocol(self)
         self._begin_inner()
-        if data:
-            self._receive(data)
+        if data and not self.is_closing():
+            self._wait(data, 0, is_new=True)  # the handshake was work enough
 
     @abstractmethod
     def _begin_inner(self) -> None:
@@ -120,16 +122,21 @@ class FrameSocket(asyncio.BufferedProtocol, asyncio.Transport, ABC):
         if self._backlog is not None:
             self._backlog.add(data)
             return
-        now = self._loop.time()
-        is_late = self._shares.is_over(now)
+        shares = self._shares
+        is_late, began = shares.is_used_up, shares.clock()
         start: int | None = 0
-        while start is not None and self.may_step and not self._shares.is_over(now):
+        while start is not None and self.may_step and not shares.is_over(began):
             start = self.take_step(data, start)
+        shares.charge(began)
         if start is not None and not self.is_closing():
-            self._backlog = Backlog(self, data, start)
-            self._socket.pause_reading()
-            if self.may_step:
-                self._shares.queue(self._backlog, is_new=is_late)
+            self._wait(data, start, is_new=is_late)
+
+    def _wait(self, data: bytes, start: int, *, is_new: bool) -> None:
+        """Work off the rest of a chunk in later turns, and read no more until then."""
+        self._backlog = Backlog(self, data, start)
+        self._socket.pause_reading()
+        if self.may_step:
+            self._shares.queue(self._backlog, is_new=is_new)
 
     @property
     def may_step(self) -> bool:
@@ -142,7 +149,7 @@ class FrameSocket(asyncio.BufferedProtocol, asyncio.Transport, ABC):
         if self._has_more:
             self._take(b"")
         else:
-            stop = start + self._work_limit * UNIT_BYTES
+            stop = start + min(self._work_limit * UNIT_BYTES, self._step_bytes)
             self._take(data[start:stop])
             start = min(stop, len(data))
         self._work_limit = fitted(self._work_limit, self._shares.clock() - began)

@@ -21,6 +21,8 @@ from penstock.wire.websocket.messages import MessageReader, Messages
 
 INFLATED_BYTES = 64 * 1024
 """Bytes that one step inflates before it stops; its last message may be larger."""
+COMPRESSED_STEP_BYTES = 1024
+"""Input of one step of a connection whose messages may be compressed: a byte inflates to a thousand."""
 PING_FRAME = control_frame(PING, b"")
 
 
@@ -121,6 +123,8 @@ class MessageSocket(FrameSocket):
         self._inner = inner
         self._reader = MessageReader(limit_bytes, deflate=deflate, step_bytes=INFLATED_BYTES)
         self._deflate = deflate
+        if deflate is not None:
+            self._step_bytes = COMPRESSED_STEP_BYTES
         self._keepalive = keepalive
         self._heard_at = keepalive.now()
         self._pinged_at: float | None = None  # while a response is awaited

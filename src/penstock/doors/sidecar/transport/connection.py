@@ -152,13 +152,15 @@ class Connection(asyncio.BufferedProtocol):
         if self._backlog is not None:
             self._backlog.add(data)
             return
-        is_late = door.shares.is_over(now)
-        start = 0 if is_late else self._work(data, 0, now, is_long=True)
+        shares = door.shares
+        is_late, began = shares.is_used_up, shares.clock()
+        start = 0 if is_late else self._work(data, 0, now, began)
+        shares.charge(began)
         if start is not None:
             self._backlog = Backlog(self, data, start)
             self._read_pause.pause(TURN)
             if self.may_step:
-                door.shares.queue(self._backlog, is_new=is_late)
+                shares.queue(self._backlog, is_new=is_late)
 
     @property
     def may_step(self) -> bool:
@@ -177,11 +179,11 @@ class Connection(asyncio.BufferedProtocol):
         self._backlog = None
         self._read_pause.resume(TURN)
 
-    def _work(self, data: bytes, start: int, now: float, *, is_long: bool = False) -> int | None:
+    def _work(self, data: bytes, start: int, now: float, began: float | None = None) -> int | None:
         """Work off some of a chunk, and send the responses; return where the rest starts.
 
         Args:
-            is_long: take steps while this turn has time, not only one.
+            began: the beginning of a read, which takes steps while this turn has time, not only one.
         """
         door, end = self.door, len(data)
         door.is_reading = True
@@ -193,7 +195,7 @@ class Connection(asyncio.BufferedProtocol):
                     start += len(piece)
                     if start >= end or self.http2.error is not None or self.is_closing:
                         return None
-                    if not is_long or self.is_full or door.shares.is_over(now):
+                    if began is None or self.is_full or door.shares.is_over(began):
                         return start
         finally:
             door.is_reading = False
