@@ -85,7 +85,7 @@ class Backlog:
 class TurnShares:
     """Queue of the connections of one event loop that have input left.
 
-    The loop does not say when a turn begins, and its time is never that of its last poll. So reads are charged
+    The loop does not say when a turn begins, and its time is not that of its last poll. So reads are charged
     with their time, and from a millisecond on a callback, which runs before the next poll, ends the count.
 
     Args:
