@@ -8,13 +8,14 @@ import asyncio
 import socket
 import struct
 import sys
+import zlib
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import cast
 
 import pytest
-from msgspec import Struct
+from msgspec import Struct, json
 
 from penstock.wire.http2 import encode_headers
 from penstock.wire.mqtt import (
@@ -177,14 +178,13 @@ async def departures(burst: Burst) -> None:
 
 
 async def overlapping(burst: Burst) -> None:
-    levels = 9 if burst.scale == 1 else 12
-    filters = ["/".join("+a"[number >> bit & 1] for bit in range(levels)) for number in range(2**levels)]
+    filters = ["/".join("+a"[number >> bit & 1] for bit in range(12)) + "/+" for number in range(4_096)]
     await burst.send(
         await burst.connect(), mqtt(*(subscribe(each, text) for each, text in enumerate(filters)))
     )
     await burst.settle()
-    deep = (Publish("a/" * (levels - 1) + str(each), b"") for each in range(100 * burst.scale))
-    await burst.send_from(1, mqtt(*deep))
+    deep = (Publish("a/" * 12 + str(each), b"") for each in range(100 * burst.scale))
+    await burst.send_from(2, mqtt(*deep))
 
 
 async def stuck_readers(burst: Burst) -> None:
@@ -236,6 +236,29 @@ async def framed_pings(burst: Burst) -> None:
     await asyncio.sleep(0.3)
     client.write(masked(0x82, mqtt(Connect("", Version.V311))))
     await burst.send(client, masked(0x82, mqtt(PingReq())) * 20_000 * burst.scale)
+    await burst.settle()
+
+
+async def deflate_bombs(burst: Burst) -> None:
+    """Messages that inflate to the limit and beyond it, from many connections at once."""
+    port = burst.server.port_of("http")
+    bomb = zlib.compressobj(wbits=-12)
+    frame = masked(0xC1, bomb.compress(bytes(4 << 20)) + bomb.flush(zlib.Z_SYNC_FLUSH)[:-4])
+    clients = [await burst.open(port) for _ in range(50 * burst.scale)]
+    for client in clients:
+        client.write(upgrade("/ws", "Sec-WebSocket-Extensions: permessage-deflate") + frame)
+    await burst.settle()
+
+
+async def long_lists(burst: Burst) -> None:
+    """Lists of messages to ever new topics with long names."""
+    port = burst.server.port_of("http")
+    for name in range(2):
+        messages = [{"topic": f"{name}/{each}/" + "long/" * 40, "payload": "x"} for each in range(10_000)]
+        body = json.encode(messages)
+        client = await burst.open(port)
+        head = f"POST /api/v1/publish HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
+        await burst.send(client, head.encode() + body)
     await burst.settle()
 
 
@@ -291,6 +314,8 @@ ATTACKS = {
     "readers that are stuck": Attack(stuck_readers, HTTP),
     "subscribers that are stuck": Attack(stuck_subscribers),
     "header lists": Attack(header_lists),
+    "deflate bombs": Attack(deflate_bombs, HTTP | {"web": {"deflate": True}}),
+    "lists of messages": Attack(long_lists, HTTP),
     "pings in frames": Attack(framed_pings, {"mqtt": {"websocket_port": 0}}),
     "many readers": Attack(many_readers),
     "stored messages": Attack(stored, {"data_dir": "data"}),

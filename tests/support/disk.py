@@ -101,6 +101,7 @@ class Pending:
 class DiskLog:
     """The log of a disk, and its state store."""
 
+    has_ended = False
     is_durable = True
     log_id = "00" * 8
 

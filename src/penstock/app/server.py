@@ -36,7 +36,7 @@ from penstock.net.listener import parse_networks
 from penstock.net.origins import Origins
 from penstock.net.password_checks import PasswordChecks
 from penstock.net.tls import Certificates
-from penstock.net.turns import Turns
+from penstock.net.turn_shares import TurnShares
 from penstock.storage.arrow_uploads import read_rows
 from penstock.storage.open import open_storage
 from penstock.telemetry.metrics import ServerMetrics
@@ -83,7 +83,7 @@ class Server:
         self._password_checks = PasswordChecks(self._access, self._loop, self._address_limits)
         self._housekeeping = self._make_housekeeping()
         self._connection_limit = ConnectionLimit()
-        self._turns = Turns(self._loop)
+        self._shares = TurnShares(self._loop)
         names = settings.websocket
         self._origins = Origins(settings.host, names.hosts, names.origins, settings.http.cors_origins)
         self._lag = LoopLag()
@@ -138,7 +138,7 @@ class Server:
             address_limits=self._address_limits,
             connection_limit=self._connection_limit,
             password_checks=self._password_checks,
-            turns=self._turns,
+            shares=self._shares,
         )
 
     def _make_socket(self) -> SocketDoor:
@@ -149,7 +149,7 @@ class Server:
             origins=self._origins,
             connection_limit=self._connection_limit,
             address_limits=self._address_limits,
-            turns=self._turns,
+            shares=self._shares,
         )
 
     def _make_http(self) -> HttpDoor:
@@ -189,7 +189,7 @@ class Server:
             origins=self._origins,
             connection_limit=self._connection_limit,
             password_checks=self._password_checks,
-            turns=self._turns,
+            shares=self._shares,
         )
 
     def _make_sidecar(self) -> SidecarDoor:
@@ -202,7 +202,7 @@ class Server:
             address_limits=self._address_limits,
             connection_limit=self._connection_limit,
             password_checks=self._password_checks,
-            turns=self._turns,
+            shares=self._shares,
         )
 
     def _recovered(self) -> dict[str, int]:

@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 from websockets.frames import Opcode
 
-from penstock.net.turns import Turns
+from penstock.net.turn_shares import TurnShares
 from penstock.net.websocket import frame_socket
 from penstock.net.websocket.message_socket import MessageSocket
 from penstock.wire.websocket.deflate import deflated_frame
@@ -451,7 +451,7 @@ async def test_peer_that_is_closed_in_a_later_turn_is_read_until_it_closes(
     await forum.open()
     client = await forum.enter()
     socket = forum.door.socket.get_extra_info("socket")
-    monkeypatch.setattr(Turns, "is_over", lambda turns, now: True)
+    monkeypatch.setattr(TurnShares, "is_over", lambda shares, now: True)
     client.send(frame(b"one"), last)
     await client.read_close()
     client.writer.close()
@@ -464,4 +464,4 @@ async def test_sockets_of_an_entrance_share_their_turns(forum: MessageHall) -> N
     entrance = await forum.open()
     for _ in range(2):
         await forum.enter()
-    assert {id(door.socket._turns) for door in forum.doors} == {id(entrance.turns)}
+    assert {id(door.socket._shares) for door in forum.doors} == {id(entrance.shares)}

@@ -1,8 +1,8 @@
 """One MQTT connection: packets in, calls to core, and its end.
 
 It is an asyncio protocol and core's connection port at once. Reading and writing never wait: a chunk is
-worked off in steps, and beyond a share of the turn in later turns (`net/turns.py`); deliveries arrive as
-joined bytes at the tick's flush, acknowledgements follow in the same turn; the way out is in the sections
+worked off in steps, and beyond a share of the turn in later turns (`net/turn_shares.py`); deliveries arrive
+as joined bytes at the tick's flush, acknowledgements follow in the same turn; the way out is in the sections
 "Deliveries" and "Responses". What the packets mean is in `handlers.py`; publishes come in runs and go to core
 from here, through `publish_acks.py` if they want a response.
 """
@@ -39,7 +39,7 @@ from penstock.net.read_pause import (
     ReadPause,
 )
 from penstock.net.transport import CLOSED_TRANSPORT
-from penstock.net.turns import FIRST_WORK, Backlog, fitted
+from penstock.net.turn_shares import FIRST_WORK, Backlog, fitted
 from penstock.wire.mqtt.aliases import AliasWriter
 from penstock.wire.mqtt.packets import Auth, Connect, Disconnect, Packet, Version
 from penstock.wire.mqtt.reasons import (
@@ -168,7 +168,7 @@ class Connection(asyncio.BufferedProtocol):
     def get_buffer(self, size_hint: int) -> memoryview:
         if self.bucket is not None:
             return self.door.sip  # with a rate limit reads are small: what was read has to wait
-        if self.door.turns.is_crowded:
+        if self.door.shares.is_crowded:
             return self.door.small_buffer
         return self.door.large_buffer if self._reader.is_amid_large else self.door.buffer
 
@@ -179,18 +179,20 @@ class Connection(asyncio.BufferedProtocol):
         """Process a chunk; a transport other than a socket calls it directly."""
         self._last_seen = now = self._loop.time()
         self.door.counters.bytes_received += len(data)
-        turns = self.door.turns
+        shares = self.door.shares
         if self._backlog is not None:
             self._backlog.add(data)
             self._wait_for_turn()
             return
         start: int | None = 0
-        is_late = turns.is_over(now) or self._waiting is not None
+        is_late = shares.is_used_up or self._waiting is not None
         if not is_late:
+            began = shares.clock()
             with self.door.broker.turn(now):
                 start = self._step(data, 0)
-                while start is not None and self._waiting is None and not turns.is_over(now):
+                while start is not None and self._waiting is None and not shares.is_over(began):
                     start = self._timed_step(data, start)
+            shares.charge(began)
         if start is not None:
             self._backlog = Backlog(self, data, start)
             self._wait_for_turn(is_new=is_late)
@@ -200,7 +202,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_lost = True
         if self._session is not None and self._backlog is not None:
             self.read_pause = ReadPause(CLOSED_TRANSPORT)
-            self.door.turns.queue(self._backlog)  # it comes first, and may end with a DISCONNECT
+            self.door.shares.queue(self._backlog)  # it comes first, and may end with a DISCONNECT
         else:
             self._on_lost()
 
@@ -266,13 +268,13 @@ class Connection(asyncio.BufferedProtocol):
         """
         assert self._backlog is not None
         if self._waiting is None:
-            self.door.turns.queue(self._backlog, is_new=is_new)
+            self.door.shares.queue(self._backlog, is_new=is_new)
         if self._waiting is None or len(self._backlog) > EARLY_LIMIT_BYTES:
             self.read_pause.pause(TURN)
 
     def _timed_step(self, data: bytes, start: int) -> int | None:
         """Take a step, with the deliveries of it and earlier ones if they are many, and fit the next one."""
-        clock, reader = self.door.turns.clock, self._reader
+        clock, reader = self.door.shares.clock, self._reader
         began = clock()
         rest = self._step(data, start)
         self.door.broker.flush_part(reader.work_limit)
@@ -303,7 +305,7 @@ class Connection(asyncio.BufferedProtocol):
     def _drop_input(self) -> None:
         self._unfinished = None
         if self._backlog is not None:
-            self.door.turns.discard(self._backlog)
+            self.door.shares.discard(self._backlog)
             self._backlog = None
 
     # Deliveries

@@ -27,7 +27,7 @@ from penstock.net.origins import Origins
 from penstock.net.password_checks import PasswordChecks
 from penstock.net.rate_limit import TokenBucket
 from penstock.net.tls import Certificates, names_users
-from penstock.net.turns import Turns
+from penstock.net.turn_shares import TurnShares
 from penstock.net.websocket import WebSocketSettings
 from penstock.wire.mqtt.decode import TopicNameCache
 from penstock.wire.mqtt.reasons import MalformedPacket, MqttWireError, ReasonCode
@@ -71,7 +71,7 @@ class MqttDoor:
     Args:
         websocket: host names and allowed origins at WebSocket ports.
         http_origins: the same at the HTTP listener, for the connections that it hands over.
-        turns: shared by all doors of the loop.
+        shares: turn shares, shared by all doors of the loop.
     """
 
     name = "mqtt"
@@ -89,7 +89,7 @@ class MqttDoor:
         address_limits: AddressLimits | None = None,
         connection_limit: ConnectionLimit | None = None,
         password_checks: PasswordChecks | None = None,
-        turns: Turns | None = None,
+        shares: TurnShares | None = None,
     ) -> None:
         self.settings = settings
         self.broker = broker
@@ -108,7 +108,7 @@ class MqttDoor:
         self.password_checks = password_checks or PasswordChecks(
             broker.access, self.loop, self.address_limits
         )
-        self.turns = turns or Turns(self.loop)
+        self.shares = shares or TurnShares(self.loop)
         self._registry: ConnectionRegistry[Connection] = ConnectionRegistry(
             clock, self.loop, self.counters, self.address_limits, connection_limit or ConnectionLimit()
         )
@@ -223,7 +223,7 @@ class MqttDoor:
             limit_bytes=FRAME_LIMIT_BYTES,
             timeout_s=self.settings.connect_timeout_s,
         )
-        entrance = ByteEntrance(terms, self._open_within, self.buffer, self._admits, self.turns)
+        entrance = ByteEntrance(terms, self._open_within, self.buffer, self._admits, self.shares)
         self._entrances.append(entrance)
         return entrance
 

@@ -22,7 +22,7 @@ from penstock.net.listener import Listener
 from penstock.net.log_throttle import ThrottledLog, shortened
 from penstock.net.password_checks import PasswordChecks
 from penstock.net.tls import Certificates, names_users
-from penstock.net.turns import Turns
+from penstock.net.turn_shares import TurnShares
 from penstock.wire.grpc import Status, encode_refusal
 from penstock.wire.http2 import Limits
 
@@ -99,14 +99,14 @@ class SidecarDoor:
         address_limits: AddressLimits | None = None,
         connection_limit: ConnectionLimit | None = None,
         password_checks: PasswordChecks | None = None,
-        turns: Turns | None = None,
+        shares: TurnShares | None = None,
     ) -> None:
         self.settings = settings
         self.clock = clock
         self.broker = broker
         self.counters = broker.counters
         self.loop = asyncio.get_running_loop()
-        self.turns = turns or Turns(self.loop)
+        self.shares = shares or TurnShares(self.loop)
         # One buffer for all connections: what is not worked off at once is copied.
         self.buffer = memoryview(bytearray(READ_BYTES))
         self.small_buffer = self.buffer[:SMALL_READ_BYTES]

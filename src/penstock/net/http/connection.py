@@ -21,7 +21,7 @@ from penstock.net.http.routes import Upgrade
 from penstock.net.http.timeouts import CLOSING_TIMEOUT_S, GRACE_S, HURRY_S, ConnectionTimeouts
 from penstock.net.read_pause import PASSWORD_CHECK, PIPELINE, TURN, UNREAD_RESPONSES
 from penstock.net.transport import CLOSED_TRANSPORT
-from penstock.net.turns import Backlog
+from penstock.net.turn_shares import Backlog
 
 if TYPE_CHECKING:
     from penstock.net.http.door import HttpDoor
@@ -113,11 +113,14 @@ class HttpConnection(asyncio.Protocol):
             self._rest += data
             if len(self._rest) > HIGH_WATER_BYTES:
                 self._pause_reading()
-        elif self._door.turns.is_over(self._loop.time()):
+        elif self._door.shares.is_used_up:
             self._rest = data
             self._yield_turn(is_new=True)
         else:
+            shares = self._door.shares
+            began = shares.clock()
             self._feed(data)
+            shares.charge(began)
 
     def eof_received(self) -> bool:
         self._input_closed = self.has_ended = True
@@ -240,7 +243,7 @@ class HttpConnection(asyncio.Protocol):
     def _yield_turn(self, *, is_new: bool = False) -> None:
         """Continue in a later turn, after others that wait."""
         self.pause(TURN)
-        self._door.turns.queue(Backlog(self, b""), is_new=is_new)
+        self._door.shares.queue(Backlog(self, b""), is_new=is_new)
 
     may_step = True
 

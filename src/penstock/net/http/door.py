@@ -26,7 +26,7 @@ from penstock.net.log_throttle import ThrottledLog, shortened
 from penstock.net.origins import Origins
 from penstock.net.password_checks import PasswordChecks
 from penstock.net.tls import Certificates, names_users
-from penstock.net.turns import Turns
+from penstock.net.turn_shares import TurnShares
 
 log = structlog.get_logger("penstock.http")
 
@@ -64,12 +64,12 @@ class HttpDoor:
         origins: Origins | None = None,
         connection_limit: ConnectionLimit | None = None,
         password_checks: PasswordChecks | None = None,
-        turns: Turns | None = None,
+        shares: TurnShares | None = None,
     ) -> None:
         self.settings = settings
         self.counters = broker.counters
         self.loop = asyncio.get_running_loop()
-        self.turns = turns or Turns(self.loop)
+        self.shares = shares or TurnShares(self.loop)
         self.now = clock.monotonic
         self.is_draining = False
         """Nothing new is accepted."""

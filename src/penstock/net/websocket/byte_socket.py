@@ -8,7 +8,7 @@ from typing import Protocol
 
 from penstock.net.door import Peer
 from penstock.net.log_throttle import ThrottledLog
-from penstock.net.turns import Turns
+from penstock.net.turn_shares import TurnShares
 from penstock.net.websocket.frame_socket import JOINED_BELOW_BYTES, FrameSocket
 from penstock.wire.websocket.encoding import CloseCode, binary_header, close_payload
 from penstock.wire.websocket.frames import FrameReader
@@ -65,9 +65,9 @@ class ByteSocket(FrameSocket):
         limit_bytes: int,
         peer: Peer | None = None,
         throttled_log: ThrottledLog | None = None,
-        turns: Turns | None = None,
+        shares: TurnShares | None = None,
     ) -> None:
-        super().__init__(socket, buffer, peer, throttled_log, turns)
+        super().__init__(socket, buffer, peer, throttled_log, shares)
         self._inner = inner
         self._reader = FrameReader(limit_bytes)
 

@@ -15,7 +15,7 @@ from penstock.core.access.identity import Identity
 from penstock.core.runtime.clock import Clock, Scheduler
 from penstock.net.door import Peer
 from penstock.net.log_throttle import ThrottledLog
-from penstock.net.turns import Turns
+from penstock.net.turn_shares import TurnShares
 from penstock.net.websocket.byte_socket import ByteProtocol, ByteSocket
 from penstock.net.websocket.frame_socket import hang_up, name_of
 from penstock.net.websocket.handshake import Terms, read_request, refusal, respond_to
@@ -53,7 +53,7 @@ class BaseEntrance(ABC):
     Args:
         buffer: read buffer of the loop; it may be shared by all connections of the same loop.
         admits: True if a handshake from an address may begin; not called if a listener has checked that.
-        turns: shared by all doors of the loop.
+        shares: turn shares, shared by all doors of the loop.
     """
 
     def __init__(
@@ -61,12 +61,12 @@ class BaseEntrance(ABC):
         terms: Terms,
         buffer: memoryview,
         admits: Callable[[str], bool] = lambda host: True,
-        turns: Turns | None = None,
+        shares: TurnShares | None = None,
     ) -> None:
         self.terms = terms
         self.buffer = buffer
         self.admits = admits
-        self.turns = turns or Turns(asyncio.get_running_loop())
+        self.shares = shares or TurnShares(asyncio.get_running_loop())
         self.waiting: set[Handshake] = set()
         self.throttled_log = ThrottledLog(log, time.monotonic)
 
@@ -115,9 +115,9 @@ class ByteEntrance(BaseEntrance):
         factory: Callable[[Peer | None], ByteProtocol],
         buffer: memoryview,
         admits: Callable[[str], bool] = lambda host: True,
-        turns: Turns | None = None,
+        shares: TurnShares | None = None,
     ) -> None:
-        super().__init__(terms, buffer, admits, turns)
+        super().__init__(terms, buffer, admits, shares)
         self._factory = factory
 
     def start_socket(self, accepted: AcceptedSocket, data: bytes) -> None:
@@ -130,7 +130,7 @@ class ByteEntrance(BaseEntrance):
             self.terms.limit_bytes,
             accepted.peer,
             self.throttled_log,
-            self.turns,
+            self.shares,
         ).start(data)
 
 
@@ -236,9 +236,9 @@ class MessageEntrance(BaseEntrance):
         *,
         ping_s: float = PING_S,
         ping_timeout_s: float = PING_TIMEOUT_S,
-        turns: Turns | None = None,
+        shares: TurnShares | None = None,
     ) -> None:
-        super().__init__(terms, buffer, turns=turns)
+        super().__init__(terms, buffer, shares=shares)
         self._factory = factory
         self._clock, self._scheduler = clock, scheduler
         self._keepalive = Keepalive(clock, scheduler, ping_s, ping_timeout_s)
@@ -260,7 +260,7 @@ class MessageEntrance(BaseEntrance):
             self._keepalive,
             accepted.deflate,
             self.throttled_log,
-            self.turns,
+            self.shares,
         ).start(data)
 
 

@@ -1,7 +1,7 @@
 """Base of open WebSockets: reads frames, responds to pings, and closes.
 
 It is a protocol to the socket's transport, and a transport to the inner protocol of a door. Frames are read
-in steps; what is more than a share of the turn waits for later turns (`net/turns.py`).
+in steps; what is more than a share of the turn waits for later turns (`net/turn_shares.py`).
 """
 
 import asyncio
@@ -13,7 +13,7 @@ import structlog
 from penstock.net.door import Peer, address
 from penstock.net.log_throttle import ThrottledLog
 from penstock.net.transport import CLOSED_TRANSPORT
-from penstock.net.turns import MOST_WORK, Backlog, Turns, fitted
+from penstock.net.turn_shares import MOST_WORK, Backlog, TurnShares, fitted
 from penstock.wire.websocket.encoding import CLOSE, PONG, FrameError, close_payload, control_frame
 from penstock.wire.websocket.frames import HeaderReader
 
@@ -42,7 +42,7 @@ class FrameSocket(asyncio.BufferedProtocol, asyncio.Transport, ABC):
     Args:
         buffer: read buffer; filled and emptied in one step of the loop, so all connections can share it.
         peer: its address, if already known.
-        turns: shared by all doors of the loop.
+        shares: turn shares, shared by all doors of the loop.
     """
 
     __slots__ = (
@@ -56,10 +56,11 @@ class FrameSocket(asyncio.BufferedProtocol, asyncio.Transport, ABC):
         "_loop",
         "_peer",
         "_reader",
+        "_shares",
         "_socket",
+        "_step_bytes",
         "_throttled_log",
         "_timer",
-        "_turns",
         "_work_limit",
     )
 
@@ -72,7 +73,7 @@ class FrameSocket(asyncio.BufferedProtocol, asyncio.Transport, ABC):
         buffer: memoryview,
         peer: Peer | None,
         throttled_log: ThrottledLog | None,
-        turns: Turns | None = None,
+        shares: TurnShares | None = None,
     ) -> None:
         super().__init__()
         self._socket = socket
@@ -80,9 +81,10 @@ class FrameSocket(asyncio.BufferedProtocol, asyncio.Transport, ABC):
         self._buffer = buffer
         self._loop = asyncio.get_running_loop()
         self._throttled_log = throttled_log or ThrottledLog(log, self._loop.time)
-        self._turns = turns or Turns(self._loop)
+        self._shares = shares or TurnShares(self._loop)
         self._backlog: Backlog | None = None
         self._work_limit = MOST_WORK // 2
+        self._step_bytes = MOST_WORK * UNIT_BYTES  # input of one step at most
         self._is_paused = False  # the inner protocol wants no input
         self._timer: asyncio.TimerHandle | None = None
         self._close_sent = False  # nothing more may be written
@@ -93,8 +95,8 @@ class FrameSocket(asyncio.BufferedProtocol, asyncio.Transport, ABC):
         """Take over the socket, with input behind the handshake."""
         self._socket.set_protocol(self)
         self._begin_inner()
-        if data:
-            self._receive(data)
+        if data and not self.is_closing():
+            self._wait(data, 0, is_new=True)  # the handshake was work enough
 
     @abstractmethod
     def _begin_inner(self) -> None:
@@ -120,16 +122,21 @@ class FrameSocket(asyncio.BufferedProtocol, asyncio.Transport, ABC):
         if self._backlog is not None:
             self._backlog.add(data)
             return
-        now = self._loop.time()
-        is_late = self._turns.is_over(now)
+        shares = self._shares
+        is_late, began = shares.is_used_up, shares.clock()
         start: int | None = 0
-        while start is not None and self.may_step and not self._turns.is_over(now):
+        while start is not None and self.may_step and not shares.is_over(began):
             start = self.take_step(data, start)
+        shares.charge(began)
         if start is not None and not self.is_closing():
-            self._backlog = Backlog(self, data, start)
-            self._socket.pause_reading()
-            if self.may_step:
-                self._turns.queue(self._backlog, is_new=is_late)
+            self._wait(data, start, is_new=is_late)
+
+    def _wait(self, data: bytes, start: int, *, is_new: bool) -> None:
+        """Work off the rest of a chunk in later turns, and read no more until then."""
+        self._backlog = Backlog(self, data, start)
+        self._socket.pause_reading()
+        if self.may_step:
+            self._shares.queue(self._backlog, is_new=is_new)
 
     @property
     def may_step(self) -> bool:
@@ -138,14 +145,14 @@ class FrameSocket(asyncio.BufferedProtocol, asyncio.Transport, ABC):
 
     def take_step(self, data: bytes, start: int) -> int | None:
         """Read some frames of a chunk, and pass on their contents."""
-        began = self._turns.clock()
+        began = self._shares.clock()
         if self._has_more:
             self._take(b"")
         else:
-            stop = start + self._work_limit * UNIT_BYTES
+            stop = start + min(self._work_limit * UNIT_BYTES, self._step_bytes)
             self._take(data[start:stop])
             start = min(stop, len(data))
-        self._work_limit = fitted(self._work_limit, self._turns.clock() - began)
+        self._work_limit = fitted(self._work_limit, self._shares.clock() - began)
         if self.is_closing():
             return None
         return start if start < len(data) or self._has_more else None
@@ -163,7 +170,7 @@ class FrameSocket(asyncio.BufferedProtocol, asyncio.Transport, ABC):
 
     def _drop_input(self) -> None:
         if self._backlog is not None:
-            self._turns.discard(self._backlog)
+            self._shares.discard(self._backlog)
             self._backlog = None
 
     def eof_received(self) -> None:
@@ -238,7 +245,7 @@ class FrameSocket(asyncio.BufferedProtocol, asyncio.Transport, ABC):
     def resume_reading(self) -> None:
         self._is_paused = False
         if self._backlog is not None:
-            self._turns.queue(self._backlog)
+            self._shares.queue(self._backlog)
         elif not self.is_closing():
             self._socket.resume_reading()
 

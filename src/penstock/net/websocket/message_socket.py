@@ -13,7 +13,7 @@ from penstock.core.runtime.clock import Clock, Scheduler
 from penstock.core.runtime.deadlines import DeadlineChecks, HasDeadline
 from penstock.net.door import Peer
 from penstock.net.log_throttle import ThrottledLog
-from penstock.net.turns import Turns
+from penstock.net.turn_shares import TurnShares
 from penstock.net.websocket.frame_socket import FrameSocket, hang_up
 from penstock.wire.websocket.deflate import Deflate
 from penstock.wire.websocket.encoding import PING, CloseCode, Pinged, close_payload, control_frame
@@ -21,6 +21,8 @@ from penstock.wire.websocket.messages import MessageReader, Messages
 
 INFLATED_BYTES = 64 * 1024
 """Bytes that one step inflates before it stops; its last message may be larger."""
+COMPRESSED_STEP_BYTES = 1024
+"""Input of one step of a connection whose messages may be compressed: a byte inflates to a thousand."""
 PING_FRAME = control_frame(PING, b"")
 
 
@@ -115,12 +117,14 @@ class MessageSocket(FrameSocket):
         keepalive: Keepalive,
         deflate: Deflate | None = None,
         throttled_log: ThrottledLog | None = None,
-        turns: Turns | None = None,
+        shares: TurnShares | None = None,
     ) -> None:
-        super().__init__(socket, buffer, peer, throttled_log, turns)
+        super().__init__(socket, buffer, peer, throttled_log, shares)
         self._inner = inner
         self._reader = MessageReader(limit_bytes, deflate=deflate, step_bytes=INFLATED_BYTES)
         self._deflate = deflate
+        if deflate is not None:
+            self._step_bytes = COMPRESSED_STEP_BYTES
         self._keepalive = keepalive
         self._heard_at = keepalive.now()
         self._pinged_at: float | None = None  # while a response is awaited

@@ -18,7 +18,7 @@ from penstock.doors.sidecar.transport.request_headers import Request, read_reque
 from penstock.net.door import Peer
 from penstock.net.read_pause import NO_PAUSE, TURN, UNREAD_RESPONSES, ReadPause
 from penstock.net.transport import CLOSED_TRANSPORT
-from penstock.net.turns import Backlog
+from penstock.net.turn_shares import Backlog
 from penstock.wire.grpc import Status
 from penstock.wire.http2 import (
     BodyReceived,
@@ -135,7 +135,7 @@ class Connection(asyncio.BufferedProtocol):
         self.door.on_open(self, self._deadline)
 
     def get_buffer(self, size_hint: int) -> memoryview:
-        return self.door.small_buffer if self.door.turns.is_crowded else self.door.buffer
+        return self.door.small_buffer if self.door.shares.is_crowded else self.door.buffer
 
     def buffer_updated(self, size: int) -> None:
         self.data_received(bytes(self.door.buffer[:size]))
@@ -152,13 +152,15 @@ class Connection(asyncio.BufferedProtocol):
         if self._backlog is not None:
             self._backlog.add(data)
             return
-        is_late = door.turns.is_over(now)
-        start = 0 if is_late else self._work(data, 0, now, is_long=True)
+        shares = door.shares
+        is_late, began = shares.is_used_up, shares.clock()
+        start = 0 if is_late else self._work(data, 0, now, began)
+        shares.charge(began)
         if start is not None:
             self._backlog = Backlog(self, data, start)
             self._read_pause.pause(TURN)
             if self.may_step:
-                door.turns.queue(self._backlog, is_new=is_late)
+                shares.queue(self._backlog, is_new=is_late)
 
     @property
     def may_step(self) -> bool:
@@ -177,11 +179,11 @@ class Connection(asyncio.BufferedProtocol):
         self._backlog = None
         self._read_pause.resume(TURN)
 
-    def _work(self, data: bytes, start: int, now: float, *, is_long: bool = False) -> int | None:
+    def _work(self, data: bytes, start: int, now: float, began: float | None = None) -> int | None:
         """Work off some of a chunk, and send the responses; return where the rest starts.
 
         Args:
-            is_long: take steps while this turn has time, not only one.
+            began: the beginning of a read, which takes steps while this turn has time, not only one.
         """
         door, end = self.door, len(data)
         door.is_reading = True
@@ -193,7 +195,7 @@ class Connection(asyncio.BufferedProtocol):
                     start += len(piece)
                     if start >= end or self.http2.error is not None or self.is_closing:
                         return None
-                    if not is_long or self.is_full or door.turns.is_over(now):
+                    if began is None or self.is_full or door.shares.is_over(began):
                         return start
         finally:
             door.is_reading = False
@@ -229,7 +231,7 @@ class Connection(asyncio.BufferedProtocol):
         later, self._later = self._later, []
         self._take(later)
         if self._backlog is not None and self.may_step:
-            self.door.turns.queue(self._backlog)
+            self.door.shares.queue(self._backlog)
         for stream_id, call in list(self._calls.items()):
             if self.is_full:
                 return
@@ -241,7 +243,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, error: Exception | None) -> None:
         self.is_closing = True
         if self._backlog is not None:
-            self.door.turns.discard(self._backlog)
+            self.door.shares.discard(self._backlog)
             self._backlog = None
         self._end_calls(EndCause.LOST)
         for stream_id in list(self._unread):

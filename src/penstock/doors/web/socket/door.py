@@ -21,7 +21,7 @@ from penstock.net.connections import ConnectionLimit, ConnectionRegistry
 from penstock.net.door import Peer
 from penstock.net.log_throttle import ThrottledLog, shortened
 from penstock.net.origins import Origins
-from penstock.net.turns import Turns
+from penstock.net.turn_shares import TurnShares
 from penstock.wire.websocket.deflate import deflated_frame
 from penstock.wire.websocket.encoding import text_frame
 
@@ -44,7 +44,7 @@ class SocketDoor:
     Args:
         origins: the names of this server, and the pages that are welcome.
         connection_limit: the connections that all doors share.
-        turns: shared by all doors of the loop.
+        shares: turn shares, shared by all doors of the loop.
     """
 
     name = "web"
@@ -58,7 +58,7 @@ class SocketDoor:
         origins: Origins,
         connection_limit: ConnectionLimit | None = None,
         address_limits: AddressLimits | None = None,
-        turns: Turns | None = None,
+        shares: TurnShares | None = None,
     ) -> None:
         self._entrance: MessageEntrance | None = None
         self.configure(settings)
@@ -66,7 +66,7 @@ class SocketDoor:
         self.clock = clock
         self.counters = broker.counters
         self.loop = asyncio.get_running_loop()
-        self._turns = turns
+        self._shares = shares
         texts = EventTexts(broker.log)
         self.encoding = EventEncoding(texts, text_frame)
         self.deflated_form = EventEncoding(texts, deflated_frame)
@@ -143,7 +143,7 @@ class SocketDoor:
             self.loop,
             ping_s=settings.ping_s,
             ping_timeout_s=settings.ping_s,
-            turns=self._turns,
+            shares=self._shares,
         )
 
     def _terms(self) -> "Terms":

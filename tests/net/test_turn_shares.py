@@ -4,7 +4,7 @@ import asyncio
 
 from penstock.app import Server
 from penstock.config import load
-from penstock.net.turns import LEAST_WORK, LONG_STEP_S, MOST_WORK, SHARE_S, Backlog, Turns, fitted
+from penstock.net.turn_shares import LEAST_WORK, LONG_STEP_S, MOST_WORK, SHARE_S, Backlog, TurnShares, fitted
 from tests.support.waiting import until
 
 
@@ -46,15 +46,15 @@ class Connection:
 class Scene:
     def __init__(self) -> None:
         self.clock, self.steps = Clock(), list[str]()
-        self.turns = Turns(asyncio.get_running_loop(), self.clock)
+        self.shares = TurnShares(asyncio.get_running_loop(), self.clock)
 
     def add(self, name: str, size: int, *, is_new: bool = False, took_s: float = SHARE_S) -> Connection:
         connection = Connection(name, self.steps, self.clock, took_s)
-        self.turns.queue(Backlog(connection, bytes(size)), is_new=is_new)
+        self.shares.queue(Backlog(connection, bytes(size)), is_new=is_new)
         return connection
 
     async def finish(self) -> str:
-        await until(lambda: not len(self.turns), "input still waits")
+        await until(lambda: not len(self.shares), "input still waits")
         return "".join(self.steps)
 
 
@@ -89,12 +89,34 @@ async def test_a_turn_ends_when_its_share_is_used_up() -> None:
     assert scene.steps == ["a"] * 4
 
 
-async def test_the_share_of_a_turn_counts_from_the_time_of_the_loop() -> None:
+async def test_all_reads_of_a_turn_have_one_share() -> None:
     scene = Scene()
-    now = scene.clock.now
-    assert not scene.turns.is_over(now)
-    scene.clock.now += SHARE_S * 1.01
-    assert scene.turns.is_over(now)
+    shares, clock = scene.shares, scene.clock
+    for _ in range(2):
+        began = clock.now
+        assert not shares.is_used_up
+        assert not shares.is_over(began)
+        clock.now += SHARE_S * 0.6
+        shares.charge(began)
+        clock.now += 1  # something else
+    assert shares.is_used_up
+    assert shares.is_over(clock.now)
+    await asyncio.sleep(0)
+    assert not shares.is_used_up
+    assert not shares.is_over(clock.now)
+
+
+async def test_a_read_within_a_read_counts_once() -> None:
+    scene = Scene()
+    shares, clock = scene.shares, scene.clock
+    outer = clock.now
+    clock.now += SHARE_S * 0.1
+    inner = clock.now
+    clock.now += SHARE_S * 0.6
+    shares.charge(inner)
+    clock.now += SHARE_S * 0.1
+    shares.charge(outer)
+    assert not shares.is_used_up
 
 
 async def test_what_waits_for_something_else_takes_no_steps() -> None:
@@ -113,11 +135,11 @@ async def test_a_step_that_queues_its_own_input_is_not_repeated() -> None:
     take_step = connection.take_step
 
     def take_and_queue(data: bytes, start: int) -> int | None:
-        scene.turns.queue(backlog)
+        scene.shares.queue(backlog)
         return take_step(data, start)
 
     connection.take_step = take_and_queue  # type: ignore[method-assign]
-    scene.turns.queue(backlog)
+    scene.shares.queue(backlog)
     assert await scene.finish() == "aa"
     await asyncio.sleep(0)
     assert scene.steps == ["a"] * 2
@@ -145,8 +167,8 @@ async def test_input_that_comes_later_is_worked_off_behind_the_rest() -> None:
 async def test_discarded_input_takes_no_steps() -> None:
     scene = Scene()
     backlog = Backlog(Connection("a", scene.steps, scene.clock), b"123")
-    scene.turns.queue(backlog)
-    scene.turns.discard(backlog)
+    scene.shares.queue(backlog)
+    scene.shares.discard(backlog)
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert not scene.steps
@@ -154,7 +176,7 @@ async def test_discarded_input_takes_no_steps() -> None:
 
 async def test_the_doors_of_a_server_share_their_turns() -> None:
     server = Server(load().settings)
-    assert server.mqtt.turns is server.http.turns is server.sidecar.turns
+    assert server.mqtt.shares is server.http.shares is server.sidecar.shares
 
 
 def test_steps_shrink_when_they_take_long_and_grow_when_they_do_not() -> None:

@@ -14,7 +14,7 @@ from typing import Protocol
 
 import structlog
 
-log = structlog.get_logger("penstock.turns")
+log = structlog.get_logger("penstock.turn_shares")
 
 SHARE_S = 0.004
 """Time for input that was just read, and again for input that waits, in one turn of the loop."""
@@ -82,11 +82,14 @@ class Backlog:
         return self.owner.may_step
 
 
-class Turns:
+class TurnShares:
     """Queue of the connections of one event loop that have input left.
 
+    The loop does not say when a turn begins, and its time is not that of its last poll. So reads are charged
+    with their time, and from a millisecond on a callback, which runs before the next poll, ends the count.
+
     Args:
-        clock: monotonic time, of the same origin as the loop's.
+        clock: monotonic time.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float] = time.monotonic) -> None:
@@ -97,12 +100,15 @@ class Turns:
         self._old: deque[Backlog] = deque()
         self._queued: set[Backlog] = set()
         self._is_scheduled = False
+        self._spent_s = 0.0  # by reads of this turn, and by less than a millisecond of earlier ones
+        self._charged_until = 0.0
+        self._is_ending = False  # the callback at the end of the reads is scheduled
 
     def __len__(self) -> int:
         return len(self._queued)
 
     def __bool__(self) -> bool:
-        """True, or `turns or Turns(loop)` would make a second queue whenever no input waits."""
+        """True, or `shares or TurnShares(loop)` would make a second queue whenever no input waits."""
         return True
 
     @property
@@ -110,9 +116,27 @@ class Turns:
         """So much input waits that more of it is read in small pieces."""
         return len(self._queued) > CROWD
 
-    def is_over(self, now: float) -> bool:
-        """True if the share of this turn is used up; `now` is the loop's time, as its last poll left it."""
-        return self.clock() - now >= SHARE_S
+    @property
+    def is_used_up(self) -> bool:
+        """True if the share of this turn is used up by earlier reads."""
+        return self._spent_s >= SHARE_S
+
+    def is_over(self, began: float) -> bool:
+        """True if the share of this turn is used up by earlier reads and the one that began then."""
+        return self._spent_s + self.clock() - began >= SHARE_S
+
+    def charge(self, began: float) -> None:
+        """Count a read that began then and ends now. One that ended within it is not counted twice."""
+        now = self.clock()
+        self._spent_s += now - max(began, self._charged_until)
+        self._charged_until = now
+        if self._spent_s > LONG_STEP_S and not self._is_ending:
+            self._is_ending = True
+            self._loop.call_soon(self._end_reads)
+
+    def _end_reads(self) -> None:
+        self._is_ending = False
+        self._spent_s = 0.0
 
     def queue(self, backlog: Backlog, *, is_new: bool = False) -> None:
         """Let its connection take steps in later turns. Idempotent.
@@ -140,6 +164,7 @@ class Turns:
 
     def _work(self) -> None:
         self._is_scheduled = False
+        self._spent_s = 0.0
         ends_at = self.clock() + SHARE_S
         while waiting := self._small or self._new or self._old:
             backlog = waiting.popleft()
