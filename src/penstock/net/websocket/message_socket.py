@@ -21,7 +21,7 @@ from penstock.wire.websocket.messages import MessageReader, Messages
 
 INFLATED_BYTES = 64 * 1024
 """Bytes that one step inflates before it stops; its last message may be larger."""
-COMPRESSED_STEP_BYTES = 1024
+COMPRESSED_STEP_BYTES = 256
 """Input of one step of a connection whose messages may be compressed: a byte inflates to a thousand."""
 PING_FRAME = control_frame(PING, b"")
 
