@@ -112,6 +112,7 @@ class DiskLog:
         self.epoch = len(disk.content.epochs)
         self.last_offset = disk.content.last_offset
         self.failure: Exception | None = None
+        self.has_ended = False
         self.is_behind = False  # until `catch_up`
         self._behind: list[Callable[[], None]] = []
         self.sequencer = Sequencer(self.last_offset)
