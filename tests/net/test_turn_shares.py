@@ -73,6 +73,17 @@ async def test_newcomers_come_before_those_that_have_had_a_step() -> None:
     assert await scene.finish() == "nabnabab"
 
 
+async def test_newcomers_without_end_do_not_starve_the_others() -> None:
+    scene = Scene()
+    waiting = scene.add("a", 3)
+    for _ in range(20):
+        scene.add("n", 1, is_new=True)
+        scene.add("n", 1, is_new=True)
+        await asyncio.sleep(0)
+    assert waiting.is_caught_up
+    assert len(scene.shares), "newcomers still come"
+
+
 async def test_a_newcomer_with_a_few_bytes_is_served_first() -> None:
     scene = Scene()
     scene.add("a", 65, is_new=True)

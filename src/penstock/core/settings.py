@@ -44,7 +44,7 @@ class OutboxSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Most bytes that wait for one subscriber before its policy decides; those beyond 8 MiB need a part
     of `outbox.shared_bytes`.
     """
-    shared_bytes: CountOrZero = 128 * MIB
+    shared_bytes: CountOrZero = 64 * MIB
     """Budget of all outboxes together for what exceeds 10,000 messages or 8 MiB in one of them; an outbox
     gets no more of it than is left for the others.
     """

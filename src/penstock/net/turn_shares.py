@@ -3,7 +3,8 @@
 A connection works off what it has read in steps of bounded work. When the share of the turn is used up, it
 stops reading and queues here. Queued connections take one step each, round-robin, for a few milliseconds in
 each turn; those that have had no step since they queued come first, as new flows do in FQ-CoDel, and of these
-the ones with a few bytes. So a client that sends little waits for a step or two, however much others send.
+the ones with a few bytes. So a client that sends little waits for a step or two, however much others send; and
+one of the others takes a step in each turn, however many newcomers there are.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ SHORT_STEP_S = 0.000_25
 """A step that takes less makes the next one larger."""
 MOST_WORK = 256
 """Work of one step at most; a unit is the cheapest packet."""
-LEAST_WORK = 16
+LEAST_WORK = 1
 FIRST_WORK = 32
 """Work of the first step of a connection: nothing is known of what its input costs."""
 SMALL_BYTES = 64
@@ -166,14 +167,23 @@ class TurnShares:
         self._is_scheduled = False
         self._spent_s = 0.0
         ends_at = self.clock() + SHARE_S
+        is_old_due = bool(self._old)
         while waiting := self._small or self._new or self._old:
-            backlog = waiting.popleft()
-            if backlog in self._queued:
-                self._step(backlog)
-                if self.clock() >= ends_at:
-                    break
+            is_old_due = is_old_due and waiting is not self._old
+            if self._take(waiting) and self.clock() >= ends_at:
+                break
+        if is_old_due:
+            self._take(self._old)
         if self._small or self._new or self._old:
             self._schedule()
+
+    def _take(self, waiting: deque[Backlog]) -> bool:
+        """Let the first of these take a step; return False if it was discarded."""
+        backlog = waiting.popleft()
+        if backlog not in self._queued:
+            return False
+        self._step(backlog)
+        return True
 
     def _step(self, backlog: Backlog) -> None:
         self._queued.discard(backlog)

@@ -443,7 +443,9 @@ async def test_it_is_the_same_over_tls(forum: MessageHall, tmp_path: Path) -> No
     assert await client.read_rest() == b""
 
 
-@pytest.mark.parametrize("last", [frame(BYE, CLOSE), frame(b"", BINARY)[:1] + b"\x00"])
+@pytest.mark.parametrize(
+    "last", [frame(BYE, CLOSE), frame(b"", BINARY)[:1] + b"\x00"], ids=["close", "not masked"]
+)
 async def test_peer_that_is_closed_in_a_later_turn_is_read_until_it_closes(
     forum: MessageHall, monkeypatch: pytest.MonkeyPatch, last: bytes
 ) -> None:

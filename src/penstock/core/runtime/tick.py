@@ -24,7 +24,7 @@ LONG_FLUSH_S = 0.004
 """Time that an early flush should take at most."""
 MOST_PENDING = 1_024
 """Runs and packets after which a long input is flushed at the latest."""
-LEAST_PENDING = 8
+LEAST_PENDING = 1
 
 
 class Stretch(Struct):
