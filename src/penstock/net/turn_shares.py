@@ -3,8 +3,8 @@
 A connection works off what it has read in steps of bounded work. When the share of the turn is used up, it
 stops reading and queues here. Queued connections take one step each, round-robin, for a few milliseconds in
 each turn; those that have had no step since they queued come first, as new flows do in FQ-CoDel, and of these
-the ones with a few bytes. So a client that sends little waits for a step or two, however much others send; and
-one of the others takes a step in each turn, however many newcomers there are.
+the ones with a few bytes. So a client that sends little waits for a step or two, however much others send.
+In each turn at least one of the others takes a step, however many newcomers there are.
 """
 
 import asyncio
