@@ -93,26 +93,26 @@ async def will_within(scene: Scene) -> Outcome:
     return Outcome.GRANTED if await scene.is_published("open/will") else Outcome.UNHEARD
 
 
-@story("the client id of somebody who is here", Outcome.UNHEARD, Ability.SESSIONS, Where.STRICT)
+@story("the client id of somebody who is here", Outcome.TURNED_AWAY, Ability.SESSIONS, Where.STRICT)
 async def taking_over(scene: Scene) -> Outcome:
     victim = await scene.trusted("victim", "theirs", stays=True)
     assert await victim.subscribe("secret/#")
     intruder = await scene.enter(credentials_of("mallory"), "theirs", stays=True)
-    assert intruder is not None and not intruder.is_known
     await scene.tell_everything()
-    return Outcome.GRANTED if await intruder.heard() else Outcome.UNHEARD
+    assert len(await victim.heard()) > 3, "nothing happened to the victim"
+    return Outcome.TURNED_AWAY if intruder is None else Outcome.LET_IN
 
 
-@story("the client id of somebody who is away", Outcome.UNHEARD, Ability.SESSIONS, Where.STRICT)
+@story("the client id of somebody who is away", Outcome.TURNED_AWAY, Ability.SESSIONS, Where.STRICT)
 async def taking_what_is_owed(scene: Scene) -> Outcome:
     victim = await scene.trusted("victim", "absent", stays=True)
     assert await victim.subscribe("secret/#")
     await victim.leave()
     await scene.tell_everything()
     intruder = await scene.enter(credentials_of("mallory"), "absent", stays=True)
-    assert intruder is not None and not intruder.is_known
-    await scene.tell_everything()
-    return Outcome.GRANTED if await intruder.heard() else Outcome.UNHEARD
+    victim = await scene.trusted("victim", "absent", stays=True)
+    assert victim.is_known and len(await victim.heard()) > 3, "its queue is untouched"
+    return Outcome.TURNED_AWAY if intruder is None else Outcome.LET_IN
 
 
 @story(
