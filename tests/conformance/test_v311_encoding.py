@@ -103,8 +103,8 @@ async def test_v311_mqtt_2_2_2_1_server_writes_the_flags_of_the_table(
             (frame(0x82, ID + topic + b"\x02"), b"\x90\x03" + ID + b"\x02"),
             (frame(0x30, topic + b"x"), frame(0x30, topic + b"x")),  # at QoS 0 there is no packet id
             (frame(0x31, topic + b"\x00\x05"), frame(0x30, topic + b"\x00\x05")),  # two bytes of payload
-            (frame(0x32, topic + b"\x00\x07x"), frame(0x32, topic + ID + b"x") + b"\x40\x02\x00\x07"),
-            (frame(0x34, topic + b"\x00\x08x"), frame(0x34, topic + b"\x00\x02x") + b"\x50\x02\x00\x08"),
+            (frame(0x32, topic + b"\x00\x07x"), b"\x40\x02\x00\x07" + frame(0x32, topic + ID + b"x")),
+            (frame(0x34, topic + b"\x00\x08x"), b"\x50\x02\x00\x08" + frame(0x34, topic + b"\x00\x02x")),
             (frame(0x62, b"\x00\x08"), b"\x70\x02\x00\x08"),
             (frame(0x50, b"\x00\x02"), b"\x62\x02\x00\x02"),
             (frame(0xA2, ID + topic), b"\xb0\x02" + ID),

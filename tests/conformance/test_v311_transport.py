@@ -94,7 +94,7 @@ async def test_v311_mqtt_7_0_0_2_nothing_but_the_standard_is_needed_or_said(
             (connect(0x02, text(name)), b"\x20\x02\x00\x00"),
             (frame(0x82, b"\x00\x0a" + topic + b"\x01"), b"\x90\x03\x00\x0a\x01"),
             (frame(0x31, topic + b"0"), frame(0x30, topic + b"0")),
-            (frame(0x32, topic + b"\x00\x0b1"), frame(0x32, topic + b"\x00\x011") + b"\x40\x02\x00\x0b"),
+            (frame(0x32, topic + b"\x00\x0b1"), b"\x40\x02\x00\x0b" + frame(0x32, topic + b"\x00\x011")),
             (b"\x40\x02\x00\x01\xc0\x00", b"\xd0\x00"),
             (frame(0x82, b"\x00\x0c" + topic + b"\x00"), b"\x90\x03\x00\x0c\x00" + frame(0x31, topic + b"0")),
             (frame(0xA2, b"\x00\x0d" + topic), b"\xb0\x02\x00\x0d"),

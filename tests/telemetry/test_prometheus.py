@@ -276,6 +276,7 @@ async def test_the_reference_has_every_exported_name_and_no_other(tmp_path: Path
         scene.broker.log = log
         scene.metrics.archive = archive
         scene.metrics.stored_bytes = scene.metrics.queued_bytes = lambda: 1
+        scene.metrics.password_checks, scene.metrics.stall = server._password_checks, server._stall
         told |= families_of((await render_text(scene.metrics)).decode())
     finally:
         server._storage.upkeep.close()

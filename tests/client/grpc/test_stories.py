@@ -10,6 +10,7 @@ from penstock.client import ClientState, ConnectionLost, GapNotice, NoAnswer, Ou
 from penstock.client.grpc.publish import BATCH_MESSAGES
 from penstock.errors import InvalidCursor, InvalidFilter, InvalidTopic, TooLarge
 from tests.client.grpc.twins import PATIENCE_S, Connect, take, texts
+from tests.support.servers import StartServer
 from tests.support.waiting import until
 
 
@@ -252,11 +253,12 @@ async def test_a_slow_application_has_no_more_waiting_than_its_buffer(
 
 
 async def test_what_the_server_drops_for_a_slow_application_is_told(
-    connect: Connect, address: str, topic: str
+    connect: Connect, start_server: StartServer, topic: str
 ) -> None:
     gaps: list[GapNotice] = []
+    small = start_server({"outbox": {"messages": 10_000}})
     async with (
-        connect(address) as client,
+        connect(f"127.0.0.1:{small.port_of('grpc')}") as client,
         client.subscribe(topic, buffer=10, policy="drop-oldest", on_gap=gaps.append) as messages,
     ):
         for _ in range(5):

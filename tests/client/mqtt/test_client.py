@@ -393,6 +393,7 @@ async def test_after_its_own_goodbye_a_client_runs_out_of_messages_and_takes_no_
     client = await MqttClient.connect("127.0.0.1", server.port)
     await client.subscribe(topic)
     await client.publish(topic, "before", qos=1)
+    await client.subscribe(f"{topic}/fence")  # the message comes after its PUBACK
     await client.disconnect()
     await client.disconnect()
     assert [message.payload async for message in client.messages] == [b"before"]

@@ -55,7 +55,6 @@ CONTROL: dict[str, Callable[[int], bytes]] = {
     "rapid reset (CVE-2023-44487)": rapid_reset,
     "resets of the server's making": made_reset,
     "malformed requests": malformed,
-    "requests with too large heads": oversized,
     "PING (CVE-2019-9512)": lambda number: frame(PING, 0, 0, bytes(8)),
     "answers to pings that nobody sent": lambda number: frame(PING, ACK, 0, bytes(8)),
     "SETTINGS (CVE-2019-9515)": lambda number: settings(),
@@ -92,6 +91,14 @@ def test_too_many_frames_that_make_work_end_the_connection(name: str) -> None:
 def test_too_many_frames_that_cost_little_end_the_connection(name: str) -> None:
     assert flood(LIGHT[name], 990).error is None
     connection = flood(LIGHT[name], 1_010)
+    assert connection.error is not None
+    assert connection.error.reason is ErrorCode.ENHANCE_YOUR_CALM
+
+
+def test_requests_with_too_large_heads_count_twenty_times() -> None:
+    assert flood(oversized, 4).error is None
+    assert flood(oversized, 100, interval_s=0.25).error is None
+    connection = flood(oversized, 6)
     assert connection.error is not None
     assert connection.error.reason is ErrorCode.ENHANCE_YOUR_CALM
 

@@ -29,7 +29,7 @@ async def test_topics_of_the_server_itself_are_not_listed(server: Server, client
 
 
 async def test_an_answer_has_as_many_topics_as_fit(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topics, "ANSWER_BYTES", 100)
+    monkeypatch.setattr(topics, "RESPONSE_BYTES", 100)
     monkeypatch.setattr(topics, "NAMES_A_SLICE", 3)
     for number in range(20):
         await client.publish(f"topic/{number:04}")
