@@ -104,11 +104,13 @@ def test_a_replay_beside_a_live_filter_gives_each_its_own(client: Page, free_ser
 
 def test_a_handler_is_not_called_after_it_has_left(client: Page) -> None:
     client.run('window.subscription = await client.subscribe("left/#", keep);')
-    client.run('await client.publish("left/a", 1); await client.unsubscribe("left/#");')
+    client.run('await client.publish("left/a", 1);')
+    assert client.run("return await box.take(1);") == [["left/a", 1]]  # an event follows its ack
+    client.run('await client.unsubscribe("left/#");')
     ack = client.run('return await client.publish("left/a", 2);')
     assert ack["message"] == "Published to 0 subscriber(s)"
     client.run('await client.subscribe("left/#", keep); await client.publish("left/a", 3);')
-    assert client.run("return [await box.take(2), box.items];") == [[["left/a", 1], ["left/a", 3]], []]
+    assert client.run("return [await box.take(1), box.items];") == [[["left/a", 3]], []]
 
 
 def test_who_is_ended_by_another_handler_gets_nothing_more(client: Page) -> None:
