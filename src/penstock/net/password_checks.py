@@ -224,7 +224,7 @@ class PasswordChecks:
     def _take_next(self) -> _Check | None:
         """Remove and return the check whose turn it is; None if none can begin now."""
         for network, queue in self._queues.items():
-            if self._is_held_back(network):
+            if self._has_its_share(network):
                 continue
             check = next(iter(queue.values()))
             self._leave_queue(check)
@@ -233,7 +233,7 @@ class PasswordChecks:
             return check
         return None
 
-    def _is_held_back(self, network: str) -> bool:
+    def _has_its_share(self, network: str) -> bool:
         """True while an address has its share of the threads, or its checks use all its tries.
 
         Tries come back if those passwords are right.

@@ -104,7 +104,7 @@ class ConnectHandler:
             self._checking.pop(connection, None)
 
     def put_off(self, connection: "Connection", reason: ReasonCode, words: str) -> None:
-        """Refuse a client for now; many of them at once are cut without a word."""
+        """Refuse a client for now; beyond a limit of open refusals its connection closes without CONNACK."""
         if self._door.may_wait_for_refusal(connection, reason):
             self.refuse(connection, reason, words)
 

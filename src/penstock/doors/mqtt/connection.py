@@ -144,7 +144,7 @@ class Connection(asyncio.BufferedProtocol):
         self.version = Version.V311
         self.has_arrived = has_arrived
         self.is_bridge = False  # it asked for the subscription options of a bridge
-        self.is_counted = False  # by the guard of its address
+        self.is_counted = False  # by the limits of its address
         self.is_welcome = False  # it is accepted, and CONNACK leaves after the commit
         self.explains = True  # the client wants reasons in words, or did not say
         self.wants_details = False  # it said so, and learns what is wrong with its packets
