@@ -249,6 +249,11 @@ class Queues:
             session.close(Ending.SLOW)
         return False
 
+    def discard_late(self, session: Session) -> None:
+        """Drop messages that were published between a cut and the end of its connection."""
+        if session in self._cut:
+            self._discard(session)
+
     def _discard(self, session: Session) -> None:
         """Drop the outbox of a cut session, except messages that it or its group gets later."""
         outbox = session.outbox

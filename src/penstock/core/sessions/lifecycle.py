@@ -336,6 +336,7 @@ class SessionService:
         connection.close(Ending.TAKEN_OVER)
 
     def _detach(self, session: Session) -> None:
+        self._node.queues.discard_late(session)
         session.last_position = self.position_of(session)
         session.connection = None
         self._node.counters.disconnections += 1
