@@ -481,6 +481,11 @@ class Broker:
         outcomes = self._node.queues.outcomes
         return outcomes.of(run) if outcomes else NOTHING_LOST
 
+    @property
+    def borrowed_bytes(self) -> int:
+        """Part of `outbox.shared_bytes` that outboxes have borrowed."""
+        return self._node.queues.shared_buffer.borrowed
+
     # Topics
 
     def has_topic(self, name: str) -> bool:
