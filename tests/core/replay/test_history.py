@@ -93,13 +93,12 @@ async def test_a_tail_under_traffic_is_as_long_as_asked_for_and_ends_at_the_head
     sender.publish("a", *numbers(5, 8))
     sender.publish("b", b"x")
     history = stage.broker.history
-    history.log = Overtaken(  # type: ignore[assignment]
-        history.log, lambda: sender.publish("a", *numbers(9, 8 + more)) if more else None
-    )
+    history.log = Overtaken(history.log, lambda: sender.publish("a", *numbers(9, 8 + more)) if more else None)
     chunk = await history.tail("a", 3)
     assert payloads(chunk) == numbers(6 + more, 8 + more)
     assert (chunk.statement.served, chunk.statement.is_at_head) == (3, True)
     if more:
+        assert chunk.statement.after is not None
         again = await history.replay(("a",), chunk.statement.after).read(ALL)
         assert payloads(again) == payloads(chunk)
 
@@ -109,7 +108,7 @@ async def test_a_tail_reports_what_of_it_is_missing_and_nothing_before() -> None
     for payload in numbers(1, 6):
         sender.publish("a", payload)
     history = stage.broker.history
-    history.log = Overtaken(history.log, lambda: sender.publish("a", b"007"))  # type: ignore[assignment]
+    history.log = Overtaken(history.log, lambda: sender.publish("a", b"007"))
     chunk = await history.tail("a", 4)
     assert payloads(chunk) == numbers(6, 7)
     assert missing(chunk) == [("a", 4, 5, "evicted")]
