@@ -46,10 +46,6 @@ class Authenticator:
         self._checks = checks
         self.is_named_by_certificate = is_named_by_certificate
 
-    def close(self) -> None:
-        """Stop checking passwords."""
-        self._checks.close()
-
     @property
     def generation(self) -> int:
         """Increases when every identity has to be checked again."""
