@@ -133,9 +133,9 @@ export async function health() {
     const told = await response.json();
     link.seen();
     return told;
-  } catch (error) {
+  } catch {
     link.lost();
-    throw error;
+    throw new CallError(0, "unreachable", "The server cannot be reached.");
   }
 }
 
@@ -158,7 +158,9 @@ export function poll(ms, act, signal, onError = () => {}) {
     try {
       await act(signal);
     } catch (error) {
-      if (!signal.aborted) onError(error);
+      if (signal.aborted) return;
+      if (!(error instanceof CallError)) console.error(error);
+      onError(error);
     }
     isRunning = false;
     if (!signal.aborted) timer = setTimeout(run, link.lostSince ? Math.max(ms, 2_000) : ms);

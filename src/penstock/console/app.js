@@ -41,7 +41,7 @@ class Shell {
     this.list = h("ul", { id: "pages" });
     this.menu = h("button", { type: "button", class: "menu button", "aria-expanded": "false", "aria-controls": "pages", text: "Menu", onclick: () => this.#toggleMenu() });
     const mark = h("img", { src: "/ui/favicon.svg", alt: "", width: "26", height: "26" });
-    const brand = h("a", { href: "#/overview", class: "brand" }, mark, "Penstock");
+    const brand = h("a", { href: "#/overview", class: "brand" }, mark, h("span", { text: "Penstock" }));
     this.nav = h("nav", { class: "pages", "aria-label": "Pages" }, this.list);
     replace(root,
       h("header", { class: "top" }, this.menu, brand, this.node, this.state, h("span", { class: "spring" }), this.user, themeChoice()),
@@ -81,7 +81,8 @@ class Shell {
   }
 
   may(right) {
-    return !right || this.me?.rights?.[right] === true;
+    const isElsewhere = ADMIN.has(right) && this.me?.has_admin_calls === false;
+    return !right || (this.me?.rights?.[right] === true && !isElsewhere);
   }
 
   askLogin() {
@@ -132,13 +133,18 @@ class Shell {
     };
     context.title(known.label);
     if (!this.may(known.right)) {
-      replace(content, failure({ status: 403, message: `Your user has no right to see this page. It needs the right to ${RIGHTS[known.right]}.` }));
+      replace(content, failure({ status: 403, message: this.#refusal(known.right) }));
     } else {
       module.show(content, context);
     }
     if (!this.#isFirst) heading.focus({ preventScroll: true });
     if (!this.#isFirst) scrollTo(0, 0);
     this.#isFirst = false;
+  }
+
+  #refusal(right) {
+    if (this.me.has_admin_calls === false && ADMIN.has(right)) return "This page is at the server's admin port.";
+    return `Your user has no right to see this page. It needs the right to ${RIGHTS[right]}.`;
   }
 
   #leave() {
@@ -166,11 +172,11 @@ class Shell {
   }
 
   #showUser() {
-    const { user, needs_login: needsLogin } = this.me;
+    const { user, can_login: canLogin } = this.me;
     if (user) {
       replace(this.user, h("span", { class: "name", text: user }), h("button", { type: "button", class: "button quiet", text: "Log out", onclick: () => this.logOut() }));
     } else {
-      replace(this.user, needsLogin && h("button", { type: "button", class: "button quiet", text: "Log in", onclick: () => this.askLogin() }));
+      replace(this.user, canLogin && h("button", { type: "button", class: "button quiet", text: "Log in", onclick: () => this.askLogin() }));
     }
   }
 
@@ -226,6 +232,8 @@ class Shell {
   }
 }
 
+/** Rights to calls that only the admin port has, if there is one. */
+const ADMIN = new Set(["admin", "manage"]);
 const RIGHTS = { admin: "subscribe to $SYS/#", publish: "publish to a topic", subscribe: "subscribe to a topic" };
 
 /** Name of the page, the rest of the path, and the query of an address such as `#/clients/pump-7?x=1`. */

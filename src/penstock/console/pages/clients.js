@@ -67,7 +67,7 @@ const stateOf = (client) => (client.is_slow ? ["Slow", "fair"] : client.connecte
 function showOne(content, context, id) {
   context.title(id);
   const about = h("div");
-  const actions = h("div", { class: "actions" });
+  const actions = h("div", { class: "actions", hidden: true });
   const filters = table("Subscriptions", [{ title: "Filter" }, { title: term("QoS"), class: "number" }, { title: term("policy", "Policy") }, { title: "Options" }]);
   const lost = table("Not delivered to this client", [{ title: "Topic" }, { title: "Sequences" }, { title: "Reason" }, { title: "When" }]);
   const lostSection = h("section", { hidden: true }, h("h2", {}, term("not delivered", "Not delivered recently")), lost.frame);
@@ -96,7 +96,7 @@ function showOne(content, context, id) {
       get(`/api/v1/clients/${encodeURIComponent(id)}`, context),
       get(path("/api/v1/drops", { client: id, limit: 20 }), context),
     ]);
-    actions.hidden = false;
+    actions.hidden = !context.may("manage");
     filtersSection.hidden = client.filters.length === 0;
     if (!about.contains(document.activeElement)) replace(about, clientFacts(client));
     reconcile(filters.body, client.filters, (each) => JSON.stringify(each), (each) => h("tr", {},

@@ -21,7 +21,8 @@ export function show(content, context) {
     else context.told = told;
   }, context.signal);
   if (!context.may("admin")) {
-    content.append(nothing("Figures of the server are for users that may subscribe to $SYS/#."));
+    const isElsewhere = context.me.rights.admin && context.me.has_admin_calls === false;
+    content.append(nothing(isElsewhere ? "Figures of the server are at its admin port." : "Figures of the server are for users that may subscribe to $SYS/#."));
     return;
   }
   const figures = new Figures(reasons, context);

@@ -50,13 +50,13 @@ class TopicPage {
     this.newest = h("button", { type: "button", class: "button", text: "Newest", hidden: true, onclick: () => this.#setPaused(false) });
     this.table = table(`Messages of ${topic}`, [{ title: term("sequence", "Sequence"), class: "number" }, { title: "Time" }, { title: "Payload" }, { title: "Publisher" }, { title: term("QoS"), class: "number" }, { title: term("door", "Door") }]);
     this.detail = h("div", { class: "panel", hidden: true });
-    this.chart = new Chart("Values", { isFromZero: false, heading: "Values over time", show: (value) => String(value), axis: format.compact });
+    this.chart = new Chart("Values", { isFromZero: false, heading: "Values over time", show: String, axis: axisText });
     this.fields = h("select", { onchange: () => { this.#field = this.fields.value; this.#plot(); } });
     this.plot = h("section", { hidden: true, "aria-label": "Plot" }, h("div", { class: "heading" }, h("h2", { text: "Plot" }), field("Field", this.fields)), this.chart.element);
     const actions = h("p", { class: "actions" },
       context.may("publish") && h("a", { class: "button", href: `#/publish?${new URLSearchParams({ topic })}`, text: "Publish to this topic" }),
       h("a", { class: "button", href: `#/live?${new URLSearchParams({ filter: `${topic}/#` })}`, text: "Follow it and all below" }));
-    replace(content, actions, this.facts, this.problem, this.plot, this.retained,
+    replace(content, actions, this.facts, this.problem, h("div", { class: "beside" }, this.plot, this.retained),
       h("section", { "aria-label": "Messages" },
         h("div", { class: "heading" }, h("h2", { text: "Messages" }), h("div", { class: "bar" }, this.pause, this.older, this.newest, this.note)),
         this.detail, this.table.frame));
@@ -211,7 +211,7 @@ class TopicPage {
   }
 
   #add(messages) {
-    for (const each of messages) this.#points.push([Date.parse(each.published_at), numbers(each.data)]);
+    for (const each of messages) this.#points.push([Date.parse(each.published_at), format.numbersIn(each.data)]);
     this.#points = this.#points.slice(-POINTS);
   }
 
@@ -227,7 +227,8 @@ class TopicPage {
   }
 }
 
-const numbers = (data) => format.numbersIn(data);
+/** A value at an axis: short where it would not fit. */
+const axisText = (value) => (Math.abs(value) < 1e5 ? String(Number(value.toPrecision(6))) : format.compact(value));
 
 /** Fields that differ from the message before. */
 function changes(before, after) {

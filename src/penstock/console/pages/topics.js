@@ -218,7 +218,7 @@ class Tree {
     last.title = value;
     showWhen(when, facts.last?.at);
     setText(rate, facts.rate === null || facts.rate === undefined ? "" : facts.rate > 0 ? format.rate(facts.rate) : "0");
-    setText(count, facts.is_topic ? format.count(facts.last?.sequence ?? facts.sequence ?? facts.published) : "");
+    setText(count, facts.is_topic ? countText(facts) : "");
     setText(below, level.isParent ? `${format.count(facts.topics - (facts.is_topic ? 1 : 0))}${facts.more ? "+" : ""}` : "");
   }
 
@@ -285,6 +285,12 @@ function showWhen(cell, iso) {
     shown.title = fresh.title;
     shown.dateTime = iso;
   }
+}
+
+/** Number of messages; empty if the topic was not used since the server started, since it is not known then. */
+function countText({ last, sequence, published }) {
+  const known = last?.sequence ?? sequence ?? published;
+  return known > 0 ? format.count(known) : "";
 }
 
 /** A value on one line; what was cut by the server says so. */
