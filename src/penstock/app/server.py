@@ -14,6 +14,7 @@ from penstock.app.housekeeping import Housekeeping
 from penstock.config import Loaded, Reloading, Settings, compare, core_settings
 from penstock.config.settings import access_sources, storage_settings
 from penstock.core.access.file_access import FileAccess
+from penstock.core.access.logins import Logins
 from penstock.core.broker import Broker
 from penstock.core.diagnostics.sys_topics import SysTopics
 from penstock.core.replay.message_ids import name_of_node
@@ -81,6 +82,13 @@ class Server:
         self._reporting = SysTopics(self.broker, self._clock, __version__)
         self._address_limits = AddressLimits(settings.connections, self._clock)
         self._password_checks = PasswordChecks(self._access, self._loop, self._address_limits)
+        self._logins = Logins(
+            self._access,
+            self._clock,
+            self.node_id,
+            lifetime_s=settings.web.login_s,
+            idle_s=settings.web.login_idle_s,
+        )
         self._housekeeping = self._make_housekeeping()
         self._connection_limit = ConnectionLimit()
         self._shares = TurnShares(self._loop)
@@ -171,6 +179,9 @@ class Server:
             is_draining=lambda: self.http.is_draining,
             has_mqtt=settings.mqtt.over_http,
             config=self.effective_settings,
+            logins=self._logins,
+            password_checks=self._password_checks,
+            addresses=lambda: {door.name: door.addresses() for door in self.doors},
         )
         add_routes(routes, web, part_bytes=settings.stage.max_part_bytes)
         add_stream_routes(routes, self.broker)
@@ -189,6 +200,7 @@ class Server:
             origins=self._origins,
             connection_limit=self._connection_limit,
             password_checks=self._password_checks,
+            logins=self._logins,
             shares=self._shares,
         )
 
@@ -335,6 +347,7 @@ class Server:
                 access,
                 *actions,
                 self.broker.recheck_rights,
+                self._logins.recheck,
                 partial(log.info, "access files reloaded"),
             ]
         return actions
@@ -353,6 +366,7 @@ class Server:
         self._web.settings, self._web.profile = settings.http, settings.web
         self.mqtt.configure(settings.mqtt, names)
         self.socket.configure(settings.web)
+        self._logins.configure(lifetime_s=settings.web.login_s, idle_s=settings.web.login_idle_s)
         self.http.configure(settings.http)
         self._routes.bodies(STAGE_PATH, settings.stage.max_part_bytes)
         self.sidecar.configure(settings.sidecar)

@@ -121,6 +121,19 @@ def covers(rule: str, filter: str) -> bool:
     return _includes(rule, levels, is_open)
 
 
+def reaches(rule: str, level: str) -> bool:
+    """Return whether a rule, itself a filter, can match a topic at or below a level."""
+    if level.startswith("$") and rule.startswith(WILDCARDS):  # MQTT-4.7.2-1
+        return False
+    allowed, levels = rule.split(SEPARATOR), level.split(SEPARATOR)
+    for want, have in zip(allowed, levels, strict=False):
+        if want == ALL_LEVELS:
+            return True
+        if want not in (ONE_LEVEL, have):
+            return False
+    return len(allowed) >= len(levels)
+
+
 def _includes(rule: str, levels: list[str], is_open: bool) -> bool:
     """Compare level by level; open levels are those that any others may follow."""
     allowed = rule.split(SEPARATOR)

@@ -61,7 +61,7 @@ KEYS: dict[Reload, dict[str, str]] = {
         "tls": "check_interval_s",
         "mqtt": "publish_rate publish_burst",
         "http": "cors_origins max_body_bytes max_bodies_bytes max_pipelined",
-        "web": "explicit_topics slow_after_ms",
+        "web": "explicit_topics slow_after_ms login_s login_idle_s",
         "websocket": "origins",
         "sidecar": "max_unfinished_bytes max_paused",
         "metrics": "topics json_topics nexusd_names mqtt_names",

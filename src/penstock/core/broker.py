@@ -51,6 +51,7 @@ from penstock.core.subscriptions.subscribe import Subscriber
 from penstock.core.subscriptions.subscription import Options
 from penstock.core.topics.admin import OnDeleted, TopicAdmin
 from penstock.core.topics.catalog import TopicCatalog
+from penstock.core.topics.levels import TopicLevels
 from penstock.core.topics.registry import Registry, UnusedRemoval
 from penstock.core.topics.retained import Retained
 from penstock.errors import PenstockError
@@ -136,6 +137,11 @@ class Broker:
     def catalog(self) -> TopicCatalog:
         """Topics that are not in memory: names and last sequences."""
         return self._node.catalog
+
+    @property
+    def topic_levels(self) -> TopicLevels:
+        """Topics as a tree of levels."""
+        return self._node.topic_levels
 
     @property
     def sessions(self) -> Mapping[str, Session]:
@@ -558,6 +564,7 @@ class Broker:
             self._reap_rest,
             lambda: node.drainer.reap(clock.monotonic()),
             self._reap_slow_consumers,
+            node.topic_levels.reap,
             self._take_drops,
             self._publish_drops,
         ):

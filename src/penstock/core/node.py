@@ -30,6 +30,7 @@ from penstock.core.sessions.session import Session
 from penstock.core.settings import CoreSettings
 from penstock.core.subscriptions.router import Router
 from penstock.core.topics.catalog import TopicCatalog
+from penstock.core.topics.levels import TopicLevels
 from penstock.core.topics.registry import Registry, RulesRefresh
 from penstock.core.topics.retained import Retained
 from penstock.core.topics.rules import rules_differ
@@ -58,6 +59,7 @@ class Node:
         self.catalog = TopicCatalog(log, settings.topic.max_topics)
         self.topics = Registry(settings, self.catalog.last_sequence)
         self.topics.notify_forgotten(self.catalog.note_forgotten)
+        self.topic_levels = TopicLevels(self.topics, self.catalog, clock)
         self.topic_stats = TopicStats(self.topics, clock)
         self.ledger = Ledger(clock, settings.ledger.rows, self.topic_stats.note_lost)
         self.slow_consumers = SlowConsumers(settings.slow, clock)

@@ -21,6 +21,7 @@ from penstock.core.sessions.session import Session
 from penstock.core.subscriptions.audience import Audience
 from penstock.core.topics.topic import LossKind, Topic
 from penstock.model import Reason
+from penstock.telemetry.history import RateHistory
 from penstock.telemetry.labels import DELIVERED, PUBLISHED, Labels, Sums
 from penstock.telemetry.samples import LoopLag, LoopStall, RecentTimes
 from penstock.telemetry.settings import MetricsSettings
@@ -123,6 +124,7 @@ class ServerMetrics:
         self._began_at = self._clock.monotonic()
         self.latency = RecentTimes(broker.topic_stats.latency, self._clock)
         self.loop_lag = None if lag is None else RecentTimes(lag.seconds, self._clock)
+        self.history = RateHistory(self, self._clock)
         if lag is not None:
             lag.on_sample = self._sample
 
@@ -187,10 +189,11 @@ class ServerMetrics:
         return totals
 
     def _sample(self) -> None:
-        """Sample the histograms; called twice a second."""
+        """Sample the histograms and the history; called twice a second."""
         self.latency.sample()
         if self.loop_lag is not None:
             self.loop_lag.sample()
+        self.history.sample()
 
     def door_metrics(self) -> dict[str, int]:
         """Counters of the doors, by their own names."""

@@ -260,12 +260,19 @@ def _doors(server: "Server") -> list[tuple[str, str]]:
 
 
 def _pages(server: "Server") -> list[tuple[str, str]]:
-    """Other interfaces of the HTTP port, at its first address that is not the admin port."""
+    """Other interfaces of the HTTP port, at its first address that is not the admin port.
+
+    The console is named where its views of administrators are, which is the admin port, if there is one.
+    """
     settings, addresses = server.settings.http, server.http.addresses()
-    if not addresses or not (settings.port or settings.tls_port is not None):
+    if not addresses:
         return []
-    first = addresses[0]
-    return [("web", first.replace("http", "ws", 1) + "/ws"), ("streams", f"{first}/api/v1/streams")]
+    console = addresses[0] if settings.admin_port is None else addresses[-1]
+    pages = [("console", f"{console}/")]
+    if settings.port or settings.tls_port is not None:
+        first = addresses[0]
+        pages += [("web", first.replace("http", "ws", 1) + "/ws"), ("streams", f"{first}/api/v1/streams")]
+    return pages
 
 
 def _storage(server: "Server") -> list[tuple[str, str]]:

@@ -124,6 +124,10 @@ class HttpClient(LogRequests, StageRequests):
         """Topics whose name contains a text or matches a filter, sorted by name."""
         return self._pages("topics", search=search, filter=filter)
 
+    def tree(self, under: str | None = None) -> Iterator[dict[str, Any]]:
+        """Levels of the topic tree below a path, or the first ones, sorted by name."""
+        return self._pages("topics/tree", key="levels", under=under)
+
     def messages(
         self,
         topic: str,
@@ -153,6 +157,10 @@ class HttpClient(LogRequests, StageRequests):
     def retained_value(self, topic: str) -> bytes:
         """Payload of the retained message of a topic."""
         return self._transport.send("GET", "/api/v1/retained", {"topic": topic}, accept="*/*").body
+
+    def remove_retained(self, topic: str) -> None:
+        """Remove the retained message of a topic."""
+        self._transport.send("DELETE", "/api/v1/retained", {"topic": topic})
 
     def clients(self, search: str | None = None, connected: bool | None = None) -> Iterator[dict[str, Any]]:
         """Clients whose id contains a text, or by connection state, sorted by id."""
@@ -190,6 +198,14 @@ class HttpClient(LogRequests, StageRequests):
         """Settings of the server, and the source of each."""
         return self.get("/api/v1/config")
 
+    def me(self) -> dict[str, Any]:
+        """User and rights of this client, as the server sees them."""
+        return self.get("/api/v1/me")
+
+    def history(self) -> dict[str, Any]:
+        """Rates of the last hour, a point every ten seconds."""
+        return self.get("/api/v1/history")
+
     def health(self) -> dict[str, Any]:
         """Health report of the server, also an unhealthy one."""
         return self._transport.send("GET", "/health", allowed=(503,)).value()
@@ -206,12 +222,14 @@ class HttpClient(LogRequests, StageRequests):
         """JSON object of any GET request, for routes without a method of their own."""
         return self._transport.send("GET", path, parameters).value()
 
-    def _pages(self, kind: str, **parameters: Parameter) -> Iterator[dict[str, Any]]:
-        """All entries of a list, requested page by page."""
+    def _pages(
+        self, kind: str, *, key: str | None = None, **parameters: Parameter
+    ) -> Iterator[dict[str, Any]]:
+        """All entries of a list, requested page by page; `key` is its name in a response, if another."""
         after = None
         while True:
             page = self.get(f"/api/v1/{kind}", after=after, limit=_PAGE, **parameters)
-            yield from require_key(page, kind)
+            yield from require_key(page, key or kind)
             after = require_key(page, "next")
             if after is None:
                 return

@@ -10,12 +10,23 @@ without sending it, the door begins an `exchange`.
 
 from typing import Protocol
 
+from msgspec import Struct
+
 from penstock.core.access.identity import Identity
 
 ADMIN_FILTER = "$SYS/#"
 """Right of administrators: clients that may subscribe to this see all clients and statistics."""
 SLOW_CHECKS_AT_ONCE = 4
 """Each takes the 64 MiB that argon2 wants by default, so this many are part of the memory ceiling."""
+
+
+class Rights(Struct, frozen=True):
+    """Summary of what a client may do."""
+
+    publish: bool
+    """It may publish to some topic."""
+    subscribe: bool
+    """It may read some topic."""
 
 
 class Exchange(Protocol):
@@ -52,6 +63,10 @@ class Access(Protocol):
     def is_open(self) -> bool:
         """Anyone may take any name and do everything, so that a name means nothing."""
 
+    @property
+    def has_passwords(self) -> bool:
+        """There are users that log in with a password."""
+
     def verify_now(self, user: str | None, password: bytes | None) -> bool | None:
         """Check credentials on the loop; None means that only `verify` can decide."""
 
@@ -70,6 +85,9 @@ class Access(Protocol):
     def is_outdated(self, identity: Identity) -> bool:
         """Return whether the last reload replaced the password of this client."""
 
+    def rights_of(self, identity: Identity) -> Rights:
+        """Return what a client may do at all."""
+
     def may_publish(self, identity: Identity, topic: str) -> bool:
         """Return whether a client may publish to a topic."""
 
@@ -79,12 +97,16 @@ class Access(Protocol):
     def may_read(self, identity: Identity, topic: str) -> bool:
         """Return whether a client may read the retained value and history of a topic."""
 
+    def may_read_below(self, identity: Identity, level: str) -> bool:
+        """Return whether a client may read some topic at or below a level, if there is such a topic."""
+
 
 class OpenAccess:
     """Everyone may come in and do everything, with any name or none."""
 
     generation = 0
     is_open = True
+    has_passwords = False
 
     def verify_now(self, user: str | None, password: bytes | None) -> bool | None:
         """Accept anyone."""
@@ -110,6 +132,10 @@ class OpenAccess:
         """There are no passwords that could be replaced."""
         return False
 
+    def rights_of(self, identity: Identity) -> Rights:
+        """Allow everything."""
+        return Rights(publish=True, subscribe=True)
+
     def may_publish(self, identity: Identity, topic: str) -> bool:
         """Allow any topic."""
         return True
@@ -119,5 +145,9 @@ class OpenAccess:
         return True
 
     def may_read(self, identity: Identity, topic: str) -> bool:
+        """Allow any topic."""
+        return True
+
+    def may_read_below(self, identity: Identity, level: str) -> bool:
         """Allow any topic."""
         return True

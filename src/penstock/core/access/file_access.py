@@ -15,8 +15,8 @@ from typing import Self
 from msgspec import Struct
 
 from penstock.common.scram import Decoys, ScramKeys, ScramServer
-from penstock.common.topics import covers, matches
-from penstock.core.access.access import SLOW_CHECKS_AT_ONCE, Exchange
+from penstock.common.topics import covers, matches, reaches
+from penstock.core.access.access import SLOW_CHECKS_AT_ONCE, Exchange, Rights
 from penstock.core.access.acl import Acl, read_acl
 from penstock.core.access.identity import Identity
 from penstock.core.access.passwords import (
@@ -117,6 +117,11 @@ class FileAccess:
         sources = self.sources
         return sources.allow_anonymous and not sources.has_files and not sources.has_certificates
 
+    @property
+    def has_passwords(self) -> bool:
+        """There is a password file."""
+        return self._contents.passwords is not None
+
     def reload(self) -> None:
         """Read both files again; after an error everything stays as it was.
 
@@ -195,6 +200,13 @@ class FileAccess:
         """Return whether the last reload changed the user's line."""
         return identity.user in self._outdated and not identity.is_certified
 
+    def rights_of(self, identity: Identity) -> Rights:
+        """Return whether there are rules for a client."""
+        acl, proven = self._contents.acl, self._proven(identity)
+        if acl is None:
+            return Rights(publish=True, subscribe=True)
+        return Rights(any(acl.publish.filters_for(proven)), any(acl.subscribe.filters_for(proven)))
+
     def may_publish(self, identity: Identity, topic: str) -> bool:
         """Return whether a publish rule matches the topic."""
         acl = self._contents.acl
@@ -214,6 +226,13 @@ class FileAccess:
         acl = self._contents.acl
         return acl is None or any(
             matches(rule, topic) for rule in acl.subscribe.filters_for(self._proven(identity))
+        )
+
+    def may_read_below(self, identity: Identity, level: str) -> bool:
+        """Return whether a subscribe rule can match a topic at or below the level."""
+        acl = self._contents.acl
+        return acl is None or any(
+            reaches(rule, level) for rule in acl.subscribe.filters_for(self._proven(identity))
         )
 
     def _scram_keys_of(self, user: str) -> ScramKeys:

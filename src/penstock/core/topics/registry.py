@@ -37,6 +37,7 @@ class Registry(dict[str, Topic]):
         self._rules = RuleTable(settings)
         self._floor = 0  # no forgotten topic had a higher sequence
         self._forgotten_offset = 0  # none that the log does not keep had a message behind this
+        self._made_listeners: list[Callable[[Topic], None]] = []
         self._forgotten_listeners: list[Callable[[Topic], None]] = []
         self._deleted_listeners: list[Callable[[Topic], None]] = []
         self.declared: set[str] = set()  # created on request: they stay, used or not
@@ -44,6 +45,10 @@ class Registry(dict[str, Topic]):
         self.gone: dict[str, Gone] = {}  # deleted and not used since, oldest first
         # Of all that were deleted, oldest first: nothing up to this offset is among the last messages.
         self.floors: dict[str, int] = {}
+
+    def notify_made(self, callback: Callable[[Topic], None]) -> None:
+        """Register a callback for every topic that enters the registry."""
+        self._made_listeners.append(callback)
 
     def notify_forgotten(self, callback: Callable[[Topic], None]) -> None:
         """Register a callback for every topic that leaves the registry."""
@@ -202,6 +207,8 @@ class Registry(dict[str, Topic]):
         self.recency.note(topic)
         if (gone := self.gone.pop(name, None)) is not None:
             self._begin_again(topic, gone)
+        for notify in self._made_listeners:
+            notify(topic)
         return topic
 
     def _begin_again(self, topic: Topic, gone: Gone) -> None:

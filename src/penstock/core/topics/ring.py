@@ -7,6 +7,7 @@ which only the end is wanted; readers never see the excess.
 """
 
 from array import array
+from bisect import bisect_left
 from collections import deque
 from typing import cast
 
@@ -302,6 +303,25 @@ class Ring:
                 return self._offsets[index] + over - 1
             over -= count
         return self.last_offset
+
+    def newest(self) -> Run | None:
+        """Return the run of the newest message; None if there is none."""
+        if not self._entries:
+            return None
+        last = self._entries[-1]
+        if isinstance(last, Run):
+            return last
+        assert self._mould is not None
+        return self._cast(self._mould, last, self._first + self._count - 1, len(self._entries) - 1)
+
+    def count_since(self, wall_us: int) -> tuple[int, int]:
+        """Return the number of messages since a time, and the time of the first of them, or zeros."""
+        first = bisect_left(self._times, wall_us)
+        if first == len(self._times):
+            return 0, 0
+        counts = (each.count if isinstance(each, Run) else 1 for each in self._entries[first:])
+        count = sum(counts) if self._whole else len(self._entries) - first
+        return count, self._times[first]
 
     def runs(self) -> list[Run]:
         """The last messages within the limit, oldest first."""

@@ -17,6 +17,9 @@ STALE = -1
 DELETED = -2
 """Version of the audience of a deleted topic."""
 
+LEAST_SPAN_US = 1_000_000
+"""Least time over which a rate is measured; a burst of a moment says nothing about a second."""
+
 LossKind = tuple[Reason, Policy | None]
 """Why something was lost, and by which policy."""
 
@@ -91,6 +94,24 @@ class Topic:
             return self.ring.runs()
         is_kept = self.retained is not None and self.rules.has_ring
         return [self.retained.run(self.name)] if is_kept and self.retained is not None else []
+
+    @property
+    def newest(self) -> Run | None:
+        """Run of the last message, if that is in memory."""
+        if self.ring is not None and (run := self.ring.newest()) is not None:
+            return run
+        return None if self.retained is None else self.retained.run(self.name)
+
+    def rate_since(self, wall_us: int, now_us: int) -> float:
+        """Messages a second since a time, as far as the last messages reach back."""
+        ring = self.ring
+        if ring is None:
+            count = int(self.retained is not None and self.retained.published_at >= wall_us)
+        else:
+            count, first_us = ring.count_since(wall_us)
+            if count and count >= ring.messages and ring.evicted_offset:
+                wall_us = first_us
+        return count * 1_000_000 / max(now_us - wall_us, LEAST_SPAN_US)
 
     @property
     def last_offset(self) -> int:

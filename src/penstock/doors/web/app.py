@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from penstock.doors.web import sse
 from penstock.doors.web.admin import health
-from penstock.doors.web.api import bridge, publish
+from penstock.doors.web.api import bridge, login, publish
 from penstock.doors.web.context import Web
-from penstock.doors.web.site import script
+from penstock.doors.web.site import console, script
 from penstock.net.http.routes import Routes
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ ADMIN_PATHS = (
     "/api/v1/slow",
     "/api/v1/drops",
     "/api/v1/config",
+    "/api/v1/history",
     "/api/v1/why",
     "/docs",
     "/redoc",
@@ -34,9 +35,11 @@ ADMIN_PATHS = (
 """Paths of the admin port, if there is one."""
 MODULES = (
     "site.index",
+    "api.login",
     "api.publish",
     "api.bridge",
     "api.stage",
+    "api.topic_tree",
     "api.topics",
     "api.legacy_topics",
     "api.messages",
@@ -49,15 +52,17 @@ MODULES = (
     "admin.drops",
     "admin.config",
     "admin.metrics",
+    "admin.history",
     "admin.health",
     "site.script",
+    "site.console",
 )
 """Modules of this package, each with `routes(web) -> APIRouter`, in the order in which paths are tried."""
 
 
 def add_routes(table: Routes, web: Web, *, part_bytes: int) -> None:
     """Fill the listener's table; `part_bytes` is the largest part of a stage."""
-    for module in (health, publish, bridge, sse, script):
+    for module in (health, login, publish, bridge, sse, script, console):
         module.add_hot_routes(table, web)
     table.admin(*ADMIN_PATHS)
     table.bodies(STAGE_PATH, part_bytes)

@@ -17,9 +17,11 @@ from penstock.errors import PenstockError, StorageUnavailable
 from penstock.model import Run
 
 if TYPE_CHECKING:
+    from penstock.core.access.logins import Logins
     from penstock.core.ports.archive import Archive
     from penstock.core.staging.staging import Staging
     from penstock.net.http.settings import HttpSettings
+    from penstock.net.password_checks import PasswordChecks
     from penstock.telemetry.metrics import ServerMetrics
 
 T = TypeVar("T")
@@ -46,6 +48,12 @@ class Web(Struct, kw_only=True):
     """The settings in effect and their sources, for `admin/config.py`."""
     is_draining: Callable[[], bool] = lambda: False
     """The server takes nothing new any more."""
+    logins: "Logins | None" = None
+    """Logins of the console; None where the listener has none."""
+    password_checks: "PasswordChecks | None" = None
+    """Password checks of all doors, for logins."""
+    addresses: Callable[[], dict[str, list[str]]] = dict
+    """Addresses of the open doors by name."""
     has_mqtt: bool = True
     """MQTT over WebSocket is at the same port."""
 

@@ -1,4 +1,4 @@
-"""The web door's settings: how `/ws` and the topics of its clients behave."""
+"""The web door's settings: how `/ws`, the topics of its clients, and logins of the console behave."""
 
 from typing import Annotated
 
@@ -9,7 +9,7 @@ MIB = 1024 * KIB
 
 
 class WebSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Limits of JSON clients over WebSocket and REST."""
+    """Limits of JSON clients over WebSocket and REST, and of logins."""
 
     explicit_topics: bool = True
     """Require that a topic is created by `POST /topics` before clients of `/ws` may use it."""
@@ -24,5 +24,9 @@ class WebSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Largest message of a client."""
     deflate: bool = False
     """Compress messages for clients that ask for it."""
+    login_s: Annotated[float, Meta(ge=60)] = 12 * 3600.0
+    """Longest time that a login of the console lasts."""
+    login_idle_s: Annotated[float, Meta(ge=60)] = 1800.0
+    """Time without a request after which a login of the console ends."""
     ping_s: Annotated[float, Meta(ge=0)] = 20.0
     """Silence after which a client is pinged, and time for its response; 0 means no pings."""

@@ -2,6 +2,7 @@
 
 `Basic` is RFC 7617. `Bearer` is for clients that can only send a token: `user:password`, plain or in base64.
 Browsers send no headers with a WebSocket or an `EventSource`: only there the same token may be in the query.
+Pages of this server have a login cookie instead (`core/access/logins.py`); `heads.py` decides if it counts.
 
 Passwords are slow to check on purpose. A recently verified one is accepted at once; others wait for their
 turn (`password_checks.py`), unless the client disconnects or its address has sent too many wrong ones.
@@ -20,6 +21,7 @@ import structlog
 
 from penstock.core.access.access import Access
 from penstock.core.access.identity import Identity
+from penstock.core.access.logins import Logins
 from penstock.errors import BadCredentials, InvalidRequest, QuotaExceeded, StorageUnavailable
 from penstock.net.door import Peer
 from penstock.net.http.errors import RETRY_AFTER_S, headers_of, status_of
@@ -33,6 +35,16 @@ if TYPE_CHECKING:
 
 
 REFUSED = "unknown user or wrong password"
+ENDED = "your login has ended: log in again"
+FOREIGN = (
+    "credentials are required: the login cookie counts only for pages of this server; a program sends "
+    "X-Requested-With: penstock-console, too"
+)
+CONSOLE = "penstock-console"
+"""Value of `X-Requested-With` by which our own pages make themselves known. Pages of other origins cannot
+send that header."""
+QUIET_CHALLENGE = 'Bearer realm="penstock"'
+"""Challenge without a dialog of the browser."""
 TOKEN = b"access_token"
 """Query parameter that replaces `Authorization` where a browser can send none."""
 log = structlog.get_logger("penstock.http")
@@ -41,9 +53,17 @@ log = structlog.get_logger("penstock.http")
 class Authenticator:
     """Identity of a request, by its credentials or certificate."""
 
-    def __init__(self, access: Access, checks: PasswordChecks, *, is_named_by_certificate: bool) -> None:
+    def __init__(
+        self,
+        access: Access,
+        checks: PasswordChecks,
+        logins: Logins | None = None,
+        *,
+        is_named_by_certificate: bool,
+    ) -> None:
         self._access = access
         self._checks = checks
+        self.logins = logins
         self.is_named_by_certificate = is_named_by_certificate
 
     def close(self) -> None:
@@ -70,6 +90,19 @@ class Authenticator:
                 REFUSED if user is not None else "credentials are required: send a user name and password"
             )
         return Identity(user, client_id) if verdict else None
+
+    def decide_by_login(self, token: bytes, client_id: str, peer: Peer) -> Identity:
+        """Return the identity of a login; a certificate comes first.
+
+        Raises:
+            BadCredentials: the login has ended.
+        """
+        if self.is_named_by_certificate and peer.certificate_name is not None:
+            return Identity(peer.certificate_name, client_id, is_certified=True)
+        user = None if self.logins is None else self.logins.find(token)
+        if user is None:
+            raise BadCredentials(ENDED)
+        return Identity(user, client_id)
 
     async def decide(self, authorization: bytes, client_id: str, peer: Peer) -> Identity:
         """Return the identity after a password check in a thread.
@@ -123,6 +156,27 @@ def authorization_in(query: bytes) -> bytes | None:
     return b"Bearer " + tokens[0] if tokens else None
 
 
+def token_in(cookies: bytes, name: bytes) -> bytes | None:
+    """Return the value of a cookie; of several the first (RFC 6265, 5.4: the most specific path)."""
+    for pair in cookies.split(b";"):
+        found, _, value = pair.strip().partition(b"=")
+        if found == name:
+            return value
+    return None
+
+
+def login_cookie(name: str, token: str, lifetime_s: float, *, is_secure: bool) -> tuple[str, str]:
+    """Return the header that sets the login cookie; with a lifetime of 0 it deletes the cookie."""
+    secure = "; Secure" if is_secure else ""
+    value = f"{name}={token}; Path=/; Max-Age={int(lifetime_s)}; HttpOnly; SameSite=Strict{secure}"
+    return "Set-Cookie", value
+
+
+def is_from_console(request: Request) -> bool:
+    """True if a request has the header of our own pages."""
+    return request.header(b"x-requested-with") == CONSOLE
+
+
 def _decoded(token: bytes) -> bytes:
     padded = token + b"=" * (-len(token) % 4)
     is_standard = b"+" in token or b"/" in token
@@ -157,7 +211,11 @@ class ConnectionAuth:
 
     def authenticate(self, request: Request) -> None:
         """Authenticate a request, unless that is done, not needed, or another check is running."""
-        if request.refusal is None and not self._knows(request) and self._check is None:
+        if request.refusal is not None:
+            return
+        if request.login is not None:
+            self._ask_login(request)
+        elif not self._knows(request) and self._check is None:
             self._ask(request)
 
     def cancel(self) -> None:
@@ -197,6 +255,20 @@ class ConnectionAuth:
         else:
             self._accept(request, identity)
 
+    def _ask_login(self, request: Request) -> None:
+        """Authenticate by the login cookie, which may end at any time; so nothing is cached."""
+        if request.is_proven:
+            return
+        assert request.login is not None
+        try:
+            request.identity = self._door.credentials.decide_by_login(
+                request.login, request.client_id, request.peer
+            )
+        except BadCredentials as error:
+            self._refuse(request, error)
+        else:
+            request.is_proven = True
+
     async def _verify(self, request: Request) -> None:
         assert request.authorization is not None
         try:
@@ -229,7 +301,20 @@ class ConnectionAuth:
 
     def _refuse(self, request: Request, error: BadCredentials) -> None:
         self._door.on_unauthenticated(is_named=request.authorization is not None)
-        request.refusal = Refusal(401, str(error), code=error.code, headers=headers_of(error), is_fatal=False)
+        detail, headers = str(error), headers_of(error)
+        if request.login is not None or is_from_console(request):
+            headers = [("WWW-Authenticate", QUIET_CHALLENGE)]
+        logins = self._door.credentials.logins
+        if logins is not None and request.login is not None:
+            headers.append(login_cookie(logins.cookie, "", 0, is_secure=request.is_encrypted))
+        elif logins is not None and request.authorization is None and _has_cookie(request, logins.cookie):
+            detail = FOREIGN
+        request.refusal = Refusal(401, detail, code=error.code, headers=headers, is_fatal=False)
+
+
+def _has_cookie(request: Request, name: str) -> bool:
+    cookies = request.header(b"cookie")
+    return cookies is not None and token_in(cookies.encode("latin-1"), name.encode()) is not None
 
 
 def _retry_later(status: int, detail: str, code: str) -> Refusal:

@@ -7,6 +7,7 @@ from http import HTTPStatus
 
 import structlog
 
+from penstock.core.access.logins import Logins
 from penstock.core.broker import Broker
 from penstock.core.runtime.clock import Clock
 from penstock.errors import InvalidConfig
@@ -46,6 +47,7 @@ class HttpDoor:
         load_app: imports and builds the application for everything else; called in a thread.
         origins: names of this server, and origins that may use it.
         connection_limit: limit of all doors together.
+        logins: logins of web pages, if they are possible.
     """
 
     name = "http"
@@ -64,6 +66,7 @@ class HttpDoor:
         origins: Origins | None = None,
         connection_limit: ConnectionLimit | None = None,
         password_checks: PasswordChecks | None = None,
+        logins: Logins | None = None,
         shares: TurnShares | None = None,
     ) -> None:
         self.settings = settings
@@ -79,7 +82,7 @@ class HttpDoor:
         address_limits = address_limits or AddressLimits(AddressLimitSettings(), clock)
         checks = password_checks or PasswordChecks(broker.access, self.loop, address_limits)
         self.credentials = Authenticator(
-            broker.access, checks, is_named_by_certificate=names_users(certificates)
+            broker.access, checks, logins, is_named_by_certificate=names_users(certificates)
         )
         self.requests = 0
         self._responses = [0] * 6  # by the first digit of the status
@@ -133,7 +136,9 @@ class HttpDoor:
     def _listener(self, key: str, port: int, kind: Port, secure: Certificates | None) -> Listener:
         settings = self.settings
         proxies = parse_networks(settings.proxies, "http.proxies")
-        heads = Heads(settings, self._routes, self._origins, kind)
+        logins = self.credentials.logins
+        cookie = b"" if logins is None else logins.cookie.encode()
+        heads = Heads(settings, self._routes, self._origins, kind, cookie)
         self._heads.append(heads)
         scheme: Scheme = "http" if secure is None else "https"
         return Listener(

@@ -19,11 +19,12 @@ from urllib.parse import unquote_to_bytes
 from msgspec import Struct
 
 from penstock.errors import InvalidRequest, NotAuthorized, UnsupportedMedia
-from penstock.net.http.auth import authorization_in
+from penstock.net.http.auth import authorization_in, is_from_console, token_in
 from penstock.net.http.request import Refusal, Request, too_large
+from penstock.net.http.response import preferred
 from penstock.net.http.routes import OPEN_PATHS, HotPath, Routes, Upgrade
 from penstock.net.http.settings import HttpSettings
-from penstock.net.origins import Origins, preflight_headers
+from penstock.net.origins import Origins, is_same_place, preflight_headers
 
 if TYPE_CHECKING:
     from penstock.net.http.connection import HttpConnection
@@ -42,6 +43,7 @@ NOTED = frozenset(
         b"authorization",
         b"content-encoding",
         b"content-length",
+        b"cookie",
         b"expect",
         b"host",
         b"origin",
@@ -55,6 +57,9 @@ NOTED = frozenset(
 )
 """Headers that decide something here, and so may be given only once."""
 EVENT_STREAM = "text/event-stream"
+HTML, JSON = "text/html", "application/json"
+OWN_SITES = frozenset({b"same-origin", b"none"})
+"""Values of `Sec-Fetch-Site` for pages of this origin, and for what the user typed."""
 FOREIGN_SITES = frozenset({b"cross-site", b"same-site"})
 """Values of `Sec-Fetch-Site` for pages of other origins."""
 NO_CODING = frozenset({b"", b"identity"})
@@ -129,10 +134,16 @@ class Port(Enum):
 class Heads:
     """Makes requests of heads, at one port."""
 
-    def __init__(self, settings: HttpSettings, routes: Routes, origins: Origins, port: Port) -> None:
+    def __init__(
+        self, settings: HttpSettings, routes: Routes, origins: Origins, port: Port, cookie: bytes = b""
+    ) -> None:
+        """Args:
+        cookie: name of the login cookie; empty if there are no logins.
+        """
         self._routes = routes
         self._origins = origins
         self._port = port
+        self._cookie = cookie
         self.max_body_bytes = settings.max_body_bytes
 
     def read(
@@ -194,6 +205,8 @@ class Heads:
         request.authorization = noted.get(b"authorization")
         if request.route is not None and request.route.is_stream:
             _accept_token(request)
+        if b"cookie" in noted and request.authorization is None and self._cookie:
+            request.login = self._login_in(request, noted, host or b"")
         return request
 
     def find_upgrade(self, request: Request, noted: Noted) -> Upgrade | None:
@@ -201,10 +214,12 @@ class Heads:
         if request.method != "GET" or noted.get(b"upgrade", b"").lower() != b"websocket":
             return None
         upgrade = self._routes.upgrades.get(request.path)
-        if upgrade is None or not self._port.serves(request.path, is_admin=False):
+        if upgrade is None or not self._is_served(request.path, is_admin=False):
             return None
         if upgrade.needs_identity:
             _accept_token(request)
+            if request.authorization is not None:
+                request.login = None
         request.refusal = request.refusal or _flaw_of_handshake(request, noted)
         return upgrade if request.refusal is None else None
 
@@ -250,9 +265,38 @@ class Heads:
         wanted = request.header(b"access-control-request-headers")
         raise Refusal(204, "", headers=preflight_headers(origin, wanted), is_fatal=False)
 
+    def _login_in(self, request: Request, noted: Noted, host: bytes) -> bytes | None:
+        """Return the token of the login cookie, if the request is one of our own pages.
+
+        A browser sends a cookie with every request to this host, also with those of pages at other ports,
+        which are other origins. `SameSite` does not tell ports apart, so this does. Without Sec-Fetch-Site,
+        which browsers send to trustworthy addresses only, a request that changes something needs a header
+        that no other origin can send, or an `Origin` of this host and port.
+        """
+        token = token_in(noted[b"cookie"], self._cookie)
+        if token is None:
+            return None
+        route = request.route
+        is_harmless = (
+            request.method in SAFE
+            and b"upgrade" not in noted
+            and not (route is not None and route.takes_away)
+        )
+        site, origin = noted.get(b"sec-fetch-site"), noted.get(b"origin")
+        if site is not None:
+            site = site.strip().lower()
+            is_own = site in OWN_SITES if is_harmless else site == b"same-origin"
+        elif origin is not None:
+            is_own = is_same_place(origin.decode("latin-1").strip(), host.decode("latin-1").strip())
+        else:
+            is_own = is_harmless or is_from_console(request)
+        return token if is_own else None
+
     def _find(self, request: Request, hot: HotPath | None, target: bytes) -> None:
         """Find the route of a request, and apply its limits."""
         route = None if hot is None else hot.find(request.method)
+        if route is not None and route.is_page and not _prefers_page(request):
+            route = None
         if route is None:
             self._find_in_app(request, hot, target)
             return
@@ -261,7 +305,9 @@ class Heads:
         if route.max_body_bytes is not None:
             request.limit_bytes = route.max_body_bytes
         if self._port is not Port.ALL:
-            self._check_port(request.path, is_admin=route.is_admin)
+            if not route.is_page:
+                self._check_port(request.path, is_admin=route.is_admin)
+            request.has_admin = self._port is Port.ADMIN
 
     def _find_in_app(self, request: Request, hot: HotPath | None, target: bytes) -> None:
         path = request.path
@@ -276,8 +322,11 @@ class Heads:
         if hot is not None:
             request.allowed = hot.allowed
 
+    def _is_served(self, path: str, *, is_admin: bool) -> bool:
+        return self._port.serves(path, is_admin=is_admin) or self._routes.is_everywhere(path)
+
     def _check_port(self, path: str, *, is_admin: bool) -> None:
-        if not self._port.serves(path, is_admin=is_admin):
+        if not self._is_served(path, is_admin=is_admin):
             raise Refusal(404, "Not Found", code="not-found", is_fatal=False)
 
 
@@ -291,9 +340,18 @@ def noted_in(headers: list[tuple[bytes, bytes]]) -> Noted:
     for name, value in headers:
         if name in NOTED:
             if name in noted:
+                if name == b"cookie":  # HTTP/2 has it in parts, and a proxy may leave them apart
+                    noted[name] += b"; " + value
+                    continue
                 raise Refusal(400, f"{name.decode().title()} is given twice")
             noted[name] = value
     return noted
+
+
+def _prefers_page(request: Request) -> bool:
+    """True if a client prefers HTML to JSON. One that takes anything, or does not say, is a program."""
+    accept = request.header(b"accept")
+    return accept is not None and HTML in accept.lower() and preferred(accept, (JSON, HTML)) == HTML
 
 
 def _check_site(request: Request, site: bytes) -> None:

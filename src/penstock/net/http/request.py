@@ -70,6 +70,10 @@ class Request:
     identity = ANONYMOUS
     client_id = ""
     authorization: bytes | None = None
+    login: bytes | None = None
+    """Token of the login cookie, if that counts for this request."""
+    has_admin = True
+    """The port serves the admin paths."""
     is_proven = False
     """The identity is known, or not needed."""
     route: Route | None = None
@@ -120,6 +124,14 @@ class Request:
             if known == name:
                 return value.decode("latin-1")
         return None
+
+    @property
+    def is_encrypted(self) -> bool:
+        """True if the client, or a page of it, uses TLS up to this server or to a proxy before it."""
+        connection = self._connection
+        return (connection is not None and connection.scheme == "https") or (
+            self.header(b"origin") or ""
+        ).lower().startswith("https:")
 
     def pairs(self) -> list[tuple[str, str]]:
         """Return the names and values of the query, in order.

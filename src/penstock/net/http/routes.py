@@ -36,6 +36,7 @@ class Route(Struct, frozen=True):
     is_stream: bool = False
     waits_its_turn: bool = False
     takes_away: bool = False
+    is_page: bool = False
 
 
 class Upgrade(Struct, frozen=True):
@@ -90,6 +91,7 @@ class Routes:
         self.raw: dict[bytes, HotPath] = {}  # the same by undecoded path
         self.upgrades: dict[str, Upgrade] = {}
         self._admin: tuple[str, ...] = ()
+        self._everywhere: tuple[str, ...] = ()
         self._bodies: dict[str, int] = {}
 
     def add(
@@ -104,6 +106,7 @@ class Routes:
         is_stream: bool = False,
         waits_its_turn: bool = False,
         takes_away: bool = False,
+        is_page: bool = False,
     ) -> None:
         """Add a hot route.
 
@@ -117,10 +120,12 @@ class Routes:
                 responses of the connection.
             takes_away: a GET consumes what it returns. So HEAD is not offered, and only allowed origins may
                 send it, as if it changed something.
+            is_page: only for browsers, which prefer `text/html`, on every port; others get what the
+                application has here.
         """
         hot = self._paths.setdefault(path, HotPath(path, {}))
         hot.routes[method] = Route(
-            handler, is_open, is_admin, max_body_bytes, is_stream, waits_its_turn, takes_away
+            handler, is_open, is_admin, max_body_bytes, is_stream, waits_its_turn, takes_away, is_page
         )
         self.raw[path.encode()] = hot
 
@@ -144,6 +149,10 @@ class Routes:
         """Serve these paths of the application, and all below, on the admin port."""
         self._admin += prefixes
 
+    def everywhere(self, *prefixes: str) -> None:
+        """Serve these paths, and all below, on every port, the admin port included."""
+        self._everywhere += prefixes
+
     def bodies(self, prefix: str, max_body_bytes: int) -> None:
         """Set the body limit of a path of the application, and all below."""
         self._bodies[prefix] = max_body_bytes
@@ -155,6 +164,10 @@ class Routes:
     def is_admin(self, path: str) -> bool:
         """True if a path of the application belongs on the admin port."""
         return any(is_below(path, prefix) for prefix in self._admin)
+
+    def is_everywhere(self, path: str) -> bool:
+        """True if a path is served on every port."""
+        return any(is_below(path, prefix) for prefix in self._everywhere)
 
     def body_limit(self, path: str) -> int | None:
         """Return the body limit of a path of the application, if it has one."""

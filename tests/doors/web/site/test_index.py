@@ -27,8 +27,8 @@ async def listed(start: Start, path: str, http: HttpSettings, mqtt: MqttSettings
 @pytest.mark.parametrize(
     ("path", "names"),
     [
-        ("/", {*FOUR, "events", "topics", "stats", "client", "health", "ready", "live"}),
-        ("/api/v1", {"publish", "stage", "topics", "messages", "retained"}),
+        ("/", {*FOUR, "events", "topics", "stats", "console", "client", "health", "ready", "live"}),
+        ("/api/v1", {"me", "publish", "stage", "topics", "tree", "messages", "retained"}),
     ],
 )
 async def test_what_is_only_at_the_admin_port_is_not_named_elsewhere(

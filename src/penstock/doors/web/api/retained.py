@@ -1,7 +1,7 @@
-"""GET /api/v1/retained: the last values of topics, by filter, or one as it is."""
+"""GET /api/v1/retained: the last values of topics, by filter, or one as it is; DELETE removes one."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
@@ -12,25 +12,40 @@ from penstock.core.access.identity import Identity
 from penstock.core.replay.message_ids import Epochs
 from penstock.core.topics.retained_value import RetainedValue
 from penstock.doors.web.context import Web
+from penstock.doors.web.publishing import send
 from penstock.doors.web.support.paging import find_page, make_rows
 from penstock.doors.web.support.requests import (
     DEFAULT_LIMIT,
     AfterName,
     Filter,
     Limit,
+    TopicName,
     TopicPath,
     Unset,
     Who,
     check_plain_filter,
+    respond_by,
     router_of,
 )
 from penstock.doors.web.support.responses import BINARY, UNSNIFFED, describe, json_response
 from penstock.doors.web.support.schemas import Messages, MessageShape, time_text
-from penstock.errors import InvalidFilter, InvalidRequest, InvalidTopic, NotAuthorized, UnknownTopic
-from penstock.model import Run
+from penstock.errors import (
+    InvalidFilter,
+    InvalidRequest,
+    InvalidTopic,
+    NotAuthorized,
+    StorageUnavailable,
+    UnknownTopic,
+)
+from penstock.model import Door, Run, bare_shape
 from penstock.net.http.errors import JSON
+from penstock.net.http.request import Request as HotRequest
 
 BYTES = "application/octet-stream"
+NO_CONTENT = 204
+REMOVAL = """\
+An empty retained message is published to the topic, as MQTT clients remove a value. So that needs the right
+to publish, and subscribers get the message. The response comes after the commit."""
 PAGE_BYTES = 4 << 20
 """A page ends at about this size, however few values it has."""
 SAFE_HEADERS = {
@@ -140,7 +155,59 @@ def routes(web: Web) -> APIRouter:
     async def value(who: Who, topic: TopicPath) -> Response:
         return one(who, topic)
 
+    _add_removal(router, web, value_of)
     return router
+
+
+def _add_removal(router: APIRouter, web: Web, value_of: Callable[[str], RetainedValue | None]) -> None:
+    """Add the routes that remove a value."""
+    broker = web.broker
+
+    async def remove(request: Request, who: Identity, topic: str) -> Response:
+        """Publish an empty retained message, which removes the value; its subscribers get it, too."""
+        check_topic(topic, broker.settings.topic)
+        if not broker.access.may_publish(who, topic):
+            raise NotAuthorized(f"not allowed to publish to {topic}")
+        if value_of(topic) is None:
+            raise UnknownTopic(f"there is no retained value on {topic}")
+        run = Run(topic, b"", 0, 0, 1, bare_shape(Door.WEB, 1, retain=True))
+
+        def publish(hot: HotRequest) -> None:
+            send(broker, hot, run, lambda done, _: done.respond(NO_CONTENT), HotRequest.fail)
+
+        return await respond_by(publish, request)
+
+    removal = describe(
+        None,
+        InvalidTopic,
+        NotAuthorized,
+        UnknownTopic,
+        StorageUnavailable,
+        status=NO_CONTENT,
+        text="Removed.",
+    )
+
+    @router.delete(
+        "/retained",
+        status_code=NO_CONTENT,
+        summary="Remove the retained value of a topic, also of one that no path can name",
+        description=REMOVAL,
+        response_class=Response,
+        responses=removal,
+    )
+    async def remove_named(request: Request, who: Who, topic: TopicName) -> Response:
+        return await remove(request, who, topic)
+
+    @router.delete(
+        "/retained/{topic:path}",
+        status_code=NO_CONTENT,
+        summary="Remove the retained value of a topic",
+        description=REMOVAL,
+        response_class=Response,
+        responses=removal,
+    )
+    async def remove_value(request: Request, who: Who, topic: TopicPath) -> Response:
+        return await remove(request, who, topic)
 
 
 def _may_read(web: Web, who: Identity, topic: str) -> bool:

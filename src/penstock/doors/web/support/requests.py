@@ -217,6 +217,7 @@ class NoConnection(Struct):
     """Stands where a request of the listener has its connection."""
 
     peer: Peer
+    scheme: str = "http"
 
 
 class AppRequest(HotRequest):
@@ -225,8 +226,8 @@ class AppRequest(HotRequest):
     __slots__ = ("response",)
 
     def __init__(self, request: Request) -> None:
-        nowhere = cast("HttpConnection", NoConnection(request.state.peer))
         scope = request.scope
+        nowhere = cast("HttpConnection", NoConnection(request.state.peer, scope["scheme"]))
         super().__init__(nowhere, request.method, scope["path"], b"", scope["query_string"])
         self.headers = list(scope["headers"])
         self.identity = request.state.identity
@@ -242,7 +243,8 @@ class AppRequest(HotRequest):
     ) -> None:
         """Respond, once."""
         if not self.response.done():
-            self.response.set_result(Response(body, status, dict(headers), content_type))
+            media = content_type if body else None
+            self.response.set_result(Response(body, status, dict(headers), media))
 
 
 async def respond_by(handler: Handler, request: Request) -> Response:
