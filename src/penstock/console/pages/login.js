@@ -1,0 +1,33 @@
+/** Login form. */
+
+import { call } from "../api.js";
+import { announce, field, h, replace } from "../dom.js";
+
+export function show(main, { welcome }) {
+  const user = h("input", { name: "user", autocomplete: "username", autocapitalize: "none", spellcheck: "false", required: true });
+  const password = h("input", { name: "password", type: "password", autocomplete: "current-password", required: true });
+  const problem = h("p", { class: "problem", role: "alert" });
+  const button = h("button", { class: "button primary", text: "Log in" });
+  const form = h("form", { class: "login panel" },
+    h("h1", { text: "Log in" }),
+    h("p", { class: "muted", text: "This server asks for a user and a password." }),
+    field("User", user), field("Password", password), problem, button);
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    button.disabled = true;
+    problem.textContent = "";
+    try {
+      const me = await call("POST", "/api/v1/login", { body: { user: user.value, password: password.value }, isLogin: true });
+      announce(`Logged in as ${me.user}`);
+      welcome(me);
+    } catch (error) {
+      problem.textContent = error.status === 401 ? "User or password is wrong." : error.message;
+      password.value = "";
+      password.focus();
+    } finally {
+      button.disabled = false;
+    }
+  });
+  replace(main, form);
+  user.focus();
+}
