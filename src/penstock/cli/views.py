@@ -36,7 +36,7 @@ def yes_text(value: bool | None) -> str:
 
 
 def age_text(moment: str | None, now: datetime | None = None) -> str:
-    """How long ago a time of the API is: `2 min 05 s ago`."""
+    """Age of a time of the API: `2 min 05 s ago`."""
     when = _moment(moment)
     if when is None:
         return text_of(moment)
