@@ -218,6 +218,9 @@ class NoConnection(Struct):
 
     peer: Peer
 
+    def proceed(self) -> None:
+        """No request is behind it."""
+
 
 class AppRequest(HotRequest):
     """A request of the application, as handlers of the listener know requests."""
