@@ -127,6 +127,7 @@ class StepQueue:
     def __init__(self, turns: Background) -> None:
         self._turns = turns
         self._jobs: deque[Step] = deque()
+        self._is_stepping = False
 
     def __len__(self) -> int:
         return len(self._jobs)
@@ -138,8 +139,15 @@ class StepQueue:
             self._turns.ask(self)
 
     def work(self) -> None:
-        """Take one step."""
-        if self._jobs and not self._jobs[0]():
+        """Take one step, unless this is within one: a job is not entered twice."""
+        if not self._jobs or self._is_stepping:
+            return
+        self._is_stepping = True
+        try:
+            has_more = self._jobs[0]()
+        finally:
+            self._is_stepping = False
+        if not has_more:
             self._jobs.popleft()
         if self._jobs:
             self._turns.ask(self)
@@ -152,10 +160,10 @@ class StepQueue:
             self._turns.ask(self)
 
     def step_now(self) -> bool:
-        """Take a step at once, whatever the turn has time for. Returns whether there is more to do."""
-        if self._jobs:
+        """Take a step at once, whatever the turn has time for. Returns whether another can be taken."""
+        if self._jobs and not self._is_stepping:
             self._turns.take_step(self)
-        return bool(self._jobs)
+        return bool(self._jobs) and not self._is_stepping
 
     def finish(self) -> None:
         """Do at once all that is left: the server is about to stop."""
