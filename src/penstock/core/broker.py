@@ -6,6 +6,8 @@ client) is queued, and a callback reports its end. The broker decides; doors tra
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
+from functools import partial
+from typing import Any, TypeVar
 
 from msgspec import json
 
@@ -23,8 +25,8 @@ from penstock.core.node import Node
 from penstock.core.ports.connection import ConnectionPort, Encoding
 from penstock.core.ports.log import Log, Settled, Ticket
 from penstock.core.ports.state import StateStore
-from penstock.core.publishing.idempotent import IdempotentPublisher, Refused
-from penstock.core.publishing.outcome import NOTHING_LOST, Outcome, PublishReceipt, Receipt
+from penstock.core.publishing.idempotent import IdempotentPublisher, Refused, ignore_part
+from penstock.core.publishing.outcome import NOTHING_LOST, ListReceipt, Outcome, PublishReceipt, Receipt
 from penstock.core.publishing.publish import ChunkReceipt, OnAccepted, Publisher
 from penstock.core.publishing.request_senders import is_request_sender
 from penstock.core.replay.catch_up import (
@@ -37,7 +39,7 @@ from penstock.core.replay.catch_up import (
     ignore_begin,
 )
 from penstock.core.replay.history import History
-from penstock.core.runtime.background import Step, StepQueue
+from penstock.core.runtime.background import Procedure, Step, StepQueue, Steps
 from penstock.core.runtime.clock import Clock, Scheduler
 from penstock.core.sessions.acks import Acks
 from penstock.core.sessions.clients import ClientDirectory
@@ -58,10 +60,21 @@ from penstock.core.topics.retained import Retained
 from penstock.errors import PenstockError
 from penstock.model import Door, Policy, Reason, Run, Will
 
-__all__ = ["DROPS_TOPIC", "Arrival", "Broker", "ChunkReceipt", "PublishReceipt", "Receipt", "Refused"]
+__all__ = [
+    "DROPS_TOPIC",
+    "Arrival",
+    "Broker",
+    "ChunkReceipt",
+    "ListReceipt",
+    "PublishReceipt",
+    "Receipt",
+    "Refused",
+    "Steps",
+]
 
 DROPS_TOPIC = "$penstock/drops"
 DROPS_A_MESSAGE = 1_000
+T = TypeVar("T")
 
 
 class Broker:
@@ -97,6 +110,7 @@ class Broker:
         self.staging = Staging(node, self._publisher)
         self.streams = Streams(node, self._publisher, self._idempotent)
         self.paused = PausedSubscriptions(node)
+        self._running: dict[Procedure[Any], None] = {}  # requests that are done in steps
         self._reaping = StepQueue(node.background)
         self._forgetting = StepQueue(node.background)
         self._news: list[News] = []  # losses that are not published yet
@@ -189,6 +203,23 @@ class Broker:
     def commit_soon(self) -> None:
         """Commit this turn as soon as it ends: another part has put something into the state store."""
         self._node.recorder.hurry()
+
+    def run_steps(
+        self, steps: Steps[T], done: Callable[[T], None], failed: Callable[[Exception], None]
+    ) -> None:
+        """Work off a request in steps: the first one now, the others in turns with background work.
+
+        It is worked off whole, even if the server is about to stop.
+        """
+        running = self._running
+
+        def end(report: Callable[[T], None] | Callable[[Exception], None], result: Any) -> None:
+            running.pop(procedure, None)
+            report(result)
+
+        procedure = Procedure(self._node.background, steps, partial(end, done), partial(end, failed))
+        running[procedure] = None
+        procedure.begin()
 
     def run_in_background(self, *jobs: Step) -> None:
         """Run long jobs in slices of a few milliseconds, one job after another."""
@@ -448,13 +479,21 @@ class Broker:
         """
         return self._idempotent.publish_once(run, sender, is_forced=is_forced, known_as=known_as)
 
-    def publish_each(self, runs: Sequence[Run], sender: Session) -> list[Receipt]:
+    def publish_each(
+        self, runs: Sequence[Run], sender: Session, on_part: Callable[[Sequence[Run]], None] = ignore_part
+    ) -> Steps[ListReceipt]:
         """Publish a list of messages: all of them or, if one is not allowed, none. Idempotent by message id.
+
+        Nothing happens until its steps are taken. A long list is published in parts.
+
+        Args:
+            on_part: gets the runs of each part that were published, before they are flushed.
 
         Raises:
             Refused: the error of each message that is not allowed.
+            StorageUnavailable: the log failed while parts of the list were published.
         """
-        return self._idempotent.publish_each(runs, sender)
+        return self._idempotent.publish_each(runs, sender, on_part)
 
     def publish_server(self, topic: str, payload: bytes, *, retain: bool = False) -> PublishReceipt:
         """Publish as the server itself, also to `$` topics."""
@@ -639,6 +678,8 @@ class Broker:
 
     def stop(self) -> None:
         """Refuse new publishes and flush. Queues of slow subscribers continue to drain."""
+        for procedure in list(self._running):
+            procedure.finish()
         self._publisher.is_stopping = True
         self.streams.drain()
         self._publisher.forget_topics(self.sessions.values())  # every publish is decided anew, and refused

@@ -203,6 +203,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._session is not None and self._backlog is not None:
             self.read_pause = ReadPause(CLOSED_TRANSPORT)
             self.door.shares.queue(self._backlog)  # it comes first, and may end with a DISCONNECT
+        elif self.is_welcome and self.is_stranger and (self._waiting or self._backlog is not None):
+            self.read_pause = ReadPause(CLOSED_TRANSPORT)  # `accept` works off what came with CONNECT
         else:
             self._on_lost()
 
@@ -501,7 +503,8 @@ class Connection(asyncio.BufferedProtocol):
             self._aliases = AliasWriter(aliases, self.limit_bytes)
         self.door.counters.control_packets_sent += 1
         self.write(connack)
-        self.begin(session)
+        if not self._is_lost:  # else nothing that is queued for it may leave
+            self.begin(session)
         waiting, self._waiting = self._waiting, None
         self.read_pause.resume(COMMIT)
         if waiting:
@@ -510,6 +513,8 @@ class Connection(asyncio.BufferedProtocol):
             self._on_wire_error(self._reader.error)
         elif self._backlog is not None:
             self._wait_for_turn()
+        elif self._is_lost and not self.is_closing:
+            self._on_lost()
 
     def limit_rate(self) -> None:
         """Apply the current rate limit, once it is accepted."""

@@ -42,8 +42,9 @@ from penstock.wire.http2.frames import (
     protocol_error,
     strip_padding,
 )
-from penstock.wire.http2.headers import BlockReader, MalformedRequest
+from penstock.wire.http2.headers import BlockReader, MalformedRequest, check_trailers
 from penstock.wire.http2.hpack import encode_headers
+from penstock.wire.http2.hpack_tables import Field
 from penstock.wire.http2.limits import MAX_WINDOW_BYTES, Allowance, Limits
 from penstock.wire.http2.streams import ResponseState, Stream, StreamTable
 
@@ -341,8 +342,7 @@ class ServerConnection:
             else:
                 self._table.check_late(stream_id)
                 self._light.use(self._now)
-                if self._blocks.decode(block) is None:
-                    self._control.use(self._now, _TOO_LARGE_CHARGE)
+                self._decode(block)
         except MalformedRequest as error:
             raise StreamFault(stream_id, ErrorCode.PROTOCOL_ERROR, str(error)) from None  # section 8.1.1
 
@@ -368,15 +368,24 @@ class ServerConnection:
         self._events.append(RequestStarted(stream_id, head, is_last))
 
     def _on_trailers(self, stream: Stream, block: bytes, is_last: bool) -> None:
+        fields = self._decode(block)
         if not stream.is_receiving:
-            self._blocks.decode(block)
             raise StreamFault(stream.id, ErrorCode.STREAM_CLOSED, "HEADERS behind the end")  # section 5.1
-        self._blocks.trailers(block)
+        if fields is None:
+            raise MalformedRequest("trailers are too large")
+        check_trailers(fields)
         if not is_last:
             raise MalformedRequest("trailers that do not end the stream")  # section 8.1
         check_body(stream, is_last=True)
         stream.is_receiving = False
         self._events.append(BodyReceived(stream.id, b"", True))
+
+    def _decode(self, block: bytes) -> list[Field] | None:
+        """Decode fields that begin no request; None if they are too large, which counts as many frames."""
+        fields = self._blocks.decode(block)
+        if fields is None:
+            self._control.use(self._now, _TOO_LARGE_CHARGE)
+        return fields
 
     def _on_priority(self, flags: int, stream_id: int, payload: bytes) -> None:
         self._light.use(self._now)

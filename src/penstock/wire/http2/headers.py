@@ -209,18 +209,6 @@ class BlockReader:
             self._known.clear()
         return fields
 
-    def trailers(self, block: bytes) -> None:
-        """Check what stands behind a body; a server of calls has no use for it.
-
-        Raises:
-            MalformedRequest: no request may end like this.
-            ConnectionFault: the block cannot be decoded.
-        """
-        fields = self.decode(block)
-        if fields is None:
-            raise MalformedRequest("trailers are too large")
-        check_trailers(fields)
-
     def _check_size(self, size_bytes: int) -> None:
         if size_bytes > self._limit_bytes:
             text = f"header block of more than {self._limit_bytes} bytes"
