@@ -5,19 +5,17 @@ client) is queued, and a callback reports its end. The broker decides; doors tra
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, TypeVar
 
-from msgspec import json
-
-from penstock.common.topics import matches
 from penstock.core.access.access import Access
 from penstock.core.access.identity import Identity
 from penstock.core.access.revocation import OnWithdrawn, Revocation
 from penstock.core.delivery.backpressure import Backpressure
 from penstock.core.diagnostics.counters import Counters
-from penstock.core.diagnostics.ledger import Ledger, News
+from penstock.core.diagnostics.drops_topic import DROPS_TOPIC, DropsTopic
+from penstock.core.diagnostics.ledger import Ledger
 from penstock.core.diagnostics.slow_consumers import LossReport, LossReports, SlowConsumers
 from penstock.core.diagnostics.topic_stats import TopicStats
 from penstock.core.durability.recovery import Recovery
@@ -72,8 +70,6 @@ __all__ = [
     "Steps",
 ]
 
-DROPS_TOPIC = "$penstock/drops"
-DROPS_A_MESSAGE = 1_000
 T = TypeVar("T")
 
 
@@ -113,7 +109,7 @@ class Broker:
         self._running: dict[Procedure[Any], None] = {}  # requests that are done in steps
         self._reaping = StepQueue(node.background)
         self._forgetting = StepQueue(node.background)
-        self._news: list[News] = []  # losses that are not published yet
+        self._drops_topic = DropsTopic(node, self._publisher)
         self._recover()
 
     # Views
@@ -586,7 +582,6 @@ class Broker:
     def _recover(self) -> None:
         """Recover what the last broker on these stores left."""
         node = self._node
-        node.ledger.is_watched = self._captures_drops  # losses found by recovery are reported, too
         if node.log.is_durable:
             Recovery(node, self._session_service).restore()
             self._topic_admin.restore()
@@ -615,8 +610,8 @@ class Broker:
             lambda: node.drainer.reap(clock.monotonic()),
             self._reap_slow_consumers,
             node.topic_levels.reap,
-            self._take_drops,
-            self._publish_drops,
+            self._drops_topic.take,
+            self._drops_topic.publish,
         ):
             self._reaping.add(step)
 
@@ -638,29 +633,6 @@ class Broker:
     def _reap_slow_consumers(self) -> bool:
         self._node.slow_consumers.reap(self._node.clock.monotonic())
         return False
-
-    @property
-    def _captures_drops(self) -> bool:
-        """The log keeps the record of losses, with or without a subscriber."""
-        return any(matches(filter, DROPS_TOPIC) for filter in self.settings.log.capture)
-
-    def _take_drops(self) -> bool:
-        """Take new losses, if there is a subscriber or the log captures them. One step."""
-        ledger = self._node.ledger
-        ledger.is_watched = self._captures_drops or bool(self._node.router.match(DROPS_TOPIC))
-        news = ledger.take_news()
-        for each in news:
-            each.client_id = self._node.clients.client_of(each.client_id)
-        self._news = self._news + news if ledger.is_watched else []
-        return False
-
-    def _publish_drops(self) -> bool:
-        """Publish some of the new losses. Returns whether there are more."""
-        some, self._news = self._news[:DROPS_A_MESSAGE], self._news[DROPS_A_MESSAGE:]
-        if some:
-            with suppress(PenstockError):  # there may be no room for one more topic
-                self.publish_server(DROPS_TOPIC, json.encode(some))
-        return bool(self._news)
 
     @property
     def oldest_queued_offset(self) -> int | None:
@@ -693,7 +665,4 @@ class Broker:
         self.streams.close()
         self._node.endings.finish()
         self._node.drops.finish()
-        if self._captures_drops:
-            self._take_drops()
-            while self._publish_drops():  # with the last commit
-                pass
+        self._drops_topic.finish()
