@@ -62,7 +62,8 @@ async def test_the_servers_own_topics_are_levels_too(server: Server, http: httpx
 
 async def test_levels_come_a_page_at_a_time(server: Server, http: httpx.AsyncClient) -> None:
     publish(server, *(f"a/{number:03}/x" for number in range(130)))
-    names, after = [], {}
+    names: list[list[str]] = []
+    after: dict[str, str] = {}
     while True:
         page = await tree(http, under="a", limit=60, **after)
         names.append([level["name"] for level in page["levels"]])
@@ -96,7 +97,7 @@ async def test_a_topic_has_its_last_message_and_its_rate(server: Server, http: h
 
 
 async def test_topics_that_only_the_log_knows_are_there_after_a_restart(start: Start, tmp_path: Path) -> None:
-    kept = {"data_dir": str(tmp_path / "data"), "log": EVERYTHING}
+    kept: dict[str, Any] = {"data_dir": str(tmp_path / "data"), "log": EVERYTHING}
     server = await start(**kept)
     async with client_of(server) as http:
         await http.post("/api/v1/publish", json={"topic": "a/b", "data": 1})

@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from penstock.app import Server
+from penstock.cli.commands.serve import banner
 from penstock.core.settings import AccessSettings
 from penstock.doors.web.site.console import PACKAGE, TYPES, load_files
 from penstock.net.http.settings import HttpSettings
@@ -137,3 +138,13 @@ async def test_the_main_port_has_the_console_and_says_what_it_has_not(
     assert (await main.get("/api/v1/me")).json()["has_admin_calls"] is False
     assert (await main.get("/api/v1/topics/tree")).status_code == 200
     assert (await main.get("/api/v1/history")).status_code == 404
+
+
+async def test_the_banner_names_the_console_where_all_of_it_is(start: Start) -> None:
+    together = await start()
+    assert f"console    http://127.0.0.1:{together.http.ports()[0]}/\n" in banner(together)
+    apart = await start(http=HttpSettings(port=(0,), admin_port=0))
+    assert f"console    http://127.0.0.1:{apart.http.ports()[1]}/\n" in banner(apart)
+    alone = await start(http=HttpSettings(port=(), admin_port=0))
+    assert f"console    http://127.0.0.1:{alone.http.ports()[0]}/\n" in banner(alone)
+    assert "/ws" not in banner(alone)
