@@ -54,8 +54,9 @@ async def test_banner_names_the_doors_and_what_to_try(start_server: StartServer)
     lines = server.printed.splitlines()
     assert re.fullmatch(r"Penstock \d+\.\d+\.\d+ - node alpha", lines[0])
     assert f"mqtt://127.0.0.1:{server.port}" in lines[1]
-    assert f"  sidecar    grpc://127.0.0.1:{server.port_of('grpc')}" in lines
+    assert f"  grpc       grpc://127.0.0.1:{server.port_of('grpc')}" in lines
     http = server.port_of("http")
+    assert f"  console    http://127.0.0.1:{http}/" in lines
     assert f"  web        ws://127.0.0.1:{http}/ws" in lines
     assert f"  streams    http://127.0.0.1:{http}/api/v1/streams" in lines
     tries = re.findall(r"^  (?:\S+ -m )?\S*penstock ((?:sub|pub|top) .*)$", server.printed, re.MULTILINE)
