@@ -15,8 +15,8 @@ PAGES = (
 )
 LEAST_CONTRAST = 4.5
 IS_FILLED = """
-  const found = "tbody tr, .space .row, .nothing:not([hidden]), .page-publish form, .page-live .figure:not(:empty)";
-  return [...document.querySelectorAll(found)].some((each) => each.checkVisibility());
+  const wanted = "tbody tr, .space .row, .nothing, .page-publish form, .page-live .figure:not(:empty)";
+  return [...document.querySelectorAll(wanted)].some((each) => each.checkVisibility());
 """
 
 COMPLAINTS = Path(__file__).with_name("complaints.js").read_text(encoding="utf-8")
