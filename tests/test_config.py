@@ -179,7 +179,30 @@ def test_sizes_are_understood_from_every_source(file: Path, text: str, size: int
     assert load(flags={"ring.total_bytes": text}).settings.ring.total_bytes == size
 
 
-def test_only_sizes_may_have_a_unit() -> None:
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("7d", 604_800), ("30s", 30), ("1h30m", 5_400), ("500ms", 0.5), ("12.5", 12.5)]
+)
+def test_durations_are_understood_from_every_source(file: Path, text: str, seconds: float) -> None:
+    file.write_text(f"log: {{retention_s: {text}}}\n")
+    assert load(file).settings.log.retention_s == seconds
+    assert load(environ={"PENSTOCK_LOG__RETENTION_S": text}).settings.log.retention_s == seconds
+    assert load(flags={"log.retention_s": text}).settings.log.retention_s == seconds
+
+
+def test_a_duration_has_the_unit_of_its_key_and_a_plain_number_too() -> None:
+    values = load(
+        environ={"PENSTOCK_OUTBOX__BLOCK_TIMEOUT_MS": "2s", "PENSTOCK_SLOW__AFTER_MS": "250"}
+    ).values()
+    assert (values["outbox.block_timeout_ms"], values["slow.after_ms"]) == (2_000, 250)
+    assert "slow.after_ms: expected a whole number of at least 0, or with a unit such as 30s, got '1us'" in (
+        complaint(environ={"PENSTOCK_SLOW__AFTER_MS": "1us"})
+    )
+    assert "web.rate_per_s: expected a number of at least 0, got '5s'" in complaint(
+        environ={"PENSTOCK_WEB__RATE_PER_S": "5s"}
+    )
+
+
+def test_only_sizes_and_durations_may_have_a_unit() -> None:
     assert "ring.messages: expected a whole number of at least 0, got '5K'" in complaint(
         environ={"PENSTOCK_RING__MESSAGES": "5K"}
     )
@@ -271,7 +294,10 @@ def test_anchors_and_merges_keep_working(file: Path) -> None:
         ("outbox: {messages: 0}\n", "outbox.messages: expected a whole number of at least 1, got 0"),
         ("outbox: {messages:}\n", "outbox.messages: expected a whole number of at least 1, got nothing"),
         ("outbox: {messages: '5'}\n", "outbox.messages: expected a whole number of at least 1, got '5'"),
-        ("mqtt: {connect_timeout_s: 0}\n", "mqtt.connect_timeout_s: expected a number above 0, got 0"),
+        (
+            "mqtt: {connect_timeout_s: 0}\n",
+            "mqtt.connect_timeout_s: expected a number above 0, or with a unit such as 30s, got 0",
+        ),
         ("shutdown_timeout_s: .nan\n", "shutdown_timeout_s: expected a number of at least 0"),
         ("shutdown_timeout_s: .inf\n", "shutdown_timeout_s: expected a number of at least 0"),
         ("host: ''\n", "host: expected text that is not empty, got ''"),

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct
@@ -112,3 +113,13 @@ class Server:
                 process.wait(TIMEOUT_S)
             finally:
                 process.kill()
+                _wait_for_group(process.pid)
+
+
+def _wait_for_group(pid: int) -> None:
+    """Kill the rest of a process group, and wait for its end: a child may still write into the folder."""
+    deadline = time.monotonic() + TIMEOUT_S
+    with suppress(ProcessLookupError):
+        while time.monotonic() < deadline:
+            os.killpg(pid, signal.SIGKILL)
+            time.sleep(PAUSE_S)

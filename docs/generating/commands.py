@@ -3,17 +3,16 @@
 import re
 from collections.abc import Iterator
 from enum import Enum
-from pathlib import Path
 from typing import Any
 
 import typer.main
 
 from docs.generating.tables import code, sentence, table
 from penstock.cli import COMMANDS, build
-from penstock.cli.commands.serve import SETTINGS
+from penstock.cli.commands.serve import NEXUSD_PANEL, SETTINGS
+from penstock.cli.help import placeholder
 
 FLAG = re.compile(r"(?<![\w`-])--[a-z][a-z-]+(?!`)")
-PLACEHOLDERS = {"path": "FILE", "str": "TEXT", "int": "NUMBER", "float": "NUMBER"}
 
 
 def commands() -> dict[str, Any]:
@@ -51,12 +50,19 @@ def command_block(name: str) -> str:
         described = [(code(_argument_of(each)), _meaning(each.help)) for each in arguments]
         parts.append(table(("argument", "meaning"), described))
     if flags and name == "serve":  # has no defaults of its own
-        rows = [(_flag(each), _setting(each), _meaning(each.help)) for each in flags]
-        parts.append(table(("flag", "sets", "meaning"), rows))
+        own = [each for each in flags if each.rich_help_panel != NEXUSD_PANEL]
+        parts.append(_settings_table(own))
+        parts.append(f"{NEXUSD_PANEL}:\n")
+        parts.append(_settings_table([each for each in flags if each not in own]))
     elif flags:
         rows = [(_flag(each), _default(each), _meaning(each.help)) for each in flags]
         parts.append(table(("flag", "default", "meaning"), rows))
     return "\n".join(parts)
+
+
+def _settings_table(flags: list[Any]) -> str:
+    rows = [(_flag(each), _setting(each), _meaning(each.help)) for each in flags]
+    return table(("flag", "sets", "meaning"), rows)
 
 
 def _meaning(help: str | None) -> str:
@@ -76,24 +82,14 @@ def _flag(option: Any) -> str:
     return ", ".join(code(f"{name}{value}") for name in names)
 
 
-def placeholder(option: Any) -> str:
-    """What stands for the value of a flag."""
-    if option.metavar:
-        return str(option.metavar)
-    kind = option.type_descriptor.annotation
-    if isinstance(kind, type) and issubclass(kind, Enum):
-        return "|".join(str(each.value) for each in kind)
-    if isinstance(kind, type) and issubclass(kind, Path):
-        return PLACEHOLDERS["path"]
-    return PLACEHOLDERS.get(getattr(kind, "__name__", ""), "TEXT")
-
-
 def _setting(option: Any) -> str:
     """The setting that a flag of the server sets."""
     return code(SETTINGS[option.name]) if option.name in SETTINGS else ""
 
 
 def _default(option: Any) -> str:
+    if isinstance(option.show_default, str):
+        return code(option.show_default)
     value = option.default
     value = value.value if isinstance(value, Enum) else value
     if value is None or value is False or value in ("", []) or callable(value) or not option.show_default:

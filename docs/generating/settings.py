@@ -31,7 +31,9 @@ The column "reload" says when a new value counts after [SIGHUP](../how-to/reload
 after it, or only with a restart.
 
 An unknown key or variable, a value of the wrong type and a value out of range are errors that name the
-key. Sizes in bytes may be written with K, M, G or T (powers of 1024): `50M`.
+key. Sizes in bytes may be written with K, M, G or T (powers of 1024): `50M`. Durations may be written with
+a unit (ms, s, m, h, d, w): `500ms`, `30s`, `1h30m`, `7d`; a plain number is in seconds or milliseconds, as
+the end of the key says.
 """
 TOP_LEVEL = "Keys without a section."
 TITLES = ("key", "value", "default", "reload", "meaning")

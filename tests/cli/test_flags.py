@@ -1,12 +1,14 @@
 """Groups of flags: what typer sees of them, and what the command gets."""
 
+import re
 from inspect import signature
 from typing import Annotated
 
+import pytest
 import typer
 from typer.testing import CliRunner
 
-from penstock.cli.flags import Group, spread
+from penstock.cli.flags import Group, parse_seconds, spread
 
 
 class Place(Group, frozen=True, kw_only=True):
@@ -58,3 +60,25 @@ def test_help_has_the_commands_words_and_those_of_the_flags() -> None:
     text = CliRunner().invoke(make_app()[0], ["--help"]).output
     assert "Look there." in text
     assert "Where." in text
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("500ms", 0.5), ("30s", 30.0), ("2", 2.0), ("1.5", 1.5), (7, 7.0)]
+)
+def test_a_duration_is_a_number_of_seconds_or_has_a_unit(text: str | float, seconds: float) -> None:
+    assert parse_seconds(0, 100, False, text) == seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("soon", "'soon' is not a duration; write seconds, or 500ms, 30s, 5m, 7d"),
+        ("500ms", "500ms is out of range: give at least 1 s"),
+        ("7d", "7d is out of range: give at most 100 s"),
+        ("1500ms", "1500ms is not a whole number of seconds"),
+        ("nan", "nan is out of range: give at most 100 s"),
+    ],
+)
+def test_a_duration_that_cannot_be_is_refused(text: str, says: str) -> None:
+    with pytest.raises(typer.BadParameter, match=re.escape(says)):
+        parse_seconds(1, 100, True, text)

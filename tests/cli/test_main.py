@@ -1,8 +1,11 @@
 """The command line as a whole: what it says when it was called wrongly, and where its output goes."""
 
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer.main
@@ -120,3 +123,38 @@ def test_commands_that_look_at_a_server_load_nothing_that_they_do_not_need_yet()
         [sys.executable, "-c", script], env=bare_environment(), capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == []
+
+
+def shown(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    with pytest.raises(SystemExit):
+        main([*words, "--help"])
+    return capsys.readouterr().out
+
+
+def every_command(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from every_command(command, (*path, name))
+        else:
+            yield (*path, name)
+
+
+@pytest.mark.parametrize("command", [*every_command(typer.main.get_command(build(COMMANDS)))], ids=" ".join)
+def test_help_names_values_in_words_and_shows_none_behind_a_switch(
+    command: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    text = shown(capsys, *command)
+    assert not re.search(r"<(bool|str|int|float|path|list)|\[\w*<?=?x[<>]|\{[A-Z]", text), text
+    assert re.search(r"--help +-h +(?!<)Show this", text)
+
+
+def test_names_that_nexusd_used_are_the_last_group_of_serve(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    first, _, last = shown(capsys, "serve").partition("Names that NexusD used")
+    flags = {"--app-port", "--sidecar-port", "--subscriber-queue-limit", "--rocksdb-path"}
+    assert not [flag for flag in flags if flag in first]
+    assert not [flag for flag in flags if flag not in last]
+    assert "--grpc-port" in first and "sidecar" not in first

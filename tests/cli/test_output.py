@@ -38,23 +38,21 @@ def written(port: int, columns: int, **environment: str) -> list[str]:
 
 def test_a_wide_terminal_has_a_line_for_each_row(port: int) -> None:
     lines = written(port, 100, NO_COLOR="1")
-    assert [line.split()[0] for line in lines] == ["name", *(f"tabled/{name}" for name in NAMES)]
+    assert [line.split()[0] for line in lines] == ["topic", *(f"tabled/{name}" for name in NAMES)]
 
 
 def test_eighty_columns_are_room_enough_for_a_line_for_each_topic(port: int) -> None:
     lines = written(port, 80, NO_COLOR="1")
-    assert [line.split()[-1] for line in lines if not line.startswith("tabled/")] == [
-        "ring_",
-        "kept",
-        "f-two",
-    ]
+    header = lines[: next(at for at, line in enumerate(lines) if line.startswith("tabled/"))]
+    assert len(header) <= 2
+    assert {"topic", "messages", "subscribers", "retained", "logged"} <= set(" ".join(header).split())
     assert max(map(len, lines)) <= 80
 
 
 def test_a_narrow_terminal_has_one_fact_below_the_other_and_nothing_is_cut(port: int) -> None:
     lines = written(port, 40, NO_COLOR="1")
     assert max(map(len, lines)) <= 40
-    assert [line.split()[-1] for line in lines if line.startswith("name ")] == [
+    assert [line.split()[-1] for line in lines if line.startswith("topic ")] == [
         f"tabled/{name}" for name in NAMES
     ]
     assert "" in lines  # between the rows

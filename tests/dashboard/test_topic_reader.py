@@ -5,8 +5,10 @@ Somebody who reads a topic: following, pausing, turning pages, going to a place.
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
+from msgspec import structs
 
 from penstock.client import History, HttpClient, HttpRefused, Missing, Statement
 from penstock.dashboard.pages.topic_reader import (
@@ -100,6 +102,26 @@ def test_large_messages_do_not_keep_the_newest_from_being_shown() -> None:
         page = newest_page(client, "camera", 20)
         assert page.is_at_head and page.messages[-1].sequence == 12
         assert page.messages[-1].payload == bytes([11]) * 1_000_000
+
+
+class Overtaken:
+    """Server on which a message is published behind each page, before the response is written."""
+
+    def __init__(self, client: HttpClient) -> None:
+        self._client = client
+        self.asked = 0
+
+    def messages(self, topic: str, **asked: Any) -> History:
+        self.asked += 1
+        history = self._client.messages(topic, **asked)
+        statement = structs.replace(history.statement, is_at_head=False)
+        return structs.replace(history, statement=statement)
+
+
+def test_traffic_is_not_taken_for_a_response_that_was_too_large(client: HttpClient) -> None:
+    overtaken = Overtaken(client)
+    page = newest_page(overtaken, TOPIC, 20)
+    assert (sequences(page), overtaken.asked) == (list(range(211, 231)), 1)
 
 
 class Endless:

@@ -9,6 +9,8 @@ from penstock.telemetry.overview import CLIENT_DOORS, DoorPart, StreamPart, surv
 from penstock.telemetry.samples import STEP_S, WINDOW_S
 from tests.telemetry.scenes import Scene
 
+MIB = 1024 * 1024
+
 
 def crowd(scene: Scene, topic: str) -> None:
     """A subscriber at each door that has such, all with forms of their own."""
@@ -69,7 +71,22 @@ async def test_queued_messages_are_reported_with_their_limit() -> None:
     assert (boxes.lagging_subscribers, boxes.slow_subscribers) == (1, 1)
     assert (boxes.messages, boxes.largest_messages, boxes.limit_messages) == (4, 4, 4)
     assert boxes.bytes > 0
+    assert boxes.borrowed_bytes == 0
     assert told.not_delivered == {"outbox-full": 2}
+
+
+async def test_borrowed_bytes_of_outboxes_are_reported_until_they_are_returned() -> None:
+    scene = Scene()
+    reader, sender = scene.client("reader"), scene.client("sender")
+    reader.subscribe("a")
+    reader.pause()
+    for _ in range(10):
+        sender.publish("a", bytes(MIB))
+    scene.settle()
+    assert MIB <= (await survey(scene.metrics)).outboxes.borrowed_bytes <= 4 * MIB
+    reader.unpause()
+    scene.settle()
+    assert (await survey(scene.metrics)).outboxes.borrowed_bytes == 0
 
 
 async def test_a_blocked_publisher_is_reported() -> None:

@@ -245,6 +245,7 @@ class Server:
             except InvalidConfig:
                 for opened in self.doors:
                     await opened.close()
+                self._password_checks.close()
                 self._storage.upkeep.close()
                 raise
         self._loading = self._loop.create_task(self._load_catalog())
@@ -281,6 +282,7 @@ class Server:
         self._housekeeping.log_losses()
         left_s = max(deadline - time.monotonic(), 0.0)
         await asyncio.gather(*(door.finish(left_s) for door in self.doors))
+        self._password_checks.close()  # after the last door: they share it
         self.broker.flush()  # into the last commit
         self._storage.upkeep.close()
         log.info("stopped", **{key: value for key, value in self.broker.counters.snapshot().items() if value})

@@ -15,7 +15,7 @@ server: address, user, TLS.
 import ssl
 import sys
 from collections.abc import Callable, Iterator
-from functools import wraps
+from functools import partial, wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,6 +24,7 @@ import typer
 from msgspec import NODEFAULT, Struct
 from msgspec.structs import fields
 
+from penstock.common.durations import parse_duration, write_duration
 from penstock.errors import InvalidConfig
 
 SERVER_PANEL = "Server"
@@ -67,6 +68,54 @@ def _flags_of(parameter: Parameter) -> Iterator[Parameter]:
         default = Parameter.empty if field.default is NODEFAULT else field.default
         yield Parameter(field.name, Parameter.KEYWORD_ONLY, default=default, annotation=field.type)
 
+
+def parse_seconds(least: float, most: float, is_whole: bool, text: str | float) -> float:
+    """Seconds of a flag: a plain number, or one with a unit such as `500ms`, `30s` or `7d`.
+
+    Args:
+        is_whole: only whole seconds are valid.
+    """
+    try:
+        given = parse_duration(text) if isinstance(text, str) else None
+        seconds = float(text) if given is None else given
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text!r} is not a duration; write seconds, or 500ms, 30s, 5m, 7d"
+        ) from None
+    if not least <= seconds <= most:
+        limit = f"at least {least:g} s" if seconds < least else f"at most {most:.0f} s"
+        raise typer.BadParameter(f"{text} is out of range: give {limit}")
+    if is_whole and seconds % 1:
+        raise typer.BadParameter(f"{text} is not a whole number of seconds")
+    return int(seconds) if is_whole else seconds
+
+
+def duration_option(
+    flag: str,
+    help: str,
+    *,
+    least: float = 0.0,
+    most: float = 1e12,
+    is_whole: bool = False,
+    default: float | None = None,
+    panel: str | None = None,
+) -> Any:
+    """A flag whose value is a duration, in seconds.
+
+    Args:
+        default: shown as the default, with a unit.
+    """
+    return typer.Option(
+        flag,
+        parser=partial(parse_seconds, least, most, is_whole),
+        metavar="DURATION",
+        help=help,
+        show_default=False if default is None else write_duration(default),
+        rich_help_panel=panel,
+    )
+
+
+CONNECT_TIMEOUT_S = 10.0
 
 User = Annotated[
     str | None,
@@ -120,14 +169,14 @@ class ServerFlags(Group, frozen=True, kw_only=True):
     password_file: PasswordFile = None
     connect_timeout: Annotated[
         float,
-        typer.Option(
+        duration_option(
             "--connect-timeout",
-            min=0.1,
-            metavar="SECONDS",
-            help="Time limit for a response of the server.",
-            rich_help_panel=SERVER_PANEL,
+            "Time limit for a response of the server.",
+            least=0.1,
+            default=CONNECT_TIMEOUT_S,
+            panel=SERVER_PANEL,
         ),
-    ] = 10.0
+    ] = CONNECT_TIMEOUT_S
     tls: Annotated[bool, typer.Option("--tls", help="Use TLS.", rich_help_panel=TLS_PANEL)] = False
     ca_file: Annotated[
         Path | None,

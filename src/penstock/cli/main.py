@@ -136,10 +136,15 @@ def _overview_group() -> "type[typer.core.TyperGroup]":
     import typer  # noqa: PLC0415 - `penstock --version` does not need it
     from typer.core import TyperGroup  # noqa: PLC0415
 
+    from penstock.cli.help import tidy  # noqa: PLC0415
     from penstock.cli.output import discard_stdout  # noqa: PLC0415
 
     class Overview(TyperGroup):
         """All commands in one order; typer would put those with sub-commands last."""
+
+        def __init__(self, **given: Any) -> None:
+            super().__init__(**given)
+            tidy(self)
 
         def list_commands(self, ctx: Any) -> list[str]:
             names = super().list_commands(ctx)

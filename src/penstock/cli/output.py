@@ -1,9 +1,9 @@
 """Output of the commands: text or JSON, tables, progress bars, and escaping of untrusted text.
 
-Columns and facts have the names of the API. On a terminal, rows are a table. Elsewhere a row is a line with
-tabs between its values, below a line with the names, and a fact is a line `name: value`; a value that is not
-known is `-`. JSON is one object a line, as the API has it. rich, which draws on a terminal, is imported when
-it is needed: a script need not wait for it.
+On a terminal, rows are a table with titles for people. Elsewhere columns and facts have the names of the
+API: a row is a line with tabs between its values, below a line with the names, and a fact is a line
+`name: value`; a value that is not known is `-`. JSON is one object a line, as the API has it. rich, which
+draws on a terminal, is imported when it is needed: a script need not wait for it.
 """
 
 import os
@@ -17,7 +17,7 @@ from enum import StrEnum
 from itertools import chain
 from pathlib import Path
 from shutil import which
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import msgspec
 import typer
@@ -38,6 +38,8 @@ COLUMN_GAP = 2
 _LINE_ENDS = str.maketrans({"\n": r"\n", "\t": r"\t"})
 
 Row = Mapping[str, Any]
+Facts = Callable[[Row], Iterable[tuple[str, str]]]
+"""Names and values of a thing, as text for people."""
 Advance = Callable[[int], None]
 """Sets how much is done, of the total."""
 
@@ -68,24 +70,60 @@ def program_name() -> str:
     return f"{shlex.quote(sys.executable)} -m penstock"
 
 
-def print_rows(rows: Iterable[Row], columns: Sequence[str], output: Output, nothing: str) -> None:
+class Column(NamedTuple):
+    """Column of a table on a terminal: its title, and the text of a row in it."""
+
+    title: str
+    text: Callable[[Row], str]
+    is_number: bool = False
+    """Numbers are right-aligned."""
+
+
+def print_rows(
+    rows: Iterable[Row],
+    columns: Sequence[str],
+    output: Output,
+    nothing: str,
+    shown: Sequence[Column] | None = None,
+) -> None:
     """Write rows: as they come, or on a terminal as a table when all are there.
 
     Args:
+        columns: keys of the rows, for scripts.
         nothing: printed on a terminal when there are no rows.
+        shown: columns on a terminal; by default the keys.
     """
     if output is Output.JSON:
         print_json(rows)
-    elif sys.stdout.isatty():
-        _print_table(list(rows), columns, nothing)
-    else:
+    elif not sys.stdout.isatty():
         _print_lines(rows, columns)
+    elif not (found := list(rows)):
+        print(nothing)
+    else:
+        draw_rows(found, shown or [_column_of(key, found) for key in columns])
 
 
-def print_facts(facts: Row, output: Output) -> None:
-    """Write the facts about one thing, a line each."""
+def draw_rows(rows: Sequence[Row], columns: Sequence[Column]) -> None:
+    """Draw rows as a table on a terminal."""
+    cells = [[column.text(row) for column in columns] for row in rows]
+    draw_table([column.title for column in columns], cells, [column.is_number for column in columns])
+
+
+def _column_of(key: str, rows: Sequence[Row]) -> Column:
+    is_number = all(_is_number(row.get(key)) for row in rows)
+    return Column(key, lambda row: text_of(row.get(key)), is_number)
+
+
+def print_facts(facts: Row, output: Output, shown: Facts | None = None) -> None:
+    """Write the facts about one thing, a line each.
+
+    Args:
+        shown: makes the facts on a terminal; by default they are as a script gets them.
+    """
     if output is Output.JSON:
         print_json([facts])
+    elif shown is not None and sys.stdout.isatty():
+        print_pairs(shown(facts))
     else:
         print_pairs(_flatten(facts))
 
@@ -220,14 +258,6 @@ def _print_lines(rows: Iterable[Row], columns: Sequence[str]) -> None:
         print("\t".join(text_of(row.get(column)) for column in columns))
 
 
-def _print_table(rows: Sequence[Row], columns: Sequence[str], nothing: str) -> None:
-    if not rows:
-        print(nothing)
-        return
-    cells = [[text_of(row.get(column)) for column in columns] for row in rows]
-    draw_table(columns, cells, [all(_is_number(row.get(column)) for row in rows) for column in columns])
-
-
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
@@ -244,7 +274,7 @@ def draw_table(columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: S
     if _least_width([columns, *rows]) <= console.width:
         _draw_lines(console, columns, rows, numbers)
     elif _least_width([list(map(_longest_word, columns)), *rows]) <= console.width:
-        _draw_lines(console, [column.replace("_", "_\n") for column in columns], rows, numbers)
+        _draw_lines(console, list(map(_in_two_lines, columns)), rows, numbers)
     else:
         for number, row in enumerate(rows):
             if number:
@@ -261,9 +291,16 @@ def _least_width(cells: Sequence[Sequence[str]]) -> int:
     return sum(widths) + COLUMN_GAP * (len(widths) - 1) - foldable
 
 
-def _longest_word(name: str) -> str:
-    """The widest line of a column name that has one word a line."""
-    return max(name.replace("_", "_ ").split(), key=len)
+def _in_two_lines(title: str) -> str:
+    """A title of several words in two lines, of about the same width."""
+    words = title.replace("_", " ").split()
+    splits = [(" ".join(words[:at]), " ".join(words[at:])) for at in range(1, len(words))]
+    return "\n".join(min(splits, key=lambda parts: max(map(len, parts)))) if splits else title
+
+
+def _longest_word(title: str) -> str:
+    """The wider line of a title in two lines."""
+    return max(_in_two_lines(title).split("\n"), key=len)
 
 
 def _draw_lines(

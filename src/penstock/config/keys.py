@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct, inspect
 from msgspec.structs import fields
 
+from penstock.common.durations import parse_duration
 from penstock.config.settings import Settings
 from penstock.core.settings import CoreSettings
 from penstock.errors import InvalidConfig
@@ -39,6 +40,13 @@ class Key(NamedTuple):
         """True if the value is a number of bytes, which may be written as `50M`."""
         last = self.name.rpartition(".")[2]
         return last == "bytes" or last.endswith("_bytes")
+
+    @property
+    def units_per_s(self) -> int | None:
+        """For a duration, which may be written as `30s`: its units in a second; otherwise None."""
+        if self.name.endswith("_ms"):
+            return 1_000
+        return 1 if self.name.endswith("_s") and not self.name.endswith("_per_s") else None
 
     @property
     def is_switch(self) -> bool:
@@ -85,9 +93,9 @@ def convert(key: Key, value: Any, origin: str, *, is_text: bool = True) -> Any:
     """
     if isinstance(key.kind, inspect.VarTupleType):
         return _convert_list(key, key.kind.item_type, value, origin, is_text)
-    value = _plain(key, value)
+    plain = _plain(key, value)
     try:
-        converted = msgspec.convert(value, key.annotation, strict=not (is_text and isinstance(value, str)))
+        converted = msgspec.convert(plain, key.annotation, strict=not (is_text and isinstance(plain, str)))
     except (msgspec.ValidationError, UnicodeError) as error:
         raise wrong(key.name, describe(key), value, origin) from error
     if isinstance(converted, float) and not math.isfinite(converted):
@@ -96,7 +104,7 @@ def convert(key: Key, value: Any, origin: str, *, is_text: bool = True) -> Any:
 
 
 def _plain(key: Key, value: Any) -> Any:
-    """Interpret words: sizes, switches, and `off` for unset."""
+    """Interpret words: sizes, durations, switches, and `off` for unset."""
     if key.may_be_unset and not key.is_switch and value is False:
         return None  # YAML reads a bare `off` as False
     if not isinstance(value, str):
@@ -108,7 +116,15 @@ def _plain(key: Key, value: Any) -> Any:
         return None
     if key.is_size and (size := SIZE.fullmatch(word)):
         return int(size[1]) * SIZE_UNITS[size[2]] if len(size[1]) < LONGEST_NUMBER else value
+    if key.units_per_s is not None and (seconds := parse_duration(word)) is not None:
+        return _in_units(key, seconds)
     return value
+
+
+def _in_units(key: Key, seconds: float) -> float:
+    """A duration in the units of its key, whole if it can be."""
+    number = round(seconds * (key.units_per_s or 1), 9)
+    return int(number) if number.is_integer() else number
 
 
 def _convert_list(key: Key, item: inspect.Type, value: Any, origin: str, is_text: bool) -> Any:
@@ -170,7 +186,8 @@ def describe(key: Key) -> str:
         return f"one of {', '.join(get_args(key.annotation))}"  # in the declared order
     kinds = [kind for kind in alternatives(key.kind) if not isinstance(kind, inspect.NoneType)]
     unset = ", or null" if key.is_switch else ", or off"
-    return " or ".join(map(_describe_kind, kinds)) + (unset if key.may_be_unset else "")
+    unit = "" if key.units_per_s is None else ", or with a unit such as 30s"
+    return " or ".join(map(_describe_kind, kinds)) + unit + (unset if key.may_be_unset else "")
 
 
 def _describe_kind(kind: inspect.Type) -> str:

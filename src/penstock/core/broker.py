@@ -40,6 +40,7 @@ from penstock.core.replay.history import History
 from penstock.core.runtime.background import Step, StepQueue
 from penstock.core.runtime.clock import Clock, Scheduler
 from penstock.core.sessions.acks import Acks
+from penstock.core.sessions.clients import ClientDirectory
 from penstock.core.sessions.lifecycle import Arrival, SessionService
 from penstock.core.sessions.paused_subscriptions import PausedSubscriptions
 from penstock.core.sessions.session import Session
@@ -147,6 +148,11 @@ class Broker:
     def sessions(self) -> Mapping[str, Session]:
         """Sessions by client id, connected or not."""
         return self._node.sessions
+
+    @property
+    def clients(self) -> ClientDirectory:
+        """Clients by the ids that they give themselves."""
+        return self._node.clients
 
     @property
     def retained(self) -> Retained:
@@ -487,6 +493,11 @@ class Broker:
         outcomes = self._node.queues.outcomes
         return outcomes.of(run) if outcomes else NOTHING_LOST
 
+    @property
+    def borrowed_bytes(self) -> int:
+        """Part of `outbox.shared_bytes` that outboxes have borrowed."""
+        return self._node.queues.shared_buffer.borrowed
+
     # Topics
 
     def has_topic(self, name: str) -> bool:
@@ -599,6 +610,8 @@ class Broker:
         ledger = self._node.ledger
         ledger.is_watched = self._captures_drops or bool(self._node.router.match(DROPS_TOPIC))
         news = ledger.take_news()
+        for each in news:
+            each.client_id = self._node.clients.client_of(each.client_id)
         self._news = self._news + news if ledger.is_watched else []
         return False
 

@@ -26,6 +26,7 @@ from penstock.core.replay.history import History
 from penstock.core.runtime.background import Background, BackgroundJob, Step, StepQueue
 from penstock.core.runtime.clock import Clock, Scheduler
 from penstock.core.runtime.tick import Tick
+from penstock.core.sessions.clients import ClientDirectory
 from penstock.core.sessions.session import Session
 from penstock.core.settings import CoreSettings
 from penstock.core.subscriptions.router import Router
@@ -64,6 +65,7 @@ class Node:
         self.ledger = Ledger(clock, settings.ledger.rows, self.topic_stats.note_lost)
         self.slow_consumers = SlowConsumers(settings.slow, clock)
         self.sessions: dict[str, Session] = {}
+        self.clients = ClientDirectory(self.sessions)
         self.request_senders = RequestSenders(scheduler)
         self.retained = Retained(settings.retained.max_messages)
         self.history = History(self.topics, self.catalog, log, clock)

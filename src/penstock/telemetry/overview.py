@@ -26,6 +26,8 @@ class OutboxPart(Struct):
     slow_subscribers: int
     messages: int
     bytes: int
+    borrowed_bytes: int
+    """Part of `outbox.shared_bytes` that outboxes have borrowed for a burst."""
     largest_messages: int
     """Messages in the outbox with the most."""
     largest_saturation: float
@@ -160,6 +162,7 @@ async def _outboxes(metrics: ServerMetrics) -> OutboxPart:
         slow_subscribers=broker.slow_consumers.count,
         messages=totals.messages,
         bytes=totals.bytes,
+        borrowed_bytes=broker.borrowed_bytes,
         largest_messages=totals.largest,
         largest_saturation=round(totals.saturation, 4),
         limit_messages=metrics.outbox_limit,

@@ -238,6 +238,11 @@ def _queues(snapshot: Snapshot) -> Iterator[Metric]:
     yield counter("penstock_subscribers_slowed", "Number of times a subscriber became slow.", slow.total)
     yield gauge("penstock_outbox_messages", "Messages in the outboxes of all subscribers.", outboxes.messages)
     yield gauge("penstock_outbox_bytes", "Bytes in the outboxes of all subscribers.", outboxes.bytes)
+    yield gauge(
+        "penstock_outbox_borrowed_bytes",
+        "Bytes of outbox.shared_bytes that outboxes have borrowed for a burst.",
+        metrics.broker.borrowed_bytes,
+    )
     yield gauge("penstock_outbox_largest_messages", "Messages in the outbox with the most.", outboxes.largest)
     yield gauge("penstock_outbox_limit_messages", "Messages that fit into an outbox.", metrics.outbox_limit)
     yield gauge(

@@ -180,7 +180,7 @@ def test_timings_of_pub_are_for_people_too(shell: Shell, topic: str) -> None:
     result = shell.run("pub", topic, "abc", "-n", "3", "-q", "2", "--timings")
     assert result.stdout == ""
     assert re.search(r"3 messages in .* s, .* per second; acknowledged after: median .* ms", result.stderr)
-    assert "acknowledged" not in shell.run("pub", topic, "abc", "--timings").stderr
+    assert "acknowledged" not in shell.run("pub", topic, "abc", "-q", "0", "--timings").stderr
 
 
 def test_expiry_and_content_type_travel_with_the_message(shell: Shell, topic: str) -> None:
@@ -195,6 +195,25 @@ def test_pub_tells_when_nobody_listens() -> None:
         result = shell.run("pub", "a", "x", "-q", "1")
     assert result.exit_code == 0
     assert result.stderr == "1 of 1 messages: no subscribers.\n"
+
+
+def test_a_message_without_subscribers_is_no_warning_unless_a_qos_was_asked_for() -> None:
+    with answering(ConnAck(), PubAck(1, ReasonCode.NO_MATCHING_SUBSCRIBERS)) as shell:
+        result = shell.run("pub", "a", "x")
+    assert (result.exit_code, result.stderr) == (0, "")
+
+
+def test_pub_reports_by_default_that_a_message_was_refused() -> None:
+    with answering(ConnAck(), PubAck(1, ReasonCode.NOT_AUTHORIZED)) as shell:
+        result = shell.run("pub", "secret/topic", "x")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: the server refused 'secret/topic': not authorized (0x87). ")
+
+
+def test_pub_uses_qos_0_by_default_where_the_server_has_no_more() -> None:
+    with answering(ConnAck(properties=PacketProperties(maximum_qos=0))) as shell:
+        result = shell.run("pub", "a", "x", "-o", "json")
+    assert json.loads(result.stdout)["qos"] == 0
 
 
 @pytest.mark.parametrize(

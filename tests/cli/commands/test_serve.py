@@ -10,14 +10,17 @@ from penstock.cli.commands.serve import SETTINGS, NexusdFlags, SettingFlags, cho
 from penstock.config import load
 from penstock.extras import how_to_get
 
-pytestmark = pytest.mark.usefixtures("clean_environment")
+
+@pytest.fixture(autouse=True)
+def no_door(clean_environment: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is accepted, nothing is served."""
+    for door in ("MQTT", "HTTP", "SIDECAR"):
+        monkeypatch.setenv(f"PENSTOCK_{door}__PORT", "off")
 
 
 def complaint(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     with pytest.raises(SystemExit) as ended:
-        main(
-            ["serve", "--mqtt-port", "off", "--http-port", "off", "--sidecar-port", "off", *words]
-        )  # whatever is taken, nothing is served
+        main(["serve", *words])
     assert ended.value.code == 1
     return capsys.readouterr().err.removeprefix("error: ").rstrip()
 
@@ -53,6 +56,10 @@ def test_the_data_directory_has_two_names(
         ("--backpressure-policy never", "sidecar.policy: expected one of drop-oldest, drop-newest, block"),
         ("--paused-subscription-ttl soon", "sidecar.paused_ttl_ms: expected a whole number of at least 0"),
         ("--sidecar-host 0.0.0.0 --app-port 0", "sidecar.host: 0.0.0.0 is not loopback"),
+        ("--set outbox.messages", "--set outbox.messages: write KEY=VALUE"),
+        ("--set outbox.mesages=5", "outbox.mesages: unknown key; did you mean outbox.messages? (flag)"),
+        ("--grpc-port 0 --app-port 0", "sidecar.port: two flags set it; give one"),
+        ("--host a --set host=b", "host: two flags set it; give one"),
         ("--durability always", "durability: expected one of fsync, os, memory, got 'always' (flag)"),
     ],
 )

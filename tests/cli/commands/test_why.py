@@ -24,11 +24,11 @@ def test_the_verdict_is_told_with_the_facts_it_rests_on() -> None:
         result = run(port_of(address), "why", "a", "3", "--client", "c")
     assert result.exit_code == 0, result.output
     assert result.stdout.splitlines() == [
+        "text: It was not delivered to c: its outbox was full.",
         "topic: a",
         "sequence: 3",
         "client_id: c",
         "code: not-delivered",
-        "text: It was not delivered to c: its outbox was full.",
         "message.qos: 1",
         "message.retain: false",
         "rows: client_id c, reason outbox-full, first 2, last 5",

@@ -1,8 +1,9 @@
 """Reading back: exact statements of what was served and what is missing, and no seam."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,7 @@ from msgspec.structs import replace
 from penstock.common.cursor import Cursor, Position
 from penstock.common.statement import Gap, Missing
 from penstock.common.topics import matches
-from penstock.core.ports.log import Span, Wanted
+from penstock.core.ports.log import Log, Span, Wanted
 from penstock.core.ports.turn import Turn
 from penstock.core.replay.history import READERS
 from penstock.core.replay.reader import RINGS_A_SLICE, TOPICS_A_SLICE, Replay
@@ -69,6 +70,48 @@ async def test_the_last_messages_may_begin_within_a_run() -> None:
         numbers(4, 4),
         numbers(5, 6),
     ]
+
+
+class Overtaken:
+    """A log during whose look-up more is published: what a busy topic does to every read."""
+
+    def __init__(self, log: Log, publish: Callable[[], object]) -> None:
+        self._log, self._publish = log, publish
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+    async def find_sequence(self, name: str, sequence: int) -> int | None:
+        self._publish()
+        return await self._log.find_sequence(name, sequence)
+
+
+@pytest.mark.parametrize("more", [0, 1, 2, 7])
+async def test_a_tail_under_traffic_is_as_long_as_asked_for_and_ends_at_the_head(more: int) -> None:
+    stage, sender = stage_with_ring(10)
+    sender.publish("a", *numbers(1, 4))
+    sender.publish("a", *numbers(5, 8))
+    sender.publish("b", b"x")
+    history = stage.broker.history
+    history.log = Overtaken(history.log, lambda: sender.publish("a", *numbers(9, 8 + more)) if more else None)
+    chunk = await history.tail("a", 3)
+    assert payloads(chunk) == numbers(6 + more, 8 + more)
+    assert (chunk.statement.served, chunk.statement.is_at_head) == (3, True)
+    if more:
+        assert chunk.statement.after is not None
+        again = await history.replay(("a",), chunk.statement.after).read(ALL)
+        assert payloads(again) == payloads(chunk)
+
+
+async def test_a_tail_reports_what_of_it_is_missing_and_nothing_before() -> None:
+    stage, sender = stage_with_ring(2)
+    for payload in numbers(1, 6):
+        sender.publish("a", payload)
+    history = stage.broker.history
+    history.log = Overtaken(history.log, lambda: sender.publish("a", b"007"))
+    chunk = await history.tail("a", 4)
+    assert payloads(chunk) == numbers(6, 7)
+    assert missing(chunk) == [("a", 4, 5, "evicted")]
 
 
 async def test_an_unknown_topic_has_no_past() -> None:

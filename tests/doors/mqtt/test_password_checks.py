@@ -19,7 +19,7 @@ from penstock.doors.mqtt import door
 from penstock.doors.mqtt.connection import EARLY_LIMIT_BYTES
 from penstock.doors.mqtt.settings import MqttSettings
 from penstock.net.address_limits import AddressLimitSettings
-from penstock.net.password_checks import PER_ADDRESS_AT_ONCE
+from penstock.net.password_checks import PER_ADDRESS_AT_ONCE, TooManyWaiting
 from penstock.wire.mqtt import (
     Auth,
     ConnAck,
@@ -254,3 +254,16 @@ async def test_many_that_are_put_off_are_cut(peers: Peers, monkeypatch: pytest.M
     assert answers == [[ConnAck(False, ReasonCode.CONNECTION_RATE_EXCEEDED)]] * 3 + [[]] * 2
     for peer in asked:
         await peer.stream.close()
+
+
+async def test_a_door_that_has_finished_leaves_the_checks_of_other_doors(server: Server, gate: Gate) -> None:
+    async with client_of(server, auth=("u1", "u1")) as http:
+        asked = asyncio.create_task(http.get("/api/v1/topics"))
+        await until(lambda: gate.checked == ["u1"], "the password is not checked")
+        await server.mqtt.close()
+        await server.mqtt.finish(0.0)
+        gate.may_end.set()
+        assert (await asked).status_code == 200
+    await server.stop()
+    with pytest.raises(TooManyWaiting):
+        await server._password_checks.verify("u2", b"u2", "127.0.0.1")

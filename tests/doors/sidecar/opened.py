@@ -10,6 +10,8 @@ from penstock.core.runtime.clock import SystemClock
 from penstock.core.settings import CoreSettings
 from penstock.doors.sidecar.door import Services, SidecarDoor
 from penstock.doors.sidecar.settings import SidecarSettings
+from penstock.net.address_limits import AddressLimits, AddressLimitSettings
+from penstock.net.password_checks import PasswordChecks
 from penstock.storage.memory import MemoryLog
 
 
@@ -19,10 +21,12 @@ async def opened(offer: Services) -> AsyncIterator[str]:
     loop, clock = asyncio.get_running_loop(), SystemClock()
     log = MemoryLog(0)
     broker = Broker(CoreSettings(), OpenAccess(), log, log.state, clock, loop)
-    door = SidecarDoor(SidecarSettings(port=0), broker, clock, lambda: offer)
+    checks = PasswordChecks(broker.access, loop, AddressLimits(AddressLimitSettings(), clock))
+    door = SidecarDoor(SidecarSettings(port=0), broker, clock, lambda: offer, password_checks=checks)
     await door.open()
     try:
         yield door.addresses()[0].removeprefix("grpc://")
     finally:
         await door.close()
         await door.finish(5.0)
+        checks.close()

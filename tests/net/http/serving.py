@@ -16,7 +16,7 @@ from penstock.core.runtime.clock import Clock, SystemClock
 from penstock.core.runtime.deadlines import DeadlineChecks
 from penstock.core.settings import CoreSettings
 from penstock.errors import QuotaExceeded
-from penstock.net.address_limits import AddressLimits
+from penstock.net.address_limits import AddressLimits, AddressLimitSettings
 from penstock.net.http import HttpSettings
 from penstock.net.http.door import HttpDoor
 from penstock.net.http.request import Request
@@ -163,6 +163,7 @@ class House:
         self.broker: Broker
         self._peers: list[Peer] = []
         self._doors: list[HttpDoor] = []
+        self._password_checks: list[PasswordChecks] = []
         self._clock: ManualClock
         self._timers: ManualScheduler
 
@@ -193,6 +194,12 @@ class House:
             clock,
             asyncio.get_running_loop(),
         )
+        checks = password_checks or PasswordChecks(
+            self.broker.access,
+            asyncio.get_running_loop(),
+            address_limits or AddressLimits(AddressLimitSettings(), clock),
+        )
+        self._password_checks.append(checks)
         self.door = HttpDoor(
             http,
             self.broker,
@@ -203,7 +210,7 @@ class House:
             certificates=certificates,
             origins=Origins(host, names.hosts, names.origins, http.cors_origins),
             address_limits=address_limits,
-            password_checks=password_checks,
+            password_checks=checks,
         )
         if isinstance(clock, ManualClock):
             self._clock, self._timers = clock, ManualScheduler(clock)
@@ -254,6 +261,8 @@ class House:
         for door in self._doors:
             await door.close()
             await door.finish(1.0)
+        for checks in self._password_checks:
+            checks.close()
 
     # Hot routes
 

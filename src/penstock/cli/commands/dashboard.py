@@ -19,7 +19,10 @@ Lake = Annotated[
     typer.Option("--lake", metavar="FOLDER", help="Also show this lake, which `penstock pipeline` keeps."),
 ]
 Host = Annotated[str, typer.Option("--host", metavar="HOST", help="Address to listen on.")]
-Port = Annotated[int, typer.Option("--port", "-p", min=0, max=65535, help="Port; 0 takes a free one.")]
+Port = Annotated[
+    int,
+    typer.Option("--port", "-p", min=0, max=65535, metavar="PORT", help="Port; 0 takes a free one."),
+]
 
 
 def dashboard(

@@ -8,11 +8,13 @@ from typing import Annotated, Any
 import typer
 
 import penstock
+from penstock.cli.flags import duration_option
 from penstock.cli.output import program_name
 from penstock.errors import InvalidConfig, PenstockError
 from penstock.extras import require_extra
 
 PLANT = "plant"
+WORK_S = 8.0
 
 
 class DemoFailed(PenstockError):
@@ -26,7 +28,9 @@ def demo(
         Path | None,
         typer.Option(metavar="FOLDER", help="Keep the log and the lake in this folder, which must be empty."),
     ] = None,
-    seconds: Annotated[float, typer.Option(min=0, help="How long the plant works, at least.")] = 8.0,
+    seconds: Annotated[
+        float, duration_option("--seconds", "Least time that the plant works.", default=WORK_S)
+    ] = WORK_S,
 ) -> None:
     """Show what Penstock can do, in a minute or two: four doors, one log, Spark, and a proof.
 

@@ -8,9 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.cli import views
 from penstock.cli.connect import HttpServer, Limit, complete_client, complete_topic, run_http
 from penstock.cli.flags import spread
-from penstock.cli.output import Output, OutputOption, json_value, print_facts, print_rows
+from penstock.cli.output import (
+    Output,
+    OutputOption,
+    draw_rows,
+    json_value,
+    one_line,
+    print_facts,
+    print_pairs,
+    print_rows,
+)
 from penstock.common.text import moment_text
 from penstock.model import Reason
 
@@ -45,6 +55,9 @@ DROP_COLUMNS = ("last_at", "topic", "first", "last", "count", "client_id", "reas
 HEALTHY = "healthy"
 HEALTH_PARTS = ("global", "connections", "outboxes", "process", "rings")
 """Metrics that `health --all` prints."""
+
+
+_STATES = {True: "connected", False: "disconnected", None: None}
 
 
 @spread
@@ -82,10 +95,17 @@ def topics(
             _show_topics(client, names, output)
         elif retained:
             messages = islice(client.retained(filter), limit)
-            print_rows(map(_facts_of, messages), RETAINED_COLUMNS, output, "There is no retained message.")
+            print_rows(
+                map(_facts_of, messages),
+                RETAINED_COLUMNS,
+                output,
+                "There is no retained message.",
+                views.RETAINED,
+            )
         else:
             found = islice(client.topics(search, filter), limit)
-            print_rows(found, TOPIC_COLUMNS, output, "There is no such topic.")
+            nothing = _nothing("topic", search or filter)
+            print_rows(found, TOPIC_COLUMNS, output, nothing, views.TOPICS)
 
     run_http(server, work)
 
@@ -128,13 +148,14 @@ def clients(
     def work(client: "HttpClient") -> None:
         if client_id is None:
             found = islice(client.clients(search, connected), limit)
-            print_rows(found, CLIENT_COLUMNS, output, "There is no such client.")
+            nothing = _nothing("client", search, _STATES[connected])
+            print_rows(found, CLIENT_COLUMNS, output, nothing, views.CLIENTS)
         elif disconnect or end_session:
             was_connected = client.disconnect(client_id, end_session=end_session)
             facts = {"client_id": client_id, "disconnected": was_connected}
             print_facts(facts | ({"session_ended": True} if end_session else {}), output)
         else:
-            print_facts(client.client(client_id), output)
+            print_facts(client.client(client_id), output, views.client_facts)
 
     run_http(server, work)
 
@@ -148,7 +169,7 @@ def slow(
     """List the subscribers that are slow, or were recently."""
 
     def work(client: "HttpClient") -> None:
-        print_rows(client.slow(), SLOW_COLUMNS, output, "No slow subscribers, now or recently.")
+        print_rows(client.slow(), SLOW_COLUMNS, output, "No slow subscribers, now or recently.", views.SLOW)
 
     run_http(server, work)
 
@@ -199,10 +220,12 @@ def why(
 
     def work(client: "HttpClient") -> None:
         if topic is not None and sequence is not None:
-            print_facts(client.why(topic, sequence, client_id), output)
+            _show_verdict(client.why(topic, sequence, client_id), output)
             return
         drops = client.drops(topic or of_topic, client_id, reason)
-        print_rows(islice(drops, limit), DROP_COLUMNS, output, "Nothing is recorded as not delivered.")
+        print_rows(
+            islice(drops, limit), DROP_COLUMNS, output, "Nothing is recorded as not delivered.", views.LOSSES
+        )
         if sys.stdout.isatty() and output is Output.TEXT and next(drops, None) is not None:
             typer.echo("There is more; see --limit.", err=True)
 
@@ -225,7 +248,7 @@ def health(
         began = perf_counter()  # the connection is open by now, so that this is one round trip
         state["ready"] = client.ready()
         state["round_trip_ms"] = round((perf_counter() - began) * 1e3, 3)
-        print_facts({**state, **_health_details(client)} if everything else state, output)
+        print_facts({**state, **_health_details(client)} if everything else state, output, views.health_facts)
         if state.get("status") != HEALTHY:
             raise typer.Exit(1)
 
@@ -237,9 +260,9 @@ def _show_topics(client: "HttpClient", names: Sequence[str], output: Output) -> 
     found = list(_find_topics(client, names))
     if len(names) == 1 and found:
         figures = client.metrics(names)["topics"].get(names[0], {})
-        print_facts({**found[0], **figures}, output)
+        print_facts({**found[0], **figures}, output, views.topic_facts)
     elif found:
-        print_rows(found, TOPIC_COLUMNS, output, "")
+        print_rows(found, TOPIC_COLUMNS, output, "", views.TOPICS)
     missing = [name for name in names if name not in {topic["name"] for topic in found}]
     for name in missing:
         typer.echo(f"error: there is no topic {name!r}; `penstock topics` lists those there are", err=True)
@@ -250,6 +273,27 @@ def _show_topics(client: "HttpClient", names: Sequence[str], output: Output) -> 
 def _find_topics(client: "HttpClient", names: Sequence[str]) -> Iterator[dict[str, Any]]:
     for name in names:
         yield from (topic for topic in client.topics(filter=name) if topic["name"] == name)
+
+
+def _nothing(noun: str, wanted: str | None, state: str | None = None) -> str:
+    """The text in place of an empty list: nothing matches, or there is nothing at all."""
+    name = f"{state} {noun}" if state else noun
+    return f"No {name}s match {wanted!r}." if wanted else f"The server has no {name}s now."
+
+
+def _show_verdict(verdict: dict[str, Any], output: Output) -> None:
+    """Print a verdict: its sentence first, then the facts that it rests on."""
+    if output is Output.JSON:
+        print_facts(verdict, output)
+        return
+    if not sys.stdout.isatty():
+        print_facts({"text": verdict.get("text"), **verdict}, output)
+        return
+    print(f"{one_line(str(verdict.get('text', '')).encode())}\n")
+    print_pairs(views.verdict_facts(verdict))
+    if rows := verdict.get("rows"):
+        print()
+        draw_rows(rows, views.ROWS)
 
 
 def _facts_of(message: "Message") -> dict[str, Any]:

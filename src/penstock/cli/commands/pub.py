@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.connect import Connect, MqttServer, Qos, Timings, complete_topic, run_mqtt
-from penstock.cli.flags import spread
+from penstock.cli.connect import Connect, MqttServer, Timings, complete_topic, run_mqtt
+from penstock.cli.flags import duration_option, spread
 from penstock.cli.output import INTERRUPTED, Output, OutputOption, progress_count
 from penstock.wire.mqtt.reasons import ReasonCode
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 INFLIGHT = 20
 """Most unacknowledged messages at QoS 1 and 2."""
 STDIN = Path("-")
+DEFAULT_QOS = 1
+"""Least QoS with an acknowledgement, which reports a refusal."""
 
 
 @spread
@@ -49,7 +51,17 @@ def pub(
     stdin_lines: Annotated[
         bool, typer.Option("--stdin-lines", help="Publish each line of standard input as a message.")
     ] = False,
-    qos: Qos = 0,
+    qos: Annotated[
+        int | None,
+        typer.Option(
+            "--qos",
+            "-q",
+            min=0,
+            max=2,
+            metavar="QOS",
+            help="0, 1 or 2; default: 1, so that a refusal is reported. 0 does not wait for the server.",
+        ),
+    ] = None,
     retain: Annotated[
         bool, typer.Option("--retain", "-r", help="Publish it as the topic's retained message.")
     ] = False,
@@ -57,7 +69,7 @@ def pub(
         int, typer.Option("--count", "-n", min=1, metavar="COUNT", help="Publish it this many times.")
     ] = 1,
     expiry: Annotated[
-        int | None, typer.Option("--expiry", min=0, metavar="SECONDS", help="Lifetime of the message.")
+        int | None, duration_option("--expiry", "Lifetime of the message.", most=0xFFFF_FFFF, is_whole=True)
     ] = None,
     content_type: Annotated[
         str | None, typer.Option("--content-type", metavar="TYPE", help="Content type of the payload.")
@@ -66,7 +78,10 @@ def pub(
     output: OutputOption = Output.TEXT,
     timings: Timings = False,
 ) -> None:
-    """Publish a message and wait for its acknowledgement."""
+    """Publish a message and wait until the server has it.
+
+    Ends with 1 if the server refuses the message. At QoS 0, and over MQTT 3.1.1, the server cannot say so.
+    """
     if [message is not None, file is not None, stdin_lines].count(True) != 1:
         raise typer.BadParameter("give one of MESSAGE, --file and --stdin-lines")
     if not server.is_5 and (expiry, content_type) != (None, None):
@@ -77,13 +92,13 @@ def pub(
         from penstock.client import PacketProperties  # noqa: PLC0415
 
         properties = PacketProperties(message_expiry=expiry, content_type=content_type)
-        receipt = Receipt(topic, qos, retain)
         payloads = _lines(count) if payload is None else _copies(payload, count)
         total = None if stdin_lines else count
         async with connect() as client:
+            receipt = Receipt(topic, _default_qos(client) if qos is None else qos, retain)
             with progress_count("publishing", lambda: receipt.messages, total):
                 await _publish_all(client, payloads, properties, receipt)
-        receipt.show(output, timings)
+        receipt.show(output, timings, tells_unheard=qos is not None)
 
     run_mqtt(server, work, interrupted=0 if stdin_lines else INTERRUPTED)
 
@@ -109,13 +124,17 @@ class Receipt:
         if self.qos:
             self.latencies.append(latency)
 
-    def show(self, output: Output, with_timings: bool) -> None:
-        """Print it: all of it as JSON, only warnings and timings as text."""
+    def show(self, output: Output, with_timings: bool, tells_unheard: bool) -> None:
+        """Print it: all of it as JSON, only warnings and timings as text.
+
+        Args:
+            tells_unheard: warn about messages without subscribers; only for a QoS that was asked for.
+        """
         if output is Output.JSON:
             print(json.dumps(self._as_dict(with_timings), ensure_ascii=False))
             return
         unheard = self.reasons.get(ReasonCode.NO_MATCHING_SUBSCRIBERS, 0)
-        if unheard:
+        if unheard and tells_unheard:
             typer.echo(f"{unheard:,} of {self.messages:,} messages: no subscribers.", err=True)
         if with_timings:
             typer.echo(self._rate(), err=True)
@@ -152,6 +171,12 @@ class Receipt:
         return {
             name: round(ordered[int(part * (len(ordered) - 1))] * 1e3, 3) for name, part in places.items()
         }
+
+
+def _default_qos(client: "MqttClient") -> int:
+    """QoS 1, or less if the server accepts no more."""
+    limit = client.connack.properties.maximum_qos
+    return DEFAULT_QOS if limit is None else min(DEFAULT_QOS, limit)
 
 
 async def _publish_all(

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 
 DASHBOARD_PANEL = "Dashboard"
-NEXUSD_PANEL = "NexusD's names"
+NEXUSD_PANEL = "Names that NexusD used"
+BANNER_NAMES = {"sidecar": "grpc"}
+"""Names of doors in the banner, where people know them by another than in settings and metrics."""
 INDENT = " " * 2
 NAME_WIDTH = 10
 """Width of the column of names in the banner."""
@@ -33,14 +35,16 @@ SETTINGS = {
     "host": "host",
     "mqtt_port": "mqtt.port",
     "http_port": "http.port",
-    "sidecar_port": "sidecar.port",
-    "sidecar_host": "sidecar.host",
+    "grpc_port": "sidecar.port",
+    "grpc_host": "sidecar.host",
     "allow_anonymous": "access.allow_anonymous",
     "node_id": "node_id",
     "log_level": "logging.level",
     "log_format": "logging.format",
     "data_dir": "data_dir",
     "durability": "durability",
+    "app_port": "sidecar.port",
+    "sidecar_host": "sidecar.host",
     "message_buffer_size": "ring.messages",
     "max_buffer_memory": "ring.total_bytes",
     "buffer_partitions": "ring.partitions",
@@ -55,6 +59,16 @@ SETTINGS = {
 }
 """Setting of each flag."""
 
+SettingsFile = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="FILE", help="Settings file (YAML); default: PENSTOCK_CONFIG."),
+]
+SetFlags = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Set any setting, such as outbox.messages=1000; may be repeated."
+    ),
+]
 Presets = Annotated[
     list[str] | None,
     typer.Option("--preset", metavar="NAME", help=f"Values to start from: one of {', '.join(PRESETS)}."),
@@ -64,78 +78,113 @@ Presets = Annotated[
 class SettingFlags(Group, frozen=True, kw_only=True):
     """Flags that set settings."""
 
-    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None
-    mqtt_port: Annotated[str | None, typer.Option(help="MQTT port; 0 takes a free one, off closes it.")] = (
+    host: Annotated[str | None, typer.Option("--host", metavar="ADDRESS", help="Address to listen on.")] = (
         None
     )
-    http_port: Annotated[
-        str | None, typer.Option(help="HTTP port, or several; 0 takes a free one, off closes it.")
-    ] = None
-    sidecar_port: Annotated[
+    mqtt_port: Annotated[
         str | None,
-        typer.Option("--sidecar-port", "--app-port", help="gRPC port; 0 takes a free one, off closes it."),
+        typer.Option("--mqtt-port", metavar="PORT", help="MQTT port; 0 takes a free one, off closes it."),
     ] = None
-    sidecar_host: Annotated[str | None, typer.Option(help="Address that the gRPC port listens on.")] = None
+    http_port: Annotated[
+        str | None,
+        typer.Option(
+            "--http-port", metavar="PORT", help="HTTP port, or several; 0 takes a free one, off closes it."
+        ),
+    ] = None
+    grpc_port: Annotated[
+        str | None,
+        typer.Option(
+            "--grpc-port",
+            metavar="PORT",
+            help="gRPC port; 0 takes a free one, off closes it.",
+        ),
+    ] = None
+    grpc_host: Annotated[
+        str | None,
+        typer.Option("--grpc-host", metavar="ADDRESS", help="Address that the gRPC port listens on."),
+    ] = None
     allow_anonymous: Annotated[
         bool | None, typer.Option(help="Let clients in without a user name.", show_default=False)
     ] = None
-    node_id: Annotated[str | None, typer.Option(help="Name of this node.")] = None
-    log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.")] = None
-    log_format: Annotated[str | None, typer.Option(help="text or json.")] = None
-    data_dir: Annotated[
-        str | None, typer.Option(help="Folder of log and state; off keeps them in memory.")
+    node_id: Annotated[str | None, typer.Option("--node-id", metavar="NAME", help="Name of this node.")] = (
+        None
+    )
+    log_level: Annotated[
+        str | None, typer.Option("--log-level", metavar="LEVEL", help="debug, info, warning or error.")
     ] = None
-    durability: Annotated[str | None, typer.Option(help="fsync, os or memory.")] = None
+    log_format: Annotated[
+        str | None, typer.Option("--log-format", metavar="FORMAT", help="text or json.")
+    ] = None
+    data_dir: Annotated[
+        str | None,
+        typer.Option(
+            "--data-dir", metavar="DIRECTORY", help="Folder of log and state; off keeps them in memory."
+        ),
+    ] = None
+    durability: Annotated[
+        str | None, typer.Option("--durability", metavar="MODE", help="fsync, os or memory.")
+    ] = None
+
+
+def _nexusd_option(flag: str, metavar: str, help: str, *others: str) -> Any:
+    return typer.Option(flag, *others, metavar=metavar, help=help, rich_help_panel=NEXUSD_PANEL)
 
 
 class NexusdFlags(Group, frozen=True, kw_only=True):
     """Flags that set settings, with the names of NexusD's daemon."""
 
+    app_port: Annotated[
+        str | None, _nexusd_option("--app-port", "PORT", "The same as --grpc-port.", "--sidecar-port")
+    ] = None
+    sidecar_host: Annotated[
+        str | None, _nexusd_option("--sidecar-host", "ADDRESS", "The same as --grpc-host.")
+    ] = None
     message_buffer_size: Annotated[
-        str | None, typer.Option(help="Messages in each topic's ring.", rich_help_panel=NEXUSD_PANEL)
+        str | None, _nexusd_option("--message-buffer-size", "COUNT", "Messages in each topic's ring.")
     ] = None
     max_buffer_memory: Annotated[
-        str | None, typer.Option(help="Bytes of all rings; K, M, G work.", rich_help_panel=NEXUSD_PANEL)
+        str | None, _nexusd_option("--max-buffer-memory", "SIZE", "Bytes of all rings, such as 50M.")
     ] = None
     buffer_partitions: Annotated[
-        str | None, typer.Option(help="Partitions of the rings.", rich_help_panel=NEXUSD_PANEL)
+        str | None, _nexusd_option("--buffer-partitions", "COUNT", "Partitions of the rings.")
     ] = None
     buffer_backend: Annotated[
-        str | None, typer.Option(help="memory or rocksdb.", rich_help_panel=NEXUSD_PANEL)
+        str | None, _nexusd_option("--buffer-backend", "BACKEND", "memory or rocksdb.")
     ] = None
     rocksdb_path: Annotated[
         str | None,
-        typer.Option(help="With rocksdb: the same as --data-dir.", rich_help_panel=NEXUSD_PANEL),
+        _nexusd_option("--rocksdb-path", "DIRECTORY", "With rocksdb: the same as --data-dir."),
     ] = None
     subscriber_queue_limit: Annotated[
-        str | None, typer.Option(help="Messages in each outbox.", rich_help_panel=NEXUSD_PANEL)
+        str | None, _nexusd_option("--subscriber-queue-limit", "COUNT", "Messages in each outbox.")
     ] = None
     backpressure_policy: Annotated[
         str | None,
-        typer.Option(
-            help="gRPC subscribers: drop-oldest, drop-newest, block or disconnect.",
-            rich_help_panel=NEXUSD_PANEL,
+        _nexusd_option(
+            "--backpressure-policy",
+            "POLICY",
+            "gRPC subscribers: drop-oldest, drop-newest, block or disconnect.",
         ),
     ] = None
     paused_subscription_ttl: Annotated[
         str | None,
-        typer.Option(
-            help="Time in which a gRPC subscription can be resumed, in ms.", rich_help_panel=NEXUSD_PANEL
+        _nexusd_option(
+            "--paused-subscription-ttl", "MS", "Time in which a gRPC subscription can be resumed."
         ),
     ] = None
     block_timeout_ms: Annotated[
-        str | None, typer.Option(help="Longest wait under block.", rich_help_panel=NEXUSD_PANEL)
+        str | None, _nexusd_option("--block-timeout-ms", "MS", "Longest wait under block.")
     ] = None
     default_message_ttl: Annotated[
-        str | None, typer.Option(help="Lifetime in ms; 0 is forever.", rich_help_panel=NEXUSD_PANEL)
+        str | None, _nexusd_option("--default-message-ttl", "MS", "Lifetime of messages; 0 is forever.")
     ] = None
     ttl_reaper_interval_ms: Annotated[
         str | None,
-        typer.Option(
+        _nexusd_option(
             "--ttl-reaper-interval-ms",
+            "MS",
+            "Interval at which expired messages are removed.",
             "--ttl-reaper-interval",
-            help="Interval at which expired messages are removed, in ms.",
-            rich_help_panel=NEXUSD_PANEL,
         ),
     ] = None
 
@@ -148,17 +197,32 @@ class DashboardFlags(Group, frozen=True, kw_only=True):
     ] = False
     dashboard_port: Annotated[
         int | None,
-        typer.Option(min=0, max=65535, help="Its port; 0 takes a free one.", rich_help_panel=DASHBOARD_PANEL),
+        typer.Option(
+            "--dashboard-port",
+            min=0,
+            max=65535,
+            metavar="PORT",
+            help="Its port; 0 takes a free one.",
+            rich_help_panel=DASHBOARD_PANEL,
+        ),
     ] = None
     dashboard_user: Annotated[
         str | None,
         typer.Option(
-            help="User name of the dashboard, if the server requires one.", rich_help_panel=DASHBOARD_PANEL
+            "--dashboard-user",
+            metavar="NAME",
+            help="User name of the dashboard, if the server requires one.",
+            rich_help_panel=DASHBOARD_PANEL,
         ),
     ] = None
     dashboard_password_file: Annotated[
         Path | None,
-        typer.Option(help="File whose first line is the password.", rich_help_panel=DASHBOARD_PANEL),
+        typer.Option(
+            "--dashboard-password-file",
+            metavar="FILE",
+            help="File whose first line is the password.",
+            rich_help_panel=DASHBOARD_PANEL,
+        ),
     ] = None
 
     def options(self) -> DashboardOptions | None:
@@ -180,20 +244,49 @@ class DashboardFlags(Group, frozen=True, kw_only=True):
 
 @spread
 def serve(
-    config: Annotated[Path | None, typer.Option(help="Settings file (YAML).")] = None,
+    config: SettingsFile = None,
     *,
     settings: SettingFlags,
+    set_flags: SetFlags = None,
     preset: Presets = None,
     dashboard_flags: DashboardFlags,
     nexusd: NexusdFlags,
 ) -> None:
     """Run the server."""
-    flags = {**asdict(settings), **asdict(nexusd)}
-    given: dict[str, Any] = {SETTINGS[name]: value for name, value in flags.items() if value is not None}
-    if "data_dir" in given:
-        given["data_dir"] = choose_data_dir(settings.data_dir, nexusd.buffer_backend, nexusd.rocksdb_path)
+    given = given_settings(settings, nexusd, set_flags)
     read = partial(load, config, os.environ, given, only_preset(preset))
     run(read, dashboard_flags.options(), _print_banner)
+
+
+def given_settings(settings: SettingFlags, nexusd: NexusdFlags, others: list[str] | None) -> dict[str, Any]:
+    """The settings that flags give, by dotted key.
+
+    Raises:
+        InvalidConfig: two flags give one setting.
+    """
+    data_dir = choose_data_dir(settings.data_dir, nexusd.buffer_backend, nexusd.rocksdb_path)
+    flags: dict[str, Any] = {**asdict(settings), **asdict(nexusd)}
+    flags |= {"data_dir": data_dir, "buffer_backend": None, "rocksdb_path": None}
+    given: dict[str, Any] = {}
+    words = [(SETTINGS[name], value) for name, value in flags.items() if value is not None]
+    for key, value in [*words, *parse_set_flags(others)]:
+        if key in given:
+            raise InvalidConfig(f"{key}: two flags set it; give one")
+        given[key] = value
+    return given
+
+
+def parse_set_flags(given: list[str] | None) -> list[tuple[str, str]]:
+    """Keys and values of `--set KEY=VALUE`.
+
+    Raises:
+        InvalidConfig: one has no `=`.
+    """
+    pairs = [each.partition("=") for each in given or ()]
+    for key, sign, _ in pairs:
+        if not sign:
+            raise InvalidConfig(f"--set {key}: write KEY=VALUE, such as outbox.messages=1000")
+    return [(key.strip(), value) for key, _, value in pairs]
 
 
 def only_preset(given: list[str] | None) -> str | None:
@@ -256,7 +349,11 @@ def _print_banner(server: "Server", dashboard: str | None) -> None:
 
 
 def _doors(server: "Server") -> list[tuple[str, str]]:
-    return [(door.name, address) for door in server.doors for address in door.addresses()]
+    return [
+        (BANNER_NAMES.get(door.name, door.name), address)
+        for door in server.doors
+        for address in door.addresses()
+    ]
 
 
 def _pages(server: "Server") -> list[tuple[str, str]]:

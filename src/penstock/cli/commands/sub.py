@@ -12,7 +12,7 @@ import msgspec
 import typer
 
 from penstock.cli.connect import Connect, MqttServer, Qos, Timings, complete_topic, run_mqtt
-from penstock.cli.flags import spread
+from penstock.cli.flags import duration_option, spread
 from penstock.cli.output import Output, OutputOption, json_value, printable
 
 if TYPE_CHECKING:
@@ -36,12 +36,12 @@ def sub(
     qos: Qos = 0,
     session_expiry: Annotated[
         int | None,
-        typer.Option(
+        duration_option(
             "--session-expiry",
-            min=1,
-            max=NEVER_EXPIRES,
-            metavar="SECONDS",
-            help="With --client-id: resume its session, and keep it this long.",
+            "With --client-id: resume its session, and keep it this long.",
+            least=1,
+            most=NEVER_EXPIRES,
+            is_whole=True,
         ),
     ] = None,
     count: Annotated[
@@ -50,7 +50,7 @@ def sub(
     ] = None,
     timeout: Annotated[
         float | None,
-        typer.Option("--timeout", min=0, metavar="SECONDS", help="End after this many seconds."),
+        duration_option("--timeout", "End after this time."),
     ] = None,
     retained: Annotated[
         bool, typer.Option("--retained/--no-retained", help="Also show the retained messages.")

@@ -68,13 +68,16 @@ class RequestFlags(Group, frozen=True, kw_only=True):
         str | None, typer.Option("--after", metavar="CURSOR", help="Begin after this cursor.")
     ] = None
     from_offset: Annotated[
-        int | None, typer.Option("--from-offset", min=1, help="Begin with this offset.")
+        int | None, typer.Option("--from-offset", min=1, metavar="OFFSET", help="Begin with this offset.")
     ] = None
-    topic: Annotated[str | None, typer.Option("--topic", help="Only this topic.")] = None
-    first: Annotated[int | None, typer.Option("--first", min=1, help="With --topic: its first sequence.")] = (
-        None
-    )
-    last: Annotated[int | None, typer.Option("--last", min=1, help="With --topic: its last sequence.")] = None
+    topic: Annotated[str | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic.")] = None
+    first: Annotated[
+        int | None,
+        typer.Option("--first", min=1, metavar="SEQUENCE", help="With --topic: its first sequence."),
+    ] = None
+    last: Annotated[
+        int | None, typer.Option("--last", min=1, metavar="SEQUENCE", help="With --topic: its last sequence.")
+    ] = None
     since: Annotated[
         int | None,
         typer.Option(
@@ -89,9 +92,12 @@ class RequestFlags(Group, frozen=True, kw_only=True):
         typer.Option("--until", parser=parse_time, metavar="TIME", help="Published before this time."),
     ] = None
     filters: Annotated[
-        list[str] | None, typer.Option("--filter", help="Only topics that match; may be repeated.")
+        list[str] | None,
+        typer.Option("--filter", metavar="FILTER", help="Only topics that match; may be repeated."),
     ] = None
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="End after this many messages.")] = None
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, metavar="COUNT", help="End after this many messages.")
+    ] = None
 
     def check(self) -> None:
         """Refuse flags that contradict each other, and invalid topics, filters and cursors.
@@ -169,7 +175,9 @@ def tail(
         list[str] | None, typer.Argument(metavar="FILTER", help="Only topics that match.", show_default=False)
     ] = None,
     *,
-    count: Annotated[int, typer.Option("--count", "-n", min=0, help="Messages to begin with.")] = 10,
+    count: Annotated[
+        int, typer.Option("--count", "-n", min=0, metavar="COUNT", help="Messages to begin with.")
+    ] = 10,
     follow: Annotated[
         bool,
         typer.Option("--follow", "-f", help="Continue with new messages, until Ctrl-C or SIGTERM."),

@@ -35,7 +35,15 @@ from typing import Annotated
 import typer
 
 from penstock.cli.connect import OWN_PORTS
-from penstock.cli.flags import HOST, Group, PasswordFile, User, read_password_file, trust_file
+from penstock.cli.flags import (
+    HOST,
+    Group,
+    PasswordFile,
+    User,
+    duration_option,
+    read_password_file,
+    trust_file,
+)
 
 HERE = f"http://{HOST}:{OWN_PORTS['http']}"
 BATCH_ROWS = 2_000_000
@@ -47,17 +55,28 @@ Lake = Annotated[
     str, typer.Option("--lake", metavar="FOLDER", help="The lake: a folder that all machines of Spark see.")
 ]
 Address = Annotated[str, typer.Option("--address", metavar="URL", help="Address of the server's HTTP port.")]
-BatchRows = Annotated[int, typer.Option("--batch-rows", min=1, help="Most rows of a batch.")]
+BatchRows = Annotated[int, typer.Option("--batch-rows", min=1, metavar="COUNT", help="Most rows of a batch.")]
 BatchBytes = Annotated[
-    int, typer.Option("--batch-bytes", min=1, help="Approximate bytes of a batch, as stored in the log.")
+    int,
+    typer.Option(
+        "--batch-bytes", min=1, metavar="BYTES", help="Approximate bytes of a batch, as stored in the log."
+    ),
 ]
 Follow = Annotated[bool, typer.Option("--follow", help="Continue until SIGTERM or Ctrl-C.")]
 Interval = Annotated[
-    float, typer.Option("--interval", min=0.1, help="With --follow: seconds between two polls of the log.")
+    float,
+    duration_option(
+        "--interval", "With --follow: time between two polls of the log.", least=0.1, default=INTERVAL_S
+    ),
 ]
 HoldLapse = Annotated[
     float,
-    typer.Option("--hold-lapse", min=1, help="Seconds after which a hold lapses unless a run renews it."),
+    duration_option(
+        "--hold-lapse",
+        "Time after which a hold lapses unless a run renews it.",
+        least=1,
+        default=HOLD_LAPSE_S,
+    ),
 ]
 CaFile = Annotated[
     Path | None,

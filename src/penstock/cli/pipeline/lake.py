@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.flags import spread
+from penstock.cli.flags import duration_option, spread
 from penstock.cli.output import Output, OutputOption
 from penstock.cli.pipeline.flags import (
     BATCH_BYTES,
@@ -119,11 +119,10 @@ TableOption = Annotated[
         "--table", metavar="NAME", help="Which table of the lake: messages, or one such as insights/topics."
     ),
 ]
+GRACE_S = 3_600.0
 GraceOption = Annotated[
     float,
-    typer.Option(
-        "--grace", min=0, metavar="SECONDS", help="Time for which replaced files stay for their readers."
-    ),
+    duration_option("--grace", "Time for which replaced files stay for their readers.", default=GRACE_S),
 ]
 
 
@@ -132,8 +131,10 @@ def compact(
     lake: Lake,
     *,
     table: TableOption = "messages",
-    target_bytes: Annotated[int, typer.Option(min=1, help="Approximate size of the new files.")] = 128 << 20,
-    grace: GraceOption = 3600.0,
+    target_bytes: Annotated[
+        int, typer.Option(min=1, metavar="BYTES", help="Approximate size of the new files.")
+    ] = 128 << 20,
+    grace: GraceOption = GRACE_S,
     spark: SparkFlags,
     output: OutputOption = Output.TEXT,
 ) -> None:
@@ -161,10 +162,11 @@ def expire(
         str | None, typer.Option(metavar="AGE", help="Remove days that ended this long ago: 30d, 12h, 8w.")
     ] = None,
     keep_bytes: Annotated[
-        int | None, typer.Option(min=0, help="Remove the oldest days until no more than this is left.")
+        int | None,
+        typer.Option(min=0, metavar="BYTES", help="Remove the oldest days until no more than this is left."),
     ] = None,
     table: TableOption = "messages",
-    grace: GraceOption = 3600.0,
+    grace: GraceOption = GRACE_S,
     spark: SparkFlags,
     output: OutputOption = Output.TEXT,
 ) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.flags import spread
+from penstock.cli.flags import duration_option, spread
 from penstock.cli.output import Output, OutputOption
 from penstock.cli.pipeline.flags import (
     BATCH_BYTES,
@@ -27,6 +27,9 @@ from penstock.cli.pipeline.run import run_job
 if TYPE_CHECKING:
     from penstock.spark.jobs import Job
     from penstock.spark.options import PositionSpec
+
+
+LATENESS_S = 10.0
 
 
 @spread
@@ -58,11 +61,15 @@ def insights(
     follow: Follow = False,
     interval: Interval = INTERVAL_S,
     lateness: Annotated[
-        float, typer.Option(min=0, help="Seconds that a window stays open for late messages.")
-    ] = 10.0,
-    prefix_levels: Annotated[int, typer.Option(min=1, help="Levels of a topic that form its prefix.")] = 1,
+        float,
+        duration_option("--lateness", "Time that a window stays open for late messages.", default=LATENESS_S),
+    ] = LATENESS_S,
+    prefix_levels: Annotated[
+        int, typer.Option(min=1, metavar="COUNT", help="Levels of a topic that form its prefix.")
+    ] = 1,
     hot: Annotated[
-        int, typer.Option(min=1, help="Number of hot topics, and rows in a published message.")
+        int,
+        typer.Option(min=1, metavar="COUNT", help="Number of hot topics, and rows in a published message."),
     ] = 20,
     publish: Annotated[
         bool, typer.Option("--publish", help="Also publish insights, to $penstock/insights/...")

@@ -27,6 +27,11 @@ class SharedBuffer:
         self._size = shared
         self.free = shared  # below zero when there is less than before
 
+    @property
+    def borrowed(self) -> int:
+        """Bytes that outboxes have borrowed."""
+        return self._size - self.free
+
     def configure(self, messages: int, size: int, shared: int) -> None:
         """Let more or less wait from now on; what waits already stays allowed, up to the new limits."""
         self.most.change(messages, size)

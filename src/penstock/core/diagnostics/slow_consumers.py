@@ -182,7 +182,7 @@ class SlowConsumers:
             [queue for queue in (session.outbox, session.offline_queue) if queue] if watch is not None else []
         )
         return SlowClient(
-            session.client_id,
+            session.name,
             session.door,
             watch is not None and watch.is_slow,
             row.is_connected,

@@ -34,9 +34,9 @@ def check_asker(broker: Broker, who: Identity, topic: str, client_id: str | None
     Raises:
         NotAuthorized: it is neither, and the caller is not an administrator.
     """
-    session = None if client_id is None else broker.sessions.get(client_id)
+    sessions = [] if client_id is None else broker.clients.find(client_id)
     # Anyone may choose a client id, so without a user that proves nothing.
-    is_own = session is not None and who.user is not None and session.identity.user == who.user
+    is_own = who.user is not None and {each.identity.user for each in sessions} == {who.user}
     may_ask = is_own and broker.access.may_read(who, topic)
     if not may_ask and not broker.access.may_subscribe(who, ADMIN_FILTER):
         raise NotAuthorized("not allowed to ask about others")
@@ -94,22 +94,34 @@ class Case:
 
     async def judge(self, client_id: str, published: Published) -> Explanation:
         """The verdict for one client: first what is recorded, then what can be derived."""
-        session = self._broker.sessions.get(client_id)
-        groups = [] if session is None else self._groups_of(session)
-        names = {client_id, *(group.filter for group in groups)}
+        clients = self._broker.clients
+        groups = {session: self._groups_of(session) for session in clients.find(client_id)}
+        names = {client_id, *(group.filter for some in groups.values() for group in some)}
         if client_id == GROUP:
             waiting = list(self._in_stream())
         else:
-            waiting = [] if session is None else list(self._places(session, groups))
+            waiting = [place for each, some in groups.items() for place in self._places(each, some)]
         if waiting:
             return self._explain_waiting(client_id, waiting)
-        rows = [row for row in await self.rows() if row.client_id in names]
+        rows = [row for row in await self.rows() if not names.isdisjoint(self._names_of(row))]
         if rows:
             return self._explain_row(client_id, rows)
-        if session is None:
+        if not groups:
             text = f"There is no session of {client_id} now, and nothing is recorded of this message for it."
             return self._verdict(client_id, Code.NO_SESSION, text)
-        return self._derive(session, groups, published)
+        verdicts = [self._derive(session, some, published) for session, some in groups.items()]
+        return next((each for each in verdicts if each.code is Code.NO_RECORD), verdicts[0])
+
+    def _names_of(self, row: Row) -> tuple[str, str]:
+        """The session of a row, and its client."""
+        return row.client_id, self._broker.clients.client_of(row.client_id)
+
+    def _shown(self, rows: Iterable[Row]) -> list[Row]:
+        """The first rows, with the ids of clients in place of those of streams."""
+        clients = self._broker.clients
+        return [
+            replace(row, client_id=clients.client_of(row.client_id)) for row in islice(rows, ENTRIES_AT_MOST)
+        ]
 
     def _explain_waiting(self, client_id: str, waiting: list[Waiting]) -> Explanation:
         first = waiting[0]
@@ -124,7 +136,7 @@ class Case:
 
     def _explain_row(self, client_id: str, rows: list[Row]) -> Explanation:
         row = rows[-1]
-        who = client_id if row.client_id == client_id else f"{client_id}'s shared group {row.client_id}"
+        who = client_id if client_id in self._names_of(row) else f"{client_id}'s shared group {row.client_id}"
         text = f"It was not delivered to {who}: {REASONS[row.reason]}."
         if row.setting:
             text += f" The limit is set by `{row.setting}`."
@@ -133,7 +145,7 @@ class Case:
     def _derive(
         self, session: Session, groups: list[SharedGroup[Session]], published: Published
     ) -> Explanation:
-        client_id, topic = session.client_id, self._topic
+        client_id, topic = session.name, self._topic
         if not self._broker.access.may_read(session.identity, topic):
             return self._verdict(client_id, Code.NOT_AUTHORIZED, f"{client_id} may not read {topic}.")
         wanted = [each for each in session.subscriptions.values() if self._is_meant(each.filter)]
@@ -186,7 +198,7 @@ class Case:
             None,
             Code.PUBLISHED,
             self._sum_up(len(rows), waited_for, len(audience)),
-            rows=rows[:ENTRIES_AT_MOST],
+            rows=self._shown(rows),
             waiting=waiting[:ENTRIES_AT_MOST],
             is_truncated=len(rows) > ENTRIES_AT_MOST or len(waiting) > ENTRIES_AT_MOST,
         )
@@ -232,17 +244,17 @@ class Case:
         is_connected = session.connection is not None
         inflight = session.inflight.entries.values() if session.inflight else ()
         if any(pending is not None and self._is_it(pending.run) for pending in inflight):
-            yield Waiting(session.client_id, "in-flight", 0, is_connected)
+            yield Waiting(session.name, "in-flight", 0, is_connected)
         for place, queue in (("outbox", session.outbox), ("owed", session.offline_queue)):
             ahead = self._position(run for run, _ in queue.entries()) if queue else None
             if ahead is None and queue and self._offset is not None:
                 ahead = queue.place_of(self._offset)
             if ahead is not None:
-                yield Waiting(session.client_id, place, ahead, is_connected)
+                yield Waiting(session.name, place, ahead, is_connected)
         for group in groups:
             yield from self._in_group(group)
         if self._is_in_backlog(session):
-            yield Waiting(session.client_id, "retained", 0, is_connected)
+            yield Waiting(session.name, "retained", 0, is_connected)
 
     def _in_group(self, group: SharedGroup[Session]) -> Iterator[Waiting]:
         ahead = self._position(run for run, _ in group.offline_queue.entries())
@@ -299,7 +311,7 @@ class Case:
             client_id,
             code,
             text,
-            rows=list(islice(rows, ENTRIES_AT_MOST)),
+            rows=self._shown(rows),
             waiting=list(waiting),
             filters=list(filters),
         )

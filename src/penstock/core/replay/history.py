@@ -107,6 +107,25 @@ class History:
                 return _last_of(runs, count)
             reach *= 4  # some of them are missing, so look further back
 
+    async def tail(self, name: str, count: int, *, limit_bytes: int = READ_BYTES) -> Chunk:
+        """The last `count` sequences of one topic, as they are when the read ends.
+
+        Messages published during the read push out as many at the front, so that a tail under traffic is
+        neither longer than asked for nor behind the head. A chunk that is full does not end at the head.
+        """
+        first = self.newest(name) - count + 1
+        chunk = await self._read_topic(name, first, ALL, limit_bytes)
+        oldest, newest = _reach_of(chunk)
+        first = newest - count + 1
+        if oldest >= first:
+            return chunk
+        later = self._clip(chunk, first, ALL)
+        before = [
+            run.offset + min(first - run.sequence, run.count) for run in chunk.runs if run.sequence < first
+        ]
+        after = self.cursor(before[-1] - 1) if before else later.statement.after
+        return replace(later, statement=replace(later.statement, after=after))
+
     async def since_sequence(
         self, name: str, sequence: int, *, epoch: int | None = None, limit_bytes: int = READ_BYTES
     ) -> Chunk:

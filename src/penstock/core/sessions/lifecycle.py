@@ -107,6 +107,7 @@ class SessionService:
             session = self._node.sessions[client_id] = Session(arrival.identity, arrival.door)
             session.born = self._node.recorder.next_move
         session.identity = arrival.rights or arrival.identity
+        self._node.clients.enter(session)
         session.expiry = min(arrival.expiry, self._node.settings.sessions.max_expiry_s)
         session.expires_at, session.left_at = FOREVER, None
         self._node.recorder.begin(session)
@@ -257,7 +258,8 @@ class SessionService:
         """
         connection = session.connection
         if connection is not None:
-            self._turn_out(session, connection, Ending.ADMINISTRATIVE)
+            ending = Ending.SESSION_ENDED if ends_session else Ending.ADMINISTRATIVE
+            self._turn_out(session, connection, ending)
         if ends_session and self._node.sessions.get(session.client_id) is session:
             self.end(session)
         return connection is not None
@@ -356,6 +358,7 @@ class SessionService:
         self._deadlines.discard(session)
         if self._node.sessions.get(session.client_id) is session:
             del self._node.sessions[session.client_id]
+            self._node.clients.leave(session)
             self._node.recorder.forget(session)
         if session.will is not None:
             self._publish_will(session)

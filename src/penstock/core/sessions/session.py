@@ -47,7 +47,9 @@ class Ending(StrEnum):
     UNKNOWN = "unknown"
     """The password file no longer has its user."""
     ADMINISTRATIVE = "administrative"
-    """An operator ended it."""
+    """An operator ended it; the client may return."""
+    SESSION_ENDED = "session-ended"
+    """An operator ended its session."""
     SHUTTING_DOWN = "shutting-down"
 
 
@@ -160,6 +162,11 @@ class Session:
                 connection.close(ending)
             finally:
                 self.detach_soon(self, connection)
+
+    @property
+    def name(self) -> str:
+        """Id that the client gives itself; a stream has a session id of its own beside it."""
+        return self.identity.client_id or self.client_id
 
     @property
     def is_waiting(self) -> bool:

@@ -68,13 +68,20 @@ def newest_page(client: HistoryClient, topic: str, size: int) -> Page:
     wanted = size
     for _ in range(REQUESTS_PER_PAGE):
         history = client.messages(topic, last=wanted, limit=wanted)
-        if history.statement.is_at_head or wanted == 1:
-            break
+        if history.statement.is_at_head or _span_of(history) >= wanted:
+            break  # the newest, or only overtaken by what was published in the meantime
         wanted = max(wanted // _SMALLER, 1)  # large messages: the response ended before the newest
     sequences = [each.sequence for each in history.messages]
     sequences += [each.last for each in history.statement.missing]
     last = max(sequences, default=0)
     return _page_of([history], max(last - wanted + 1, 1), last)
+
+
+def _span_of(history: History) -> int:
+    """Number of sequences that a response covers, with those that it reports as missing."""
+    missing = ((each.first or each.last, each.last) for each in history.statement.missing)
+    spans = [(each.sequence, each.sequence) for each in history.messages] + list(missing)
+    return max(last for _, last in spans) - min(first for first, _ in spans) + 1 if spans else 0
 
 
 def page_from(client: HistoryClient, topic: str, first: int, size: int) -> Page:

@@ -53,10 +53,6 @@ class ConnectHandler:
         self._checks = door.password_checks
         self._checking: dict[Connection, asyncio.Task[None]] = {}
 
-    def close(self) -> None:
-        """Check no more passwords."""
-        self._checks.close()
-
     def admit(self, connection: "Connection", packet: Connect) -> None:
         """Decide about a CONNECT: at once where that is possible."""
         connection.explains = packet.properties.request_problem_information != 0

@@ -69,6 +69,7 @@ class MqttDoor:
     """MQTT 3.1.1 and 5.0 over TCP, TLS and WebSocket.
 
     Args:
+        password_checks: shared by all doors, and closed by their owner.
         websocket: host names and allowed origins at WebSocket ports.
         http_origins: the same at the HTTP listener, for the connections that it hands over.
         shares: turn shares, shared by all doors of the loop.
@@ -83,12 +84,12 @@ class MqttDoor:
         clock: Clock,
         host: str,
         *,
+        password_checks: PasswordChecks,
         certificates: Certificates | None = None,
         websocket: WebSocketSettings | None = None,
         http_origins: Origins | None = None,
         address_limits: AddressLimits | None = None,
         connection_limit: ConnectionLimit | None = None,
-        password_checks: PasswordChecks | None = None,
         shares: TurnShares | None = None,
     ) -> None:
         self.settings = settings
@@ -105,9 +106,7 @@ class MqttDoor:
         self.sip = self.large_buffer[:SIP_BYTES]
         self.loop = asyncio.get_running_loop()
         self.address_limits = address_limits or AddressLimits(AddressLimitSettings(), clock)
-        self.password_checks = password_checks or PasswordChecks(
-            broker.access, self.loop, self.address_limits
-        )
+        self.password_checks = password_checks
         self.shares = shares or TurnShares(self.loop)
         self._registry: ConnectionRegistry[Connection] = ConnectionRegistry(
             clock, self.loop, self.counters, self.address_limits, connection_limit or ConnectionLimit()
@@ -264,7 +263,6 @@ class MqttDoor:
         """Wait until every connection is closed; abort those that remain."""
         await self._registry.wait_until_gone(timeout)
         self._registry.cut_all()
-        self.admission.close()
 
     def addresses(self) -> list[str]:
         """URLs that clients connect to."""

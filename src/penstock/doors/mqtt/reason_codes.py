@@ -73,6 +73,7 @@ ENDINGS: dict[Ending, ReasonCode] = {
     Ending.UNSTORED: ReasonCode.QUOTA_EXCEEDED,
     Ending.UNKNOWN: ReasonCode.NOT_AUTHORIZED,
     Ending.ADMINISTRATIVE: ReasonCode.ADMINISTRATIVE_ACTION,
+    Ending.SESSION_ENDED: ReasonCode.ADMINISTRATIVE_ACTION,
     Ending.SHUTTING_DOWN: ReasonCode.SERVER_SHUTTING_DOWN,
 }
 """Why a connection ends, for the DISCONNECT of MQTT 5."""

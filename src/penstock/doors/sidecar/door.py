@@ -84,6 +84,7 @@ class SidecarDoor:
 
     Args:
         load: imports and builds the services; called when the door opens, because it is slow.
+        password_checks: shared by all doors, and closed by their owner.
     """
 
     name = "sidecar"
@@ -95,10 +96,10 @@ class SidecarDoor:
         clock: Clock,
         load: "Callable[[], Services]",
         *,
+        password_checks: PasswordChecks,
         certificates: Certificates | None = None,
         address_limits: AddressLimits | None = None,
         connection_limit: ConnectionLimit | None = None,
-        password_checks: PasswordChecks | None = None,
         shares: TurnShares | None = None,
     ) -> None:
         self.settings = settings
@@ -120,7 +121,7 @@ class SidecarDoor:
         self.admission = CallAuth(
             broker.access,
             self.loop,
-            password_checks or PasswordChecks(broker.access, self.loop, address_limits),
+            password_checks,
             broker.counters,
             is_named_by_certificate=names_users(certificates),
         )

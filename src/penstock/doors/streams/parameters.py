@@ -4,14 +4,12 @@ import re
 
 from msgspec import Struct
 
+from penstock.common.durations import parse_duration
 from penstock.core.broker import Broker
 from penstock.core.settings import StreamSettings
 from penstock.errors import InvalidRequest
 from penstock.net.http.request import Request
 
-UNITS_S = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
-MAX_CHARACTERS = 64
-_PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(h|ms|m|s|us|ns)", re.ASCII)
 MAX_LIMIT = 1_000
 """Most messages of one response."""
 REMEMBERED, REMEMBERED_BYTES = 4_096, 256
@@ -33,10 +31,10 @@ def seconds_of(text: str) -> float:
     sign = -1.0 if text.startswith("-") else 1.0
     if length == "0":
         return 0.0
-    parts = _PART.findall(length)
-    if not parts or len(text) > MAX_CHARACTERS or "".join(map("".join, parts)) != length:
+    seconds = None if " " in text else parse_duration(length)
+    if seconds is None:
         raise InvalidRequest("a length of time is a number with a unit, as 30s, 500ms or 1m30s")
-    return sign * sum(float(number) * UNITS_S[unit] for number, unit in parts)
+    return sign * seconds
 
 
 class ReceiveQuery(Struct, frozen=True):

@@ -66,10 +66,6 @@ class Authenticator:
         self.logins = logins
         self.is_named_by_certificate = is_named_by_certificate
 
-    def close(self) -> None:
-        """Stop checking passwords."""
-        self._checks.close()
-
     @property
     def generation(self) -> int:
         """Increases when every identity has to be checked again."""

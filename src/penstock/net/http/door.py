@@ -61,11 +61,11 @@ class HttpDoor:
         *,
         routes: Routes,
         load_app: Callable[[], ASGIApp],
+        password_checks: PasswordChecks,
         certificates: Certificates | None = None,
         address_limits: AddressLimits | None = None,
         origins: Origins | None = None,
         connection_limit: ConnectionLimit | None = None,
-        password_checks: PasswordChecks | None = None,
         logins: Logins | None = None,
         shares: TurnShares | None = None,
     ) -> None:
@@ -80,9 +80,8 @@ class HttpDoor:
         self.bodies = BodyBudget(settings.max_bodies_bytes)
         self.application = Application(load_app, self.loop)
         address_limits = address_limits or AddressLimits(AddressLimitSettings(), clock)
-        checks = password_checks or PasswordChecks(broker.access, self.loop, address_limits)
         self.credentials = Authenticator(
-            broker.access, checks, logins, is_named_by_certificate=names_users(certificates)
+            broker.access, password_checks, logins, is_named_by_certificate=names_users(certificates)
         )
         self.requests = 0
         self._responses = [0] * 6  # by the first digit of the status
@@ -196,7 +195,6 @@ class HttpDoor:
             if timer is not None:
                 timer.cancel()
         await self.application.close()
-        self.credentials.close()
 
     def addresses(self) -> list[str]:
         """URLs that clients connect to."""

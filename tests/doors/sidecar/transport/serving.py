@@ -13,7 +13,8 @@ from penstock.core.settings import CoreSettings
 from penstock.doors.sidecar.door import Services, SidecarDoor
 from penstock.doors.sidecar.settings import SidecarSettings
 from penstock.doors.sidecar.transport.method import Call, EndCause, Handler, Methods, Streaming, Unary
-from penstock.net.address_limits import AddressLimits
+from penstock.net.address_limits import AddressLimits, AddressLimitSettings
+from penstock.net.password_checks import PasswordChecks
 from penstock.net.tls import Certificates
 from penstock.storage.memory import MemoryLog
 from penstock.wire.grpc import Status, encode_message
@@ -173,13 +174,16 @@ class Serving:
             drain=lambda: self.offer_calls.append("drain"),
             close=lambda: self.offer_calls.append("close"),
         )
+        limits = address_limits or AddressLimits(AddressLimitSettings(), clock)
+        self._password_checks = PasswordChecks(self.broker.access, loop, limits)
         self.door = SidecarDoor(
             SidecarSettings(**{"port": 0, **settings}),
             self.broker,
             clock,
             lambda: offer,
+            password_checks=self._password_checks,
             certificates=certificates,
-            address_limits=address_limits,
+            address_limits=limits,
         )
         self._channels: list[grpc.aio.Channel] = []
 
@@ -213,6 +217,7 @@ class Serving:
             await channel.close()
         await self.door.close()
         await self.door.finish(5.0)
+        self._password_checks.close()
         assert not self.door.connections
         assert not len(self.door.deadlines)
         assert self.door._unfinished_bytes == 0

@@ -11,12 +11,14 @@ import pytest
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
+import penstock
 from penstock.app import Server
 from penstock.core.settings import AccessSettings
 from penstock.doors.web.support.schemas import microseconds
-from tests.doors.serving import Start, client_of, mqtt_of, mqtt_properties
+from tests.doors.serving import Start, client_of, mqtt_of, mqtt_properties, port_of
 from tests.doors.web.following import follow
 from tests.doors.web.socket.talking import Talker
+from tests.support.waiting import until
 
 
 def lasting(seconds: int = 100) -> dict[str, Any]:
@@ -54,6 +56,37 @@ async def test_clients_are_found_by_a_part_of_their_id_and_by_being_there(
         assert ids(await listed(http, connected=True)) == ["pump-2", "valve"]
         assert ids(await listed(http, connected=False)) == ["pump-1"]
         assert ids(await listed(http, search="pump", connected=True)) == ["pump-2"]
+
+
+async def test_a_client_of_grpc_is_called_by_its_own_id(server: Server, http: httpx.AsyncClient) -> None:
+    address = f"127.0.0.1:{port_of(server, 'grpc')}"
+    async with (
+        penstock.connect(address, client_id="worker") as worker,
+        penstock.connect(address, client_id="controller") as controller,
+        worker.subscribe("a"),
+        worker.subscribe("b/#"),
+    ):
+        await controller.publish("a", b"1")
+        page = await listed(http)
+        assert (ids(page), page["total"]) == (["controller", "worker"], 2)
+        assert [(each["connections"], each["subscriptions"]) for each in page["clients"]] == [(1, 0), (2, 2)]
+        assert {each["door"] for each in page["clients"]} == {"sidecar"}
+        assert ids(await listed(http, connected=False)) == []
+        told = (await http.get("/api/v1/clients/worker")).json()
+        assert [each["filter"] for each in told["filters"]] == ["a", "b/#"]
+        assert sorted(each["filters"] for each in told["streams"]) == [["a"], ["b/#"]]
+        for each in told["streams"]:
+            of_stream = (await http.get(f"/api/v1/clients/{each['session_id']}")).json()
+            assert (of_stream["client_id"], of_stream["connections"]) == ("worker", 1)
+        publisher = (await http.get("/api/v1/clients/controller")).json()
+        assert [each["session_id"] for each in publisher["streams"]] == [None]
+        assert publisher["address"].startswith("127.0.0.1:")
+        asked: dict[str, str | int] = {"topic": "a", "sequence": 1, "client": "worker"}
+        said = (await http.get("/api/v1/why", params=asked)).json()
+        assert (said["code"], said["client_id"], said["filters"]) == ("no-record", "worker", ["a"])
+    await until(lambda: not server.broker.clients.ids(), "a client is still listed")
+    said = (await http.get("/api/v1/why", params=asked)).json()
+    assert said["code"] == "no-session"
 
 
 async def test_a_connected_client_is_told_with_what_it_asked_for(

@@ -12,8 +12,9 @@ from websockets.exceptions import ConnectionClosed
 
 import penstock
 from penstock.app import Server
+from penstock.client import Reconnection
 from penstock.core.settings import AccessSettings
-from penstock.errors import Conflict, PenstockError
+from penstock.errors import Conflict, PenstockError, UnknownClient
 from tests.doors.serving import Start, client_of, mqtt_of, port_of
 from tests.doors.sidecar.calling import Client
 from tests.doors.web.admin.test_clients import lasting
@@ -107,13 +108,33 @@ async def test_a_stream_of_nexusd_ends_with_a_status_and_can_be_resumed(
 async def test_a_stream_of_our_own_service_ends_with_the_error(
     server: Server, http: httpx.AsyncClient
 ) -> None:
-    async with penstock.connect(f"127.0.0.1:{port_of(server, 'grpc')}") as client:
+    async with penstock.connect(f"127.0.0.1:{port_of(server, 'grpc')}", client_id="worker") as client:
         with pytest.raises(PenstockError) as refused:
             async with client.subscribe("a") as messages:
-                (client_id,) = server.broker.sessions
-                assert await end(http, client_id)
+                answer = await http.delete("/api/v1/clients/worker", params={"end_session": True})
+                assert answer.json()["session_ended"]
                 await anext(aiter(messages))
-        assert refused.value.code == Conflict.code
+        assert refused.value.code == UnknownClient.code
+
+
+async def test_a_program_that_iterates_is_reconnected_like_any_client(
+    server: Server, http: httpx.AsyncClient
+) -> None:
+    async with (
+        penstock.connect(
+            f"127.0.0.1:{port_of(server, 'grpc')}",
+            client_id="worker",
+            reconnection=Reconnection(initial_s=0.01),
+        ) as client,
+        client.subscribe("a") as messages,
+    ):
+        await client.publish("a", b"1")
+        assert (await anext(aiter(messages))).payload == b"1"
+        assert await end(http, "worker")
+        server.broker.publish_server("a", b"2")
+        assert (await anext(aiter(messages))).payload == b"2"
+        await client.publish("a", b"3")
+        assert (await anext(aiter(messages))).payload == b"3"
 
 
 async def test_only_those_who_may_publish_to_the_servers_topics_may_do_it(

@@ -204,6 +204,7 @@ def test_the_page_for_people_has_every_operation_and_loads_nothing(
     answer = httpx.get(f"{address}/docs")
     assert answer.headers["content-type"].startswith("text/html")
     assert answer.headers["content-security-policy"].startswith("default-src 'none'; style-src")
+    assert "prefers-color-scheme: dark" in answer.text
     assert "script-src" not in answer.headers["content-security-policy"]
     assert answer.headers["x-content-type-options"] == "nosniff"
     links = re.findall(r'href="#([^"]+)"', answer.text)

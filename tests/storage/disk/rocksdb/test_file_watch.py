@@ -17,10 +17,13 @@ NEEDED = Needed(frozenset({"000009.sst"}), 12)
 def folder(tmp_path: Path) -> Path:
     for name in ("CURRENT", "000009.sst", "000008.sst", "000011.log", "000012.log", "000013.log", "LOG"):
         (tmp_path / name).touch()
+    for number in (4, 5):
+        (tmp_path / f"MANIFEST-{number:06}").touch()
+    (tmp_path / "CURRENT").write_text("MANIFEST-000005\n")
     return tmp_path
 
 
-@pytest.mark.parametrize("name", ["CURRENT", "000009.sst", "000012.log", "000013.log"])
+@pytest.mark.parametrize("name", ["CURRENT", "000009.sst", "000012.log", "000013.log", "MANIFEST-000005"])
 def test_needed_files_are_missing_once_they_are_deleted(folder: Path, name: str) -> None:
     watch = FileWatch(folder)
     assert watch.find_missing(lambda: NEEDED) == []
@@ -28,7 +31,7 @@ def test_needed_files_are_missing_once_they_are_deleted(folder: Path, name: str)
     assert watch.find_missing(lambda: NEEDED) == [name]
 
 
-@pytest.mark.parametrize("name", ["000008.sst", "000011.log", "LOG"])
+@pytest.mark.parametrize("name", ["000008.sst", "000011.log", "LOG", "MANIFEST-000004"])
 def test_files_that_are_not_needed_may_go(folder: Path, name: str) -> None:
     watch = FileWatch(folder)
     (folder / name).unlink()
@@ -81,5 +84,8 @@ def test_files_that_the_database_removes_are_not_missing(tmp_path: Path) -> None
         (last,) = list((tmp_path / "rocksdb").glob("*.log"))[-1:]
         last.unlink()
         assert store.find_missing() == [last.name]
+        (manifest,) = (tmp_path / "rocksdb").glob("MANIFEST-*")
+        manifest.unlink()
+        assert store.find_missing() == [manifest.name]
     finally:
         store.close()

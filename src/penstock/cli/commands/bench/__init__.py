@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from penstock.cli.connect import Endpoint, MqttServer, complete_topic, report_mqtt_error
-from penstock.cli.flags import Group, spread
+from penstock.cli.flags import Group, duration_option, spread
 from penstock.cli.output import INTERRUPTED, Output, OutputOption, print_json, print_pairs, progress_count
 from penstock.common.text import milliseconds_text, rate_text, size_text
 from penstock.errors import PenstockError
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from penstock.client.mqtt.stream import PacketStream
 
 KEEP_ALIVE_S = 60
+TIMEOUT_S = 5.0
 LEAST_SIZE = 28
 """Bytes of the stamp that each payload begins with."""
 
@@ -79,10 +80,10 @@ class LoadFlags(Group, frozen=True, kw_only=True):
     ] = 1
     timeout: Annotated[
         float,
-        typer.Option(
-            "--timeout", min=0.1, metavar="SECONDS", help="End when nothing has arrived for this long."
+        duration_option(
+            "--timeout", "End when nothing has arrived for this long.", least=0.1, default=TIMEOUT_S
         ),
-    ] = 5.0
+    ] = TIMEOUT_S
 
 
 @app.command("pub")

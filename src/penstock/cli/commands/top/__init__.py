@@ -7,7 +7,7 @@ import typer
 
 from penstock.cli.commands.top.view import Order
 from penstock.cli.connect import HttpServer, run_http
-from penstock.cli.flags import spread
+from penstock.cli.flags import duration_option, spread
 from penstock.cli.output import Output, OutputOption
 from penstock.errors import PenstockError
 
@@ -17,14 +17,15 @@ if TYPE_CHECKING:
 __all__ = ["top"]
 
 TOPICS_IN_TEXT = 20
+INTERVAL_S = 1.0
 
 
 @spread
 def top(
     *,
     interval: Annotated[
-        float, typer.Option("--interval", min=0.1, metavar="SECONDS", help="Time between two readings.")
-    ] = 1.0,
+        float, duration_option("--interval", "Time between two readings.", least=0.1, default=INTERVAL_S)
+    ] = INTERVAL_S,
     count: Annotated[
         int | None,
         typer.Option("--count", "-n", min=1, metavar="COUNT", help="End after this many readings."),

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from penstock.cli.commands.top.view import Loss, Order, TopicLine, View
 from penstock.cli.output import text_of
+from penstock.cli.views import door_text
 from penstock.common.text import count_text, duration_text, milliseconds_text, rate_text, size_text
 
 WIDE = 100
@@ -93,7 +94,7 @@ def _doors(view: View) -> Table:
     table = _table("door", "in/s", "out/s", "connections")
     for door in view.doors:
         table.add_row(
-            door.door,
+            door_text(door.door),
             rate_text(door.published_per_s),
             rate_text(door.delivered_per_s),
             count_text(door.connections),

@@ -22,7 +22,7 @@ from penstock.client.grpc.dialect import (
 )
 from penstock.client.grpc.v1.resume import FilterState
 from penstock.client.messages import Gap, Missing, ReceivedRun, Statement
-from penstock.errors import InvalidCursor, PenstockError
+from penstock.errors import Conflict, InvalidCursor, PenstockError
 from penstock.model import Reason
 from penstock.wire.sidecar.messages import penstock as pb
 
@@ -174,7 +174,10 @@ class V1Feed:
     async def _read(self) -> pb.SubscribeEvent:
         if self._call is None:
             raise ConnectionLost("the subscription is not open")
-        event: pb.SubscribeEvent | None = await read_next(self._call)
+        try:
+            event: pb.SubscribeEvent | None = await read_next(self._call)
+        except Conflict as error:  # disconnected by an administrator, who has left the session alone
+            raise ConnectionLost(str(error)) from None
         if event is None:
             raise ConnectionLost("the server ended the subscription")
         return event

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from penstock.client.errors import ConnectionLost, copy_error, is_worth_retrying
 from penstock.client.grpc.connection import read_next
 from penstock.client.grpc.dialect import Acknowledgement, Entry, Placed, Refused
-from penstock.errors import PenstockError, TooLarge
+from penstock.errors import Conflict, PenstockError, TooLarge
 from penstock.wire.sidecar.messages import penstock as pb
 
 if TYPE_CHECKING:
@@ -120,6 +120,8 @@ class Publisher:
                 self._fail(ConnectionLost("the server ended the stream of publishes"))
             except TooLarge as error:
                 self._skip_largest(error)
+            except Conflict as error:  # disconnected by an administrator
+                self._fail(ConnectionLost(str(error)))
             except PenstockError as error:
                 self._fail(error)
             except Exception as unforeseen:

@@ -28,6 +28,7 @@ from penstock.errors import (
     QuotaExceeded,
     ShuttingDown,
     StorageUnavailable,
+    UnknownClient,
 )
 from penstock.model import Door
 from penstock.net.door import Peer
@@ -43,6 +44,7 @@ ENDINGS: dict[Ending, PenstockError] = {
     Ending.UNSTORED: StorageUnavailable("the next messages could not be stored"),
     Ending.UNKNOWN: BadCredentials("your credentials are not valid any more"),
     Ending.ADMINISTRATIVE: Conflict("ended by an administrator; resume to continue"),
+    Ending.SESSION_ENDED: UnknownClient("an administrator has ended this session"),
     Ending.TAKEN_OVER: RESUMED_ELSEWHERE,
     Ending.SHUTTING_DOWN: ShuttingDown("the server is about to stop"),
 }

@@ -69,10 +69,9 @@ class CallAuth:
         self._credentials.is_named_by_certificate = is_so
 
     def close(self) -> None:
-        """Stop checking passwords."""
+        """Cancel the checks of calls that wait."""
         for check in list(self._checks):
             check.cancel()
-        self._credentials.close()
 
     def admit(self, call: Call, known: Known, begin: Callable[[], None]) -> None:
         """Authenticate a call, then begin it, now or later; or end it.

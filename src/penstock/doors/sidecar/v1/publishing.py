@@ -10,19 +10,22 @@ from typing import TYPE_CHECKING
 
 from penstock.core.access.access import Access
 from penstock.core.access.identity import Identity
-from penstock.core.sessions.session import Session
+from penstock.core.sessions.session import Ending, Session
 from penstock.doors.sidecar.transport.method import Call, EndCause, Handler
 from penstock.doors.sidecar.v1.batches import Batch
 from penstock.errors import (
     BadCredentials,
+    Conflict,
     InvalidRequest,
     PenstockError,
     ShuttingDown,
     StorageUnavailable,
     TooLarge,
+    UnknownClient,
 )
 from penstock.model import Door
 from penstock.net.acks_after_commit import OrderedAcks
+from penstock.net.door import Peer
 from penstock.wire.grpc import encode_message
 from penstock.wire.sidecar.batches import BadBatch, Entry, LongBatch, read_batch
 
@@ -32,6 +35,10 @@ if TYPE_CHECKING:
 MAX_MESSAGES = 10_000
 """Most messages of one batch."""
 STOPPING = ShuttingDown("the server is about to stop")
+ENDINGS: dict[Ending, PenstockError] = {
+    Ending.ADMINISTRATIVE: Conflict("disconnected by an administrator; reconnect to continue"),
+    Ending.SESSION_ENDED: UnknownClient("an administrator has ended this call"),
+}
 UNACKNOWLEDGED_BYTES = 8 * 1024 * 1024
 """Bytes that may wait for acknowledgement before the call is not read from."""
 
@@ -55,6 +62,7 @@ class PublishCall(Handler):
         "_unacknowledged",
         "_unacknowledged_bytes",
         "_waiting",
+        "connected_at",
     )
 
     def __init__(self, service: "PenstockService", call: Call) -> None:
@@ -70,7 +78,31 @@ class PublishCall(Handler):
         self._is_paused = False
         self._lane = f"v1-{next(service.calls)}"  # a blocked publisher does not stop other calls
         self._generation = service.broker.access.generation
+        self.connected_at = service.clock.wall_us()
         service.add_publisher(self)
+
+    # Presence in the client directory
+
+    @property
+    def identity(self) -> Identity:
+        """Identity of the publisher."""
+        assert self._call.identity is not None
+        return self._call.identity
+
+    @property
+    def door(self) -> Door:
+        """Door of the call."""
+        return Door.SIDECAR
+
+    @property
+    def peer(self) -> Peer:
+        """Address of the client."""
+        return self._call.peer
+
+    def close(self, reason: str) -> None:
+        """Core ends it, behind the acknowledgements of what was published."""
+        if self._failure is None:
+            self._fail(ENDINGS[Ending(reason)])
 
     # The call
 

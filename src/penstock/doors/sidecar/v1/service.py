@@ -95,11 +95,13 @@ class PenstockService:
     def add_publisher(self, publisher: PublishCall) -> None:
         """One more publishes."""
         self._publishers.add(publisher)
+        self.broker.clients.enter_call(publisher)
         self._look_soon()
 
     def discard_publisher(self, publisher: PublishCall) -> None:
         """One less."""
         self._publishers.discard(publisher)
+        self.broker.clients.leave_call(publisher)
         self._stop_looking()
 
     def add(self, stream: SubscribeStream) -> None:

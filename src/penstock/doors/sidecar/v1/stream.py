@@ -26,6 +26,7 @@ from penstock.errors import (
     QuotaExceeded,
     ShuttingDown,
     StorageUnavailable,
+    UnknownClient,
 )
 from penstock.model import Door, Policy
 from penstock.net.door import Peer
@@ -47,6 +48,7 @@ ENDINGS: dict[Ending, PenstockError] = {
     Ending.UNSTORED: StorageUnavailable("the next messages could not be stored"),
     Ending.UNKNOWN: BadCredentials("your credentials are not valid any more"),
     Ending.ADMINISTRATIVE: Conflict("disconnected by an administrator; reconnect to resume"),
+    Ending.SESSION_ENDED: UnknownClient("an administrator has ended this session"),
     Ending.TAKEN_OVER: QuotaExceeded("the session was taken over"),
     Ending.SHUTTING_DOWN: ShuttingDown("the server is about to stop"),
 }

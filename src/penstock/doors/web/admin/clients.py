@@ -1,4 +1,8 @@
-"""/api/v1/clients: known clients, connected or not; and the end of a connection."""
+"""/api/v1/clients: known clients, connected or not; and the end of their connections.
+
+A client is listed once, by the id that it gives itself. Over gRPC it may have several streams and calls that
+publish: its row is their sum, and its detail lists them.
+"""
 
 from typing import Annotated, Any, Protocol, runtime_checkable
 
@@ -7,7 +11,8 @@ from fastapi import APIRouter, Path, Query, Response
 from msgspec import Struct
 
 from penstock.core.access.access import ADMIN_FILTER
-from penstock.core.sessions.session import FOREVER, Session
+from penstock.core.sessions.clients import PublishingCall
+from penstock.core.sessions.session import FOREVER, Ending, Session
 from penstock.doors.web.context import Web
 from penstock.doors.web.support.paging import find_page, make_rows
 from penstock.doors.web.support.requests import (
@@ -37,6 +42,19 @@ ClientId = Annotated[
         description="The id of a client; a slash in it may be written as it is.",
     ),
 ]
+
+
+Entry = Session | PublishingCall
+"""One session or stream of a client, or a call by which it publishes."""
+SUMS = (
+    "connections",
+    "subscriptions",
+    "waiting_messages",
+    "waiting_bytes",
+    "owed_messages",
+    "in_flight",
+)
+FLAGS = ("connected", "connected_at", "address", "is_slow", "has_will")
 
 
 @runtime_checkable
@@ -70,7 +88,7 @@ class WillShape(Struct):
 
 
 class ClientShape(Struct, kw_only=True):
-    """One client, and what waits for it."""
+    """One client, and what waits for it; of several streams, their sums and the user of the oldest."""
 
     client_id: str
     user: str | None
@@ -78,6 +96,8 @@ class ClientShape(Struct, kw_only=True):
     address: str | None
     """Host and port of its connection; null if it has none."""
     connected: bool
+    connections: int
+    """Its connection, or its open streams and the calls by which it publishes."""
     connected_at: Time | None
     """Since when, if it is connected."""
     left_at: Time | None
@@ -96,11 +116,25 @@ class ClientShape(Struct, kw_only=True):
     has_will: bool
 
 
+class StreamShape(Struct, kw_only=True):
+    """One session or stream of a client, or a call by which it publishes."""
+
+    session_id: str | None
+    """Unique on this server; null for a call that only publishes."""
+    user: str | None
+    door: Door
+    address: str | None
+    connected_at: Time | None
+    filters: list[str]
+    waiting_messages: int
+
+
 class ClientDetail(ClientShape, kw_only=True):
     """One client with its filters and its will."""
 
     filters: list[SubscriptionShape]
     will: WillShape | None
+    streams: list[StreamShape]
 
 
 class Dismissal(Struct):
@@ -125,7 +159,7 @@ class ClientPage(Struct):
 def routes(web: Web) -> APIRouter:
     """Routes of this module."""
     router = router_of("clients", "/api/v1", admin_of(web))
-    sessions, watched = web.broker.sessions, web.broker.slow_consumers.watched
+    directory, watched = web.broker.clients, web.broker.slow_consumers.watched
 
     @router.get(
         "/clients",
@@ -141,14 +175,17 @@ def routes(web: Web) -> APIRouter:
         limit: Limit = DEFAULT_LIMIT,
     ) -> Response:
         def is_wanted(client_id: str) -> bool:
-            session = sessions.get(client_id)
-            if session is None or (search is not None and search not in client_id):
+            if search is not None and search not in client_id:
                 return False
-            return connected is None or connected is (session.connection is not None)
+            entries = _entries(client_id)
+            is_connected = any(_is_connected(each) for each in entries)
+            return bool(entries) and (connected is None or connected is is_connected)
 
-        page = await find_page(list(sessions), is_wanted, after or "", limit)
-        rows = await make_rows([each for each in map(sessions.get, page.names) if each is not None], _row)
-        return json_response(ClientPage(rows, page.next, page.matching, len(sessions)))
+        names = directory.ids()
+        page = await find_page(names, is_wanted, after or "", limit)
+        found = [entries for entries in map(_entries, page.names) if entries]
+        rows = await make_rows(found, lambda entries: ClientShape(**_sum(entries)))
+        return json_response(ClientPage(rows, page.next, page.matching, len(names)))
 
     @router.get(
         "/clients/{client_id:path}",
@@ -161,7 +198,8 @@ def routes(web: Web) -> APIRouter:
     @router.delete(
         "/clients/{client_id:path}",
         summary="End the connection of a client",
-        description="Its session stays if it outlives connections, and it may connect again; with "
+        description="All of its connections and streams end. Its session stays if it outlives connections, "
+        "and it may connect again; with "
         "`end_session` the session ends, too, connected or not, and any user may have its client id. For "
         f"those who may publish to `{ADMIN_FILTER}`.",
         responses=describe(Dismissal, NotAuthorized, UnknownClient),
@@ -173,35 +211,56 @@ def routes(web: Web) -> APIRouter:
     ) -> Response:
         if not web.broker.access.may_publish(who, ADMIN_FILTER):
             raise NotAuthorized(f"this needs the right to publish to {ADMIN_FILTER}")
-        session = _find(client_id)
-        is_ended = web.broker.dismiss(session, ends_session=end_session)
+        is_ended = False
+        for entry in _find(client_id):
+            if isinstance(entry, Session):
+                is_ended |= web.broker.dismiss(entry, ends_session=end_session)
+            else:
+                entry.close(Ending.SESSION_ENDED if end_session else Ending.ADMINISTRATIVE)
+                is_ended = True
         if end_session:
             log.info("session ended on request", client_id=client_id, user=who.user)
         elif is_ended:
             log.info("client disconnected on request", client_id=client_id, user=who.user)
         return json_response(Dismissal(client_id, is_ended, end_session))
 
-    def _find(client_id: str) -> Session:
-        session = sessions.get(client_id)
-        if session is None:
+    def _entries(client_id: str) -> list[Entry]:
+        return [*directory.find(client_id), *directory.calls_of(client_id)]
+
+    def _find(client_id: str) -> list[Entry]:
+        entries = _entries(client_id)
+        if not entries:
             raise UnknownClient(f"there is no session of {client_id}")
-        return session
+        return entries
 
-    def _row(session: Session) -> ClientShape:
-        return ClientShape(**_facts(session))
+    def _detail(entries: list[Entry]) -> ClientDetail:
+        sessions = [each for each in entries if isinstance(each, Session)]
+        return ClientDetail(
+            **_sum(entries),
+            filters=[each for session in sessions for each in _filters(session)],
+            will=next((_will(each) for each in sessions if each.will is not None), None),
+            streams=[_stream(each) for each in entries],
+        )
 
-    def _detail(session: Session) -> ClientDetail:
-        return ClientDetail(**_facts(session), filters=_filters(session), will=_will(session))
+    def _sum(entries: list[Entry]) -> dict[str, Any]:
+        """The facts of one client; of several streams the first stands for those that are no sums."""
+        all_facts = [_facts(each) if isinstance(each, Session) else _call_facts(each) for each in entries]
+        facts = all_facts[0]
+        for other in all_facts[1:]:
+            facts |= {key: facts[key] + other[key] for key in SUMS}
+            facts |= {key: facts[key] or other[key] for key in FLAGS}
+        return facts
 
     def _facts(session: Session) -> dict[str, Any]:
         is_connected, outbox = session.connection is not None, session.outbox
         left_at = None if is_connected or session.left_at is None else session.left_at
         return {
-            "client_id": session.client_id,
+            "client_id": session.name,
             "user": session.identity.user,
             "door": session.door,
-            "address": _address(session),
+            "address": _address(session.connection),
             "connected": is_connected,
+            "connections": int(is_connected),
             "connected_at": time_text(session.connected_at) if is_connected else None,
             "left_at": None if left_at is None else time_text(left_at),
             "expires_at": None if left_at is None else _expiry_text(left_at, session.expiry),
@@ -218,10 +277,53 @@ def routes(web: Web) -> APIRouter:
     return router
 
 
-def _address(session: Session) -> str | None:
+def _is_connected(entry: Entry) -> bool:
+    return not isinstance(entry, Session) or entry.connection is not None
+
+
+def _call_facts(call: PublishingCall) -> dict[str, Any]:
+    """Return the facts of a call that publishes: nothing waits for it."""
+    return {
+        **dict.fromkeys((*SUMS, "expiry_s"), 0),
+        **dict.fromkeys((*FLAGS, "left_at", "expires_at")),
+        "client_id": call.identity.client_id,
+        "user": call.identity.user,
+        "door": call.door,
+        "address": _address(call),
+        "connected": True,
+        "connections": 1,
+        "connected_at": time_text(call.connected_at),
+        "is_slow": False,
+        "has_will": False,
+    }
+
+
+def _stream(entry: Entry) -> StreamShape:
+    if not isinstance(entry, Session):
+        at = time_text(entry.connected_at)
+        return StreamShape(
+            session_id=None,
+            user=entry.identity.user,
+            door=entry.door,
+            address=_address(entry),
+            connected_at=at,
+            filters=[],
+            waiting_messages=0,
+        )
+    return StreamShape(
+        session_id=entry.client_id,
+        user=entry.identity.user,
+        door=entry.door,
+        address=_address(entry.connection),
+        connected_at=None if entry.connection is None else time_text(entry.connected_at),
+        filters=list(entry.subscriptions),
+        waiting_messages=len(entry.outbox) if entry.outbox else 0,
+    )
+
+
+def _address(connection: object) -> str | None:
     """Return the address of a client, if its door knows it."""
-    sink = session.connection
-    peer = sink.peer if isinstance(sink, Located) else None
+    peer = connection.peer if isinstance(connection, Located) else None
     return str(peer) if peer is not None and peer.host else None
 
 

@@ -43,7 +43,7 @@ class DropPage(Struct):
 def routes(web: Web) -> APIRouter:
     """Routes of this module."""
     router = router_of("clients", "/api/v1", admin_of(web))
-    ledger = web.broker.ledger
+    ledger, clients = web.broker.ledger, web.broker.clients
 
     @router.get(
         "/drops",
@@ -72,14 +72,19 @@ def routes(web: Web) -> APIRouter:
         def is_wanted(row: Row) -> bool:
             return (
                 (topic is None or row.topic == topic)
-                and (client is None or row.client_id == client)
+                and (client is None or client in (row.client_id, clients.client_of(row.client_id)))
                 and (reason is None or row.reason is reason)
             )
 
         found = await _find(ledger, is_wanted, after, limit + 1)
-        rows = await make_rows(found[:limit], _shape)
+        rows = await make_rows(found[:limit], shape)
         following = rows[-1].number if len(found) > limit else None
         return json_response(DropPage(rows, following, ledger.rows_known, ledger.rows_forgotten))
+
+    def shape(numbered: Numbered) -> DropShape:
+        number, row = numbered
+        facts = {**row_facts(row), "client_id": clients.client_of(row.client_id)}
+        return DropShape(number=number, topic=row.topic, **facts)
 
     return router
 
@@ -94,8 +99,3 @@ async def _find(
         before = some[-1][0]
         await sleep(0)
     return found[:limit]
-
-
-def _shape(numbered: Numbered) -> DropShape:
-    number, row = numbered
-    return DropShape(number=number, topic=row.topic, **row_facts(row))

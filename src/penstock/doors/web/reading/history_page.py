@@ -61,11 +61,10 @@ class HistoryReader:
             chunk = await self._replay(Cursor.decode(start.after), limit)
         elif start.since is not None and start.since != EARLIEST:
             chunk = await self._since(start.since, limit)
+        elif start.since is None and start.after_sequence is None:
+            chunk = await self._history.tail(self._topic, start.last or limit)
         else:
-            sequence = start.after_sequence or 0
-            if start.since is None and start.after_sequence is None:
-                sequence = max(self.newest - (start.last or limit), 0)
-            chunk = await self._history.since_sequence(self._topic, sequence)
+            chunk = await self._history.since_sequence(self._topic, start.after_sequence or 0)
         return self.cut(chunk, limit)
 
     async def _since(self, text: str, limit: int) -> Chunk:

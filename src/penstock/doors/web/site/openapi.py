@@ -231,11 +231,29 @@ def _marked(text: str) -> str:
 
 _HEAD = """<!doctype html><html lang="en"><meta charset="utf-8">
 <meta name="viewport" content="width=device-width"><title>Penstock: the HTTP API</title><style>
-body { font: 16px/1.5 sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
-h2 { margin-top: 3rem; text-transform: capitalize; } h3 { margin-top: 2.5rem; }
-code, pre { font: 14px/1.4 monospace; background: #f3f3f0; padding: .1em .3em; }
-h3 code { font-size: 17px; padding: .3em .5em; } pre { padding: .8em; overflow-x: auto; }
-table { border-collapse: collapse; margin: 1rem 0; } th { text-align: left; font-weight: 600; }
-td, th { border-bottom: 1px solid #ddd; padding: .25rem 1rem .25rem 0; vertical-align: top; }
-nav p { margin: 1rem 0 0; font-weight: 600; text-transform: capitalize; } nav ul { margin: 0; }
+:root { color-scheme: light dark; --ink: #1d2430; --soft: #5b6675; --paper: #fff; --panel: #f4f6f8;
+  --line: #dde2e8; --accent: #0b6bcb; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e4e8ee; --soft: #9aa6b5; --paper: #12161c;
+  --panel: #1b212a; --line: #2c3540; --accent: #6cb2ff; } }
+* { box-sizing: border-box; }
+body { font: 16px/1.6 system-ui, sans-serif; max-width: 66rem; margin: 0 auto; padding: 2rem 1.25rem 6rem;
+  color: var(--ink); background: var(--paper); overflow-wrap: break-word; }
+h1 { font-size: 1.9rem; line-height: 1.2; margin: 0 0 1rem; }
+h2 { margin: 3.5rem 0 0; padding-bottom: .3rem; border-bottom: 2px solid var(--line);
+  text-transform: capitalize; }
+h3 { margin: 2.5rem 0 .5rem; font-weight: 600; scroll-margin-top: 1rem; }
+a { color: var(--accent); text-decoration: none; } a:hover, a:focus-visible { text-decoration: underline; }
+code, pre { font: .9em/1.5 ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; background: var(--panel);
+  border-radius: 4px; }
+code { padding: .1em .35em; }
+pre { padding: .8em 1em; overflow-x: auto; border: 1px solid var(--line); }
+h3 code { padding: .35em .6em; border-left: 4px solid var(--accent); font-size: 1rem; }
+table { display: block; overflow-x: auto; border-collapse: collapse; margin: 1rem 0; font-size: .95em; }
+th { text-align: left; font-weight: 600; color: var(--soft); }
+td, th { border-bottom: 1px solid var(--line); padding: .35rem 1.25rem .35rem 0; vertical-align: top; }
+nav { background: var(--panel); border: 1px solid var(--line); border-radius: 8px;
+  padding: .5rem 1.25rem 1.25rem; }
+nav p { margin: 1rem 0 .2rem; font-weight: 600; text-transform: capitalize; }
+nav ul { margin: 0; padding-left: 1.1rem; }
+@media print { nav { display: none; } body { max-width: none; } }
 </style>"""

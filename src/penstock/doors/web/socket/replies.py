@@ -21,6 +21,7 @@ ENDINGS: dict[Ending, tuple[CloseCode, str]] = {
     Ending.UNSTORED: (CloseCode.INTERNAL_ERROR, "Nothing can be stored at present"),
     Ending.UNKNOWN: (CloseCode.POLICY_VIOLATION, "These credentials are not valid any more"),
     Ending.ADMINISTRATIVE: (CloseCode.POLICY_VIOLATION, "An administrator has ended this connection"),
+    Ending.SESSION_ENDED: (CloseCode.POLICY_VIOLATION, "An administrator has ended this session"),
     Ending.SHUTTING_DOWN: (CloseCode.GOING_AWAY, "Server is shutting down"),
 }
 """Close code and text for each ending by core."""

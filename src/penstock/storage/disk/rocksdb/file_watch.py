@@ -56,8 +56,16 @@ class FileWatch:
         if not vanished:
             return []
         still = needed()
-        missing = sorted(name for name in vanished if name == _CURRENT or still.has(name))
+        always = {_CURRENT, self._manifest()}
+        missing = sorted(name for name in vanished if name in always or still.has(name))
         return [name for name in missing if not (self._folder / name).exists()]  # CURRENT is replaced
+
+    def _manifest(self) -> str:
+        """Name of the manifest in use: RocksDB removes an older one only after CURRENT names the next."""
+        try:
+            return (self._folder / _CURRENT).read_text("ascii").strip()
+        except (FileNotFoundError, UnicodeDecodeError):
+            return ""
 
 
 def _identity_of(folder: Path) -> tuple[int, int]:
