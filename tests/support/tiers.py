@@ -39,6 +39,7 @@ SYSTEM = frozenset(
         "bench",
         "browser",
         "compat",
+        "console",
         "dashboard",
         "deploy",
         "e2e",
@@ -52,11 +53,23 @@ SYSTEM = frozenset(
         "test_tutorial.py",
     }
 )
-TOGETHER = frozenset({"browser", "dashboard", "spark"})
+TOGETHER = frozenset({"browser", "console", "dashboard", "spark"})
 """Folders whose tests share a JVM or a browser: one worker has them all, or several starve one another."""
 SYSTEM_FIXTURES = frozenset({"small_disk"})
 """Fixtures that make their tests part of the system tier; `small_disk` mounts a file system."""
-LONG = ("spark", "dashboard", "faults", "deploy", "browser", "examples", "compat", "access", "bench", "e2e")
+LONG = (
+    "spark",
+    "dashboard",
+    "faults",
+    "deploy",
+    "browser",
+    "console",
+    "examples",
+    "compat",
+    "access",
+    "bench",
+    "e2e",
+)
 """Groups and folders with the longest tests, longest first."""
 
 

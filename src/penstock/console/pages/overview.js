@@ -126,7 +126,9 @@ class Charts {
     this.grid = h("div", { class: "charts" }, Object.values(this.charts).map((each) => each.element));
     this.element = h("section", {}, h("div", { class: "heading" }, h("h2", { text: "History" }), field("Range", range)), this.grid);
     poll(HISTORY_MS, async () => {
+      const isFirst = this.history === undefined;
       this.history = await get("/api/v1/history", context);
+      if (isFirst) range.value = this.minutes = fitting(this.history);
       this.#draw();
     }, context.signal, (error) => error.status > 0 && replace(this.grid, failure(error)));
   }
@@ -156,6 +158,14 @@ class Charts {
 function used(doors) {
   const some = doors.filter((each) => each.values.some((value) => value > 0));
   return some.length > 0 ? some : doors.slice(0, 1);
+}
+
+/** The shortest range that shows everything there is. */
+function fitting({ series, interval_s: interval }) {
+  const connections = series.connections ?? [];
+  const first = connections.findIndex((value) => value !== null);
+  const minutes = first < 0 ? 0 : ((connections.length - first) * interval) / 60;
+  return Object.keys(RANGES).map(Number).find((each) => each >= minutes) ?? 60;
 }
 
 function lengthOf(series) {
