@@ -40,7 +40,7 @@ class Settings(CoreSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     each start.
     """
     host: Annotated[str, Meta(min_length=1)] = "127.0.0.1"
-    """Address that doors listen on, except the sidecar door, which has its own."""
+    """Address that doors listen on, except that of gRPC, which has its own."""
     data_dir: Annotated[str, Meta(min_length=1)] | None = None
     """Folder of the log and the state; unset keeps them in memory."""
     durability: Literal["fsync", "os", "memory"] = "fsync"
