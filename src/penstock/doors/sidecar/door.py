@@ -122,6 +122,7 @@ class SidecarDoor:
             self.loop,
             password_checks or PasswordChecks(broker.access, self.loop, address_limits),
             broker.counters,
+            broker.audit,
             is_named_by_certificate=names_users(certificates),
         )
         self._unfinished_bytes = 0
