@@ -132,23 +132,27 @@ def test_the_jvm_of_an_extra_comes_with_the_classpath_exception() -> None:
     assert '"CLASSPATH" EXCEPTION TO THE GPL' in text
 
 
-# The lock of the container
+# The locks of `make run` and of the images
 
 
-def test_the_lock_has_the_tested_version_of_every_package_with_hashes() -> None:
+@pytest.mark.parametrize(("name", "extras"), [("server", ("log",)), ("dashboard", ("dashboard", "log"))])
+def test_the_lock_has_the_tested_version_of_every_package_with_hashes(
+    name: str, extras: tuple[str, ...]
+) -> None:
     root = Path(__file__).parents[1]
     tested = dict(
         re.findall(r"^([\w.-]+)==(\S+)$", (root / "constraints.txt").read_text("utf-8"), re.MULTILINE)
     )
     tested = {_normal(name): version for name, version in tested.items()}
-    lock = (root / "deploy" / "container" / "requirements.lock").read_text("utf-8")
+    lock = (root / "deploy" / "container" / f"{name}.lock").read_text("utf-8")
     locked = re.findall(
         r"^([\w.-]+)==(\S+).*\\\n((?:    --hash=sha256:[0-9a-f]{64}.*\n)+)", lock, re.MULTILINE
     )
     assert len(locked) == len(re.findall(r"^[\w.-]+==", lock, re.MULTILINE))
     assert [name for name, version, _ in locked if tested[_normal(name)] != version] == []
-    needed = {_normal(each.name) for each in packages("penstock", ("dashboard", "log"), set())}
+    needed = {_normal(each.name) for each in packages("penstock", extras, set())}
     assert needed - {"penstock"} <= {_normal(name) for name, _, _ in locked}
+    assert name != "server" or {"pandas", "streamlit"}.isdisjoint(each for each, _, _ in locked)
 
 
 def _normal(name: str) -> str:
