@@ -17,6 +17,7 @@ SPARK := .venv/.installed-to-demonstrate
 STAMP := .venv/.installed
 COMPILED := .venv/.compiled
 INSTALL_LOG := .venv/install.log
+CLASSES := .venv/.classes/spark.jsa
 
 .DEFAULT_GOAL := help
 .PHONY: help run dashboard demo setup test test-fast coverage check ready bench bench-spark soak docs screenshots lock release clean
@@ -88,13 +89,20 @@ check: $(STAMP) ## Format, lint, types, and who may import whom.
 	$(BIN)/lint-imports --no-logo
 
 ready:
-	@$(MAKE) --no-print-directory -j 2 check $(COMPILED)
+	@$(MAKE) --no-print-directory -j 2 check $(COMPILED) $(ARCHIVE)
 
 # Once, beside check, which uses one core: else every worker of the first run would compile every test.
 $(COMPILED): $(STAMP)
 	@$(BIN)/pytest -n 0 --collect-only -qq > /dev/null || true
 	@touch $@
 
+# Once too: every JVM of the tests needs half as long with it.
+$(CLASSES): $(STAMP)
+	@mkdir -p $(@D) && rm -f $(@D)/*
+	@$(BIN)/python tests/spark/typical.py $(abspath $(@D)/java.jsa) $(abspath $@) > $(@D)/log 2>&1 || test -e $@ \
+		|| echo "There is no archive of Spark's classes, so its tests take longer; $(@D)/log says why."
+
+test: ARCHIVE := $(CLASSES)
 test: ready ## Run check, then every test.
 	$(PYTEST) $(PYTEST_ARGS)
 

@@ -9,8 +9,8 @@ import pytest
 
 from penstock.app import Server
 from penstock.config import load
+from penstock.doors.mqtt import outbound
 from penstock.doors.mqtt.connection import Connection
-from penstock.doors.mqtt.outbound import CONTROL_LIMIT_BYTES
 from penstock.net.turn_shares import TurnShares
 from penstock.wire.mqtt import (
     ConnAck,
@@ -104,15 +104,19 @@ class Wire:
         return cast(list[Packet], PacketReader(10_000_000, self.version).feed(data))
 
 
-async def test_peer_that_does_not_read_its_answers_is_no_longer_read_from() -> None:
+async def test_peer_that_does_not_read_its_answers_is_no_longer_read_from(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    limit_bytes = 30_000
+    monkeypatch.setattr(outbound, "CONTROL_LIMIT_BYTES", limit_bytes)
     wire = Wire()
     pings = 0
     while wire.transport.is_reading_now:
-        wire.feed(*[PingReq()] * 10_000)
-        pings += 10_000
-        assert pings < CONTROL_LIMIT_BYTES
+        wire.feed(*[PingReq()] * 1_000)
+        pings += 1_000
+        assert pings < limit_bytes
         await until(lambda: not len(wire.door.shares), "pings were not worked off")
-    assert len(wire.transport.written) > CONTROL_LIMIT_BYTES
+    assert len(wire.transport.written) > limit_bytes
     assert wire.take() == [PingResp()] * pings  # every one was answered
     wire.connection.resume_writing()
     assert wire.transport.is_reading_now
