@@ -17,7 +17,6 @@ from shutil import which
 from tempfile import TemporaryDirectory
 from threading import Event, Thread
 from types import ModuleType
-from urllib.parse import urlencode
 
 ROOT = Path(__file__).parent.parent
 sys.modules["tests"] = ModuleType("tests")  # ours: there are packages that install one of this name
@@ -28,8 +27,7 @@ from selenium.webdriver import Chrome, ChromeOptions, ChromeService  # noqa: E40
 
 from penstock.client import HttpClient  # noqa: E402
 from tests.browser.conftest import FLAGS  # noqa: E402
-from tests.dashboard.traffic import SLOW_CLIENT, SLOW_TOPIC, Traffic  # noqa: E402
-from tests.dashboard.undelivered import publish_undelivered  # noqa: E402
+from tests.dashboard.traffic import Traffic  # noqa: E402
 from tests.support.servers import start  # noqa: E402
 
 IMAGES = Path(__file__).parent / "images"
@@ -43,8 +41,7 @@ SPINDLE = "plant/line-1/spindle"
 ON_AIR_S = 75.0
 SETTLED_S = 4.0
 """Time for a page to draw."""
-CHARTS_S = 30.0
-"""Time for the page of a topic, whose charts start empty."""
+PAGES = {"lake": "", "latency": "latency", "backpressure": "backpressure"}
 
 SETTINGS = {
     "http": {"port": 0},
@@ -62,7 +59,6 @@ def main() -> None:
         address = f"http://127.0.0.1:{server.port_of('http')}"
         client = running.enter_context(HttpClient(address, client_id="line-1"))
         _prepare(client)
-        publish_undelivered(server.port, client)
         running.enter_context(Traffic(server))
         running.enter_context(_spindle(address, server.port))
         began = time.monotonic()
@@ -73,25 +69,8 @@ def main() -> None:
         _take_console(browser, address)
         browser.get(dashboard)
         time.sleep(max(ON_AIR_S - (time.monotonic() - began), 10.0))
-        for page, query in _pages(client).items():
-            settled_s = CHARTS_S if page == "topic" else SETTLED_S
-            _take(browser, f"{dashboard}/{query}", IMAGES / f"dashboard-{page}.png", settled_s)
-
-
-def _pages(client: HttpClient) -> dict[str, str]:
-    """Addresses of the pages by image name."""
-    drop = next(client.drops(topic=SLOW_TOPIC))
-    asked = {"topic": SLOW_TOPIC, "sequence": drop["last"], "client": SLOW_CLIENT}
-    newest = client.messages(SPINDLE, last=1).messages[0].sequence
-    return {
-        "overview": "",
-        "topics": "topics",
-        "topic": f"topics?{urlencode({'topic': SPINDLE, 'sequence': newest - 9})}",
-        "latency": "latency",
-        "backpressure": "backpressure",
-        "why": f"why?{urlencode(asked)}",
-        "lake": "lake",
-    }
+        for page, path in PAGES.items():
+            _take(browser, f"{dashboard}/{path}", IMAGES / f"dashboard-{page}.png", SETTLED_S)
 
 
 # Load

@@ -19,6 +19,9 @@ PROJECT = "project"
 """The folder of the site that has what is outside of `docs`."""
 LINK = re.compile(r"(?<=\]\()(?P<address>[^)#\s:]+)(?P<anchor>#[^)\s]*)?(?=\))")
 LANGUAGES = {
+    ".go": "go",
+    ".java": "java",
+    ".js": "javascript",
     ".proto": "proto",
     ".py": "python",
     ".yaml": "yaml",

@@ -14,10 +14,11 @@ from docs.generating.http import operations
 from docs.generating.metrics import scraped_name
 from docs.generating.pages import BLOCK, WHOLE, block, fill, generated_pages, text_for
 from docs.generating.running import offer
-from docs.generating.settings import configuration_page, field_docs
+from docs.generating.settings import configuration_page
 from penstock.cli import COMMANDS
 from penstock.client import Client, HttpClient, MqttClient, SyncClient
 from penstock.config import PRESETS, Settings
+from penstock.config.describe import field_docs
 from penstock.config.keys import known_keys
 from penstock.core.settings import TopicRule
 from penstock.doors.sidecar.transport.status import STATUSES

@@ -12,7 +12,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from penstock.errors import InvalidConfig
-from penstock.extras import PACKAGES, how_to_get, require_extra
+from penstock.extras import PACKAGES, how_to_get, require_extra, requirement
 
 NEEDED = [(extra, package) for extra, packages in PACKAGES.items() for package in packages]
 EVERYTHING = {package for _, package in NEEDED}
@@ -30,8 +30,22 @@ def test_a_missing_package_is_told_with_who_needs_it_and_what_to_install(
 
 def test_it_is_installed_for_the_python_that_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/opt/my python")
-    said = "'/opt/my python' -m pip install 'penstock[log]', or '.[log]' in a checkout"
-    assert how_to_get("log") == said
+    assert how_to_get("log").startswith("'/opt/my python' -m pip install ")
+    assert how_to_get("log").endswith("[log]'")
+
+
+def test_an_extra_is_installed_from_where_penstock_is_from(tmp_path: Path) -> None:
+    wheel = tmp_path / "penstock 1.whl"
+    wheel.touch()
+    assert requirement("log", {}) == "penstock[log]"
+    assert (
+        requirement("log", {"url": tmp_path.as_uri(), "dir_info": {"editable": True}}) == f"{tmp_path}[log]"
+    )
+    assert requirement("log", {"url": wheel.as_uri(), "archive_info": {}}) == f"{wheel}[log]"
+    assert requirement("log", {"url": "file:///gone/penstock-1.whl"}) == "penstock-1.whl[log]"
+    assert requirement("log", {"url": "https://x.example/p.git", "vcs_info": {"vcs": "git"}}) == (
+        "penstock[log] @ git+https://x.example/p.git"
+    )
 
 
 ASKING = "from penstock.extras import require_extra; require_extra('spark', 'somebody')"
@@ -118,23 +132,27 @@ def test_the_jvm_of_an_extra_comes_with_the_classpath_exception() -> None:
     assert '"CLASSPATH" EXCEPTION TO THE GPL' in text
 
 
-# The lock of the container
+# The locks of `make run` and of the images
 
 
-def test_the_lock_has_the_tested_version_of_every_package_with_hashes() -> None:
+@pytest.mark.parametrize(("name", "extras"), [("server", ("log",)), ("dashboard", ("dashboard", "log"))])
+def test_the_lock_has_the_tested_version_of_every_package_with_hashes(
+    name: str, extras: tuple[str, ...]
+) -> None:
     root = Path(__file__).parents[1]
     tested = dict(
         re.findall(r"^([\w.-]+)==(\S+)$", (root / "constraints.txt").read_text("utf-8"), re.MULTILINE)
     )
     tested = {_normal(name): version for name, version in tested.items()}
-    lock = (root / "deploy" / "container" / "requirements.lock").read_text("utf-8")
+    lock = (root / "deploy" / "container" / f"{name}.lock").read_text("utf-8")
     locked = re.findall(
         r"^([\w.-]+)==(\S+).*\\\n((?:    --hash=sha256:[0-9a-f]{64}.*\n)+)", lock, re.MULTILINE
     )
     assert len(locked) == len(re.findall(r"^[\w.-]+==", lock, re.MULTILINE))
     assert [name for name, version, _ in locked if tested[_normal(name)] != version] == []
-    needed = {_normal(each.name) for each in packages("penstock", ("dashboard", "log"), set())}
+    needed = {_normal(each.name) for each in packages("penstock", extras, set())}
     assert needed - {"penstock"} <= {_normal(name) for name, _, _ in locked}
+    assert name != "server" or {"pandas", "streamlit"}.isdisjoint(each for each, _, _ in locked)
 
 
 def _normal(name: str) -> str:

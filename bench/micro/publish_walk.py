@@ -4,7 +4,7 @@
 
 A walk is what a reader has to open to follow a publish from the publisher's bytes to those of a subscriber at
 the same door, and to the acknowledgement. Several publishes are profiled after others have filled the caches;
-what all of them have in common counts, so that timers of the server do not.
+what all of them have in common counts, without the callbacks of an idle server: its timers.
 """
 
 import argparse
@@ -12,10 +12,10 @@ import asyncio
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import reduce
-from operator import and_
+from operator import add, and_
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -73,18 +73,33 @@ async def walk(running: RunningServer, door: str) -> Counter[str]:
     async with DOORS[door](running) as publish:
         for _ in range(WARM_UP):
             await publish()
+        timers = set.intersection(*[set(await profile(running, be_idle)) for _ in range(ROUNDS)])
         rounds = [await profile(running, publish) for _ in range(ROUNDS)]
-    return reduce(and_, rounds)
+    return reduce(
+        and_, [_sum(made for root, made in calls.items() if root not in timers) for calls in rounds]
+    )
 
 
-async def profile(running: RunningServer, publish: Publish) -> Counter[str]:
-    """Calls by module while one message is published and delivered."""
-    calls: Counter[str] = Counter()
+async def be_idle() -> None:
+    """Publish nothing."""
+
+
+async def profile(running: RunningServer, publish: Publish) -> dict[str, Counter[str]]:
+    """Calls by module while one message is published and delivered, for each callback of the loop."""
+    calls: dict[str, Counter[str]] = {}
+    depth, root = 0, ""
 
     def on_event(frame: FrameType, event: str, _: object) -> None:
+        nonlocal depth, root
         name = frame.f_code.co_filename
-        if event == "call" and name.startswith(ROOT) and "/testing/" not in name:
-            calls[name.removeprefix(ROOT)] += 1
+        if not name.startswith(ROOT) or "/testing/" in name:
+            return
+        if event == "call":
+            root = root if depth else frame.f_code.co_qualname
+            depth += 1
+            calls.setdefault(root, Counter())[name.removeprefix(ROOT)] += 1
+        elif event == "return":
+            depth -= 1
 
     await asyncio.sleep(SETTLE_S)
     running.call(lambda _: sys.setprofile(on_event))
@@ -92,6 +107,10 @@ async def profile(running: RunningServer, publish: Publish) -> Counter[str]:
     await asyncio.sleep(SETTLE_S)
     running.call(lambda _: sys.setprofile(None))
     return calls
+
+
+def _sum(counters: Iterable[Counter[str]]) -> Counter[str]:
+    return reduce(add, counters, Counter())
 
 
 def main() -> None:

@@ -1,10 +1,7 @@
 """The page about settings: their words are the docstrings of the settings themselves."""
 
-import ast
 import inspect
-from collections.abc import Iterator
 from enum import Enum
-from textwrap import dedent
 from typing import Any
 
 import msgspec
@@ -12,6 +9,7 @@ from msgspec.structs import fields
 
 from docs.generating.tables import table
 from penstock.config import PRESETS, Settings
+from penstock.config.describe import field_docs, write_size
 from penstock.config.keys import Key, describe, keys_of, known_keys
 from penstock.config.load import CAPTURED_ON_DISK
 from penstock.config.reload import reload_of
@@ -89,14 +87,7 @@ def _default(key: Key, field: msgspec.structs.FieldInfo) -> str:
         return "empty"
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
-    return f"`{_size(value) if key.is_size else value}`"
-
-
-def _size(value: int) -> str:
-    for unit, factor in (("G", 1024**3), ("M", 1024**2), ("K", 1024)):
-        if value and value % factor == 0:
-            return f"{value // factor}{unit}"
-    return str(value)
+    return f"`{write_size(value) if key.is_size else value}`"
 
 
 def _presets() -> str:
@@ -115,21 +106,3 @@ def _written(value: object) -> str:
 
 def _summary(struct: type[msgspec.Struct]) -> str:
     return inspect.getdoc(struct) or ""
-
-
-def field_docs(struct: type[msgspec.Struct]) -> dict[str, str]:
-    """The string that follows each field, by field; fields of a base struct included."""
-    docs: dict[str, str] = {}
-    for owner in reversed(struct.__mro__):
-        if issubclass(owner, msgspec.Struct) and owner is not msgspec.Struct:
-            docs.update(_attribute_docs(owner))
-    return docs
-
-
-def _attribute_docs(struct: type[msgspec.Struct]) -> Iterator[tuple[str, str]]:
-    definition = ast.parse(dedent(inspect.getsource(struct))).body[0]
-    assert isinstance(definition, ast.ClassDef)
-    for field, text in zip(definition.body, definition.body[1:], strict=False):
-        match field, text:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(words))):
-                yield name, " ".join(words.split())

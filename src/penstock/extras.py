@@ -1,8 +1,13 @@
 """Extras: optional packages of some parts, and how to install them. A check loads none."""
 
+import json
 import shlex
 import sys
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from penstock.errors import InvalidConfig
 
@@ -28,6 +33,34 @@ def require_extra(extra: str, wanted_by: str) -> None:
 
 
 def how_to_get(extra: str) -> str:
-    """Return the install command for this very Python; another pip might install elsewhere."""
+    """Return the install command for this very Python, from where Penstock itself was installed."""
     python = shlex.quote(sys.executable)
-    return f"{python} -m pip install 'penstock[{extra}]', or '.[{extra}]' in a checkout"
+    return f"{python} -m pip install {shlex.quote(requirement(extra, _origin()))}"
+
+
+def requirement(extra: str, origin: dict[str, object]) -> str:
+    """The requirement of an extra: of the checkout, wheel, repository or index that Penstock is from.
+
+    Args:
+        origin: the record of pip about an installation by address (PEP 610); empty for one from an index.
+    """
+    address = str(origin.get("url", ""))
+    if not address:
+        return f"penstock[{extra}]"
+    parts = urlsplit(address)
+    if parts.scheme == "file":
+        path = Path(unquote(parts.path))
+        if path.exists():
+            return f"{path}[{extra}]"
+        return f"{path.name}[{extra}]"  # it was moved: the reader knows where
+    tool = origin.get("vcs_info")
+    prefix = f"{tool['vcs']}+" if isinstance(tool, dict) and "vcs" in tool else ""
+    return f"penstock[{extra}] @ {prefix}{address}"
+
+
+def _origin() -> dict[str, object]:
+    with suppress(PackageNotFoundError, ValueError):
+        text = distribution("penstock").read_text("direct_url.json")
+        found = json.loads(text) if text else {}
+        return found if isinstance(found, dict) else {}
+    return {}

@@ -19,6 +19,7 @@ from tests.access.entrances import NULL, Ability, Credentials, Heard
 from tests.support.servers import RunningServer
 
 STATEMENT = b"penstock.statement"
+LEVELS_AT_ONCE = 4
 PLACES_AT_ONCE = 4
 """Topics whose history a visitor tries to read, at each look; others the next time."""
 
@@ -68,6 +69,7 @@ class HttpVisitor:
         for asked in ({}, {"filter": "$SYS/#"}, {"search": "$"}, {"search": "secret"}):
             page = await self._page("/api/v1/topics", "topics", asked)
             found += [(topic["name"], b"") for topic in page]
+        found += [(topic, b"") for topic in await self._tree()]
         stats = await self._send("GET", "/stats")
         counted = stats.json()["topics"] if stats is not None and stats.status_code == 200 else ()
         found += [(name, b"") for name in (*await self.list_topics(), *counted)]
@@ -80,6 +82,14 @@ class HttpVisitor:
             if answer is not None and answer.status_code == 200:
                 found.append((topic, answer.content))
         return found
+
+    async def _tree(self) -> list[str]:
+        """The topics of the first two levels."""
+        levels = await self._page("/api/v1/topics/tree", "levels", {"limit": "1000"})
+        for level in levels[:LEVELS_AT_ONCE]:
+            asked = {"limit": "1000", "under": level["topic"]}
+            levels = levels + await self._page("/api/v1/topics/tree", "levels", asked)
+        return [level["topic"] for level in levels if level["is_topic"]]
 
     async def list_topics(self) -> list[str]:
         """The topics that one may know of."""

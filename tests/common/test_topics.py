@@ -15,6 +15,7 @@ from penstock.common.topics import (
     is_reserved,
     is_wildcard,
     matches,
+    reaches,
     split_share,
 )
 from penstock.errors import InvalidFilter, InvalidTopic
@@ -327,3 +328,35 @@ def test_insights_and_plain_topics_belong_to_whoever_has_the_right(topic: str) -
 def test_a_set_of_filters_matches_what_one_of_them_does() -> None:
     filters = FilterSet(("a", "b/+"))
     assert [topic for topic in ("a", "b/1", "b", "b/1/2", "a/1") if filters.match(topic)] == ["a", "b/1"]
+
+
+@given(filters(), topics)
+@example("$SYS/#", "$SYS/a")
+@example("a/#", "a")
+@example("/#", "/a")
+def test_a_rule_reaches_every_level_above_what_it_matches(rule: str, topic: str) -> None:
+    if matches(rule, topic):
+        levels = topic.split("/")
+        for depth in range(1, len(levels) + 1):
+            assert reaches(rule, "/".join(levels[:depth]))
+
+
+@pytest.mark.parametrize(
+    ("rule", "level", "expected"),
+    [
+        ("a/b/#", "a", True),
+        ("a/b/#", "a/b/c/d", True),
+        ("a/+/c", "a/b", True),
+        ("a/+/c", "a/b/d", False),
+        ("a/b", "a/b/c", False),
+        ("a/b", "a/b", True),
+        ("+/x", "a", True),
+        ("+/x", "$SYS", False),
+        ("#", "$SYS", False),
+        ("$SYS/#", "$SYS", True),
+        ("#", "", True),
+        ("a", "ab", False),
+    ],
+)
+def test_a_rule_reaches_levels_below_which_it_can_match(rule: str, level: str, expected: bool) -> None:
+    assert reaches(rule, level) is expected

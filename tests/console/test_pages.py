@@ -8,7 +8,7 @@ from websockets.sync.client import connect
 
 from penstock.client import HttpClient
 from tests.console.screen import Screen
-from tests.dashboard.undelivered import publish_undelivered
+from tests.console.undelivered import publish_undelivered
 from tests.support.servers import RunningServer
 
 

@@ -103,15 +103,6 @@ class Shown:
         )
         return list(found)
 
-    def grid(self, key: str) -> list[list[str]]:
-        """The rows of a large table that are in sight."""
-        found = self.run(
-            "return [...document.querySelectorAll(arguments[0])]"
-            ".map((row) => [...row.querySelectorAll('td')].map((cell) => cell.textContent))",
-            f".st-key-table-{key} canvas tbody tr",
-        )
-        return list(found)
-
     def wait_for(self, found: Callable[[], T], told: str = "") -> T:
         """Wait until the page shows something."""
         return wait_for(found, lambda: f"{told}: {self.texts('.stMain')}")

@@ -42,7 +42,7 @@ def page(durable: RunningServer, lake: Path, start_dashboard: StartDashboard) ->
     """Where the page of the lake is."""
     with HttpClient(address_of(durable)) as client:
         client.hold("nightly", client.position("earliest").cursor, 86_400)
-    yield f"{start_dashboard('--address', address_of(durable), '--lake', str(lake)).address}/lake"
+    yield f"{start_dashboard('--address', address_of(durable), '--lake', str(lake)).address}/"
 
 
 def test_its_numbers_are_those_of_the_manifest(page: str, lake: Path, shown: Shown) -> None:
@@ -76,7 +76,7 @@ def test_a_lake_that_grows_is_seen_to_grow(page: str, lake: Path, shown: Shown) 
 def test_without_a_lake_it_says_how_to_make_one(
     durable: RunningServer, start_dashboard: StartDashboard, shown: Shown
 ) -> None:
-    shown.open(f"{start_dashboard('--address', address_of(durable)).address}/lake")
+    shown.open(f"{start_dashboard('--address', address_of(durable)).address}/")
     command = f"penstock pipeline archive --lake lake --address {address_of(durable)} --follow"
     shown.wait_for(lambda: command in "".join(shown.texts(".st-key-lake-beginning")), command)
     assert shown.errors() == []
@@ -86,7 +86,7 @@ def test_an_empty_folder_and_a_server_without_a_log_are_reported(
     start_server: StartServer, start_dashboard: StartDashboard, tmp_path: Path, shown: Shown
 ) -> None:
     server = start_server({"http": {"port": 0}})
-    shown.open(f"{start_dashboard('--address', address_of(server), '--lake', str(tmp_path)).address}/lake")
+    shown.open(f"{start_dashboard('--address', address_of(server), '--lake', str(tmp_path)).address}/")
     shown.wait_for(lambda: shown.texts(".st-key-lake-memory-only"), "no note on the log")
     shown.wait_for(
         lambda: "no messages yet" in "".join(shown.texts(".st-key-lake-failure")), "no note on the lake"

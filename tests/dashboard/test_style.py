@@ -3,7 +3,6 @@
 import pytest
 
 from penstock.dashboard.style import (
-    DOORS,
     LATENCY_MS,
     LEVELS,
     OUTCOMES,
@@ -47,14 +46,13 @@ def test_saturation_is_elevated_from_a_quarter_and_critical_from_three_quarters(
     assert SATURATION.level(share) is level
 
 
-def test_doors_and_outcomes_share_no_colour() -> None:
-    used = [*DOORS.values(), *OUTCOMES.values()]
-    assert len(set(used)) == len(used) == 7
+def test_outcomes_share_no_colour() -> None:
+    assert len(set(OUTCOMES.values())) == len(OUTCOMES)
     assert set(OUTCOMES) == set(Outcome)
 
 
 @pytest.mark.parametrize("paper", [LIGHT, DARK])
-@pytest.mark.parametrize("colour", sorted({*DOORS.values(), *OUTCOMES.values(), *LEVELS.values(), *SERIES}))
+@pytest.mark.parametrize("colour", sorted({*OUTCOMES.values(), *LEVELS.values(), *SERIES}))
 def test_every_colour_can_be_seen_on_light_and_on_dark(colour: str, paper: str) -> None:
     lighter, darker = sorted((luminance(colour), luminance(paper)), reverse=True)
     assert (lighter + 0.05) / (darker + 0.05) >= 2.4

@@ -37,7 +37,7 @@ def test_a_panel_reports_an_unreachable_server_until_it_responds(
 ) -> None:
     place.server.stop()
     dashboard = start_dashboard("--address", f"http://127.0.0.1:{place.port}")
-    shown.open(dashboard.address)
+    shown.open(f"{dashboard.address}/backpressure")
     panel = panel_of(shown)
     assert "No Penstock server responds" in panel
     assert f"GET http://127.0.0.1:{place.port}/metrics" in panel
@@ -47,21 +47,20 @@ def test_a_panel_reports_an_unreachable_server_until_it_responds(
 
     place.start()
     publish(place.server, "before", 1, 2, 3)
-    shown.wait_for(lambda: shown.tile("published")[1] == "3 total", "no data")
+    shown.wait_for(lambda: shown.tile("published")[0] == "3", "no data")
     shown.wait_for(lambda: not shown.texts(PANEL), "the panel stays")
 
     place.server.stop()
     assert "The values below are the last ones" in panel_of(shown)
     shown.wait_for(lambda: shown.state.startswith("no data for "), "no age")
-    assert shown.tile("published")[1] == "3 total", "the last metrics stay"
+    assert shown.tile("published")[0] == "3", "the last metrics stay"
 
     place.start()
-    shown.wait_for(lambda: shown.tile("published")[1] == "0 total", "still the old metrics")
+    shown.wait_for(lambda: shown.tile("published")[0] == "0", "still the old metrics")
     shown.wait_for(lambda: shown.state.startswith("restarted "), "no restart")
     shown.wait_for(lambda: not shown.texts(PANEL), "the panel stays")
     publish(place.server, "after", 1)
-    shown.wait_for(lambda: shown.tile("published")[1] == "1 total", "no new metrics")
-    shown.wait_for(lambda: shown.tile("published")[0] in ("0", "0.2", "0.3", "0.5", "1.0"), "a wrong rate")
+    shown.wait_for(lambda: shown.tile("published")[0] == "1", "no new metrics")
     assert shown.run("return window.isMarked"), "the page was not reloaded"
 
 

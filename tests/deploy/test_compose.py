@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from penstock import __version__
 from penstock.config import load
 from tests.deploy.commands import check_words
 from tests.deploy.files import DEPLOY, ROOT, read, read_yaml
@@ -58,17 +59,25 @@ def test_whatever_is_mounted_is_there(name: str) -> None:
             assert source in volumes, mount
 
 
-def test_the_image_is_built_from_the_container_file() -> None:
-    build = SERVICES["penstock"]["build"]
+@pytest.mark.parametrize(("name", "image"), [("penstock", "penstock"), ("dashboard", "penstock-dashboard")])
+def test_an_image_is_built_from_the_container_file(name: str, image: str) -> None:
+    service = SERVICES[name]
+    build = service["build"]
     context = (FILE.parent / build["context"]).resolve()
     assert context == ROOT
     assert (context / build["dockerfile"]).is_file()
-    assert SERVICES["dashboard"]["image"] == SERVICES["penstock"]["image"]
+    lock = build.get("args", {"LOCK": "server"})["LOCK"]
+    assert (DEPLOY / "container" / f"{lock}.lock").is_file()
+    assert service["image"] == f"{image}:{__version__}"
 
 
-def test_the_commands_are_ours_and_have_these_flags() -> None:
+def test_the_command_is_ours_and_has_these_flags() -> None:
     check_words(SERVICES["dashboard"]["command"])
-    check_words(SERVICES["penstock"]["healthcheck"]["test"][2:])
+
+
+def test_health_is_checked_by_the_program_of_the_image() -> None:
+    assert SERVICES["penstock"]["healthcheck"]["test"] == ["CMD", "healthcheck"]
+    assert SERVICES["dashboard"]["healthcheck"]["test"][3:] == ["healthcheck", "/_stcore/health"]
 
 
 def test_the_settings_are_valid_and_know_the_name_that_others_call_the_server_by() -> None:

@@ -14,6 +14,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from penstock import __version__
 from penstock.config import load
 from penstock.testing import server
 from tests.deploy.commands import check_words
@@ -68,13 +69,15 @@ def test_kustomize_puts_the_manifests_together(folder: Path) -> None:
     assert done.returncode == 0, done.stderr
     made = [name_of(each) for each in yaml.safe_load_all(done.stdout)]
     assert len(made) == (1 if folder == RESTORE else len(OBJECTS) + 1 + (folder == WATCHED))
-    assert f"image: penstock:{penstock_version()}" in done.stdout
+    assert f"image: penstock:{__version__}" in done.stdout
 
 
-def penstock_version() -> str:
-    found = re.search(r'^version = "(.*)"', read(DEPLOY.parent / "pyproject.toml"), re.MULTILINE)
-    assert found is not None
-    return found[1]
+@pytest.mark.parametrize("folder", [BASE, RESTORE], ids=lambda folder: folder.name)
+def test_images_have_the_version_of_the_package(folder: Path) -> None:
+    images = read_yaml(folder / "kustomization.yaml")["images"]
+    assert {image["newTag"] for image in images} == {__version__}
+    used = {container["image"] for container in CONTAINERS}
+    assert {image["name"] for image in images} <= used and "penstock" in used
 
 
 @pytest.mark.parametrize("pod", [*PODS, RESTORING["spec"]], ids=lambda pod: pod["containers"][0]["name"])

@@ -11,13 +11,15 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from penstock.dashboard.style import DOORS, LEVELS, OUTCOMES, PERCENTILES
+from penstock.dashboard.style import LEVELS, OUTCOMES, PERCENTILES
 from tests.deploy.files import DEPLOY, read, read_yaml
 from tests.deploy.watching import HOST, OF_LOAD, Prometheus, alerts_of, watching, work_until_seen
 from tests.support.servers import StartServer
 
 ALERTS: list[dict[str, Any]] = read_yaml(DEPLOY / "prometheus" / "alerts.yml")["groups"][0]["rules"]
 BOARD: dict[str, Any] = json.loads(read(DEPLOY / "grafana" / "dashboards" / "penstock.json"))
+DOORS = {"mqtt": "#8b5cc7", "sidecar": "#d6569a", "web": "#e08a1e", "streams": "#2aa5c4"}
+"""Colours of the doors, the same in every panel."""
 PANELS = [panel for panel in BOARD["panels"] if panel["type"] != "row"]
 NAME = re.compile(r"\b(?:penstock|process)_\w+")
 LABEL = re.compile(r'(\w+)\s*(?:=~|!~|!=|=)\s*"')

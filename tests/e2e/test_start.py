@@ -1,5 +1,6 @@
 """`penstock serve` from the outside: what it prints, which settings win, and why it would not start."""
 
+import os
 import re
 import signal
 import socket
@@ -54,8 +55,9 @@ async def test_banner_names_the_doors_and_what_to_try(start_server: StartServer)
     lines = server.printed.splitlines()
     assert re.fullmatch(r"Penstock \d+\.\d+\.\d+ - node alpha", lines[0])
     assert f"mqtt://127.0.0.1:{server.port}" in lines[1]
-    assert f"  sidecar    grpc://127.0.0.1:{server.port_of('grpc')}" in lines
+    assert f"  grpc       grpc://127.0.0.1:{server.port_of('grpc')}" in lines
     http = server.port_of("http")
+    assert f"  console    http://127.0.0.1:{http}/" in lines
     assert f"  web        ws://127.0.0.1:{http}/ws" in lines
     assert f"  streams    http://127.0.0.1:{http}/api/v1/streams" in lines
     tries = re.findall(r"^  (?:\S+ -m )?\S*penstock ((?:sub|pub|top) .*)$", server.printed, re.MULTILINE)
@@ -153,7 +155,9 @@ def test_port_in_use_is_an_error(door: str) -> None:
         port = taken.getsockname()[1]
         ports = {"mqtt": "0", "http": "0", "sidecar": "0", door: str(port)}
         text = complaint(*(word for name, each in ports.items() for word in (f"--{name}-port", each)))
-    assert text == f"error: {door}.port: cannot listen on 127.0.0.1:{port}: Address already in use\n"
+    said = f"error: {door}.port: cannot listen on 127.0.0.1:{port}: Address already in use by process"
+    assert text.startswith(f"{said} {os.getpid()} ")
+    assert f"--{'grpc' if door == 'sidecar' else door}-port, or the setting {door}.port" in text
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from msgspec import Struct
+from msgspec import Struct, json
 
 from penstock.wire.http2 import encode_headers
 from penstock.wire.mqtt import (
@@ -279,6 +279,62 @@ async def stored(burst: Burst) -> None:
     await burst.send_from(2, mqtt(*packets))
 
 
+async def post(burst: Burst, path: str, body: bytes, media: str = "application/json") -> None:
+    """Send a request over HTTP, and wait for the response, which is a success."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", burst.server.port_of("http"))
+    lines = (
+        f"POST {path} HTTP/1.1",
+        "Host: localhost",
+        f"Content-Type: {media}",
+        f"Content-Length: {len(body)}",
+    )
+    writer.write("\r\n".join((*lines, "", "")).encode() + body)
+    head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), TIMEOUT_S)
+    assert head.startswith(b"HTTP/1.1 20"), head
+    length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+    await asyncio.wait_for(reader.readexactly(length), TIMEOUT_S)
+    writer.close()
+
+
+async def lists(burst: Burst) -> None:
+    """The longest lists, to new topics with long names; some with ids."""
+    await burst.subscribe(["#"])
+    for name in range(2 * burst.scale):
+        messages = [
+            {"topic": f"{name}/{each}/{'x' * 40}", "payload": "hello"}
+            | ({"message_id": str(each)} if name % 2 else {})
+            for each in range(10_000)
+        ]
+        await post(burst, "/api/v1/publish", json.encode(messages))
+    await burst.settle()
+
+
+async def batches(burst: Burst) -> None:
+    """The longest batches: of entries to new topics, and of one entry with ids."""
+    import grpc.aio  # noqa: PLC0415
+
+    from penstock.wire.sidecar.messages.penstock import Messages, PublishBatch  # noqa: PLC0415
+
+    many = PublishBatch(messages=[Messages(topic=f"a/{each}", payloads=[b"x"]) for each in range(10_000)])
+    ids = [str(each) for each in range(10_000)]
+    one = PublishBatch(messages=[Messages(topic="a/0", payloads=[b"x"] * 10_000, message_ids=ids)])
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{burst.server.port_of('grpc')}") as channel:
+        call: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(
+            "/penstock.v1.Penstock/Publish"
+        )
+        acks = [ack async for ack in call(batch.SerializeToString() for batch in (many, one, many))]
+        assert len(acks) == 3
+    await burst.settle()
+
+
+async def stages(burst: Burst) -> None:
+    """A commit of rows to new topics."""
+    rows = b"\n".join(json.encode({"topic": f"s/{each}", "payload": "x"}) for each in range(10_000))
+    await post(burst, "/api/v1/stage/x", rows, "application/x-ndjson")
+    await post(burst, "/api/v1/stage/commit", json.encode({"key": "k", "ids": ["x"]}))
+    await burst.settle()
+
+
 async def warm(server: RunningServer) -> None:
     """Use WebSockets once: what only they need is loaded then."""
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port_of("http"))
@@ -311,6 +367,9 @@ ATTACKS = {
     "deflate bombs": Attack(deflate_bombs, HTTP | {"web": {"deflate": True}}),
     "pings in frames": Attack(framed_pings, {"mqtt": {"websocket_port": 0}}),
     "many readers": Attack(many_readers),
+    "lists to new topics": Attack(lists, HTTP),
+    "batches to new topics": Attack(batches),
+    "stages to new topics": Attack(stages, HTTP | {"data_dir": "data"}),
     "stored messages": Attack(stored, {"data_dir": "data"}),
 }
 

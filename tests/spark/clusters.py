@@ -13,7 +13,7 @@ from pathlib import Path
 import pyspark
 
 from penstock.spark.jvm import java_home
-from tests.spark.jvms import QUICK, QUICK_DRIVER
+from tests.spark.jvms import PLAIN, QUICK, QUICK_DRIVER
 
 SPARK_HOME = Path(pyspark.__file__).parent
 START_TIMEOUT_S = 90.0
@@ -119,7 +119,7 @@ def environment(folder: Path) -> dict[str, str]:
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_DAEMON_JAVA_OPTS": QUICK,
         "SPARK_DAEMON_MEMORY": "600m",
-        "SPARK_LAUNCHER_OPTS": QUICK,
+        "SPARK_LAUNCHER_OPTS": PLAIN,
         "SPARK_HOME": str(SPARK_HOME),
         "SPARK_LOCAL_DIRS": str(folder / "local"),
         "SPARK_LOCAL_IP": "127.0.0.1",

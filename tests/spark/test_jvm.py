@@ -13,7 +13,7 @@ import pytest
 from penstock.errors import InvalidConfig
 from penstock.spark import jvm
 from penstock.spark.jvm import MODULE, java_home, runs_spark, wrap_java
-from tests.spark.jvms import QUICK_DRIVER
+from tests.spark.jvms import PLAIN_DRIVER
 from tests.spark.servers import LogServer
 
 
@@ -133,7 +133,7 @@ with session("wrapped", "local[1]", json.loads(confs)) as spark:
 @pytest.mark.timeout(300)
 def test_a_batch_and_a_stream_run_on_the_java_of_the_package(log_server: LogServer, tmp_path: Path) -> None:
     log_server.publish_numbers(["mill/wheel", "mill/stone"], 100)
-    words = [sys.executable, "-c", ON_IT, log_server.address, str(tmp_path), json.dumps(QUICK_DRIVER)]
+    words = [sys.executable, "-c", ON_IT, log_server.address, str(tmp_path), json.dumps(PLAIN_DRIVER)]
     done = subprocess.run(
         words,
         capture_output=True,

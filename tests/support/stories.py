@@ -28,8 +28,6 @@ from tests.support.servers import RunningServer, StartServer, bare_environment
 
 PATIENCE_S = 40.0
 OTHER_NUMBERS = ", something like"
-NOT_STARTED = {"dashboard"}
-"""What `make run` starts too, and a story does without."""
 
 
 class Terminal:
@@ -146,7 +144,7 @@ class Story:
     def _show(self, block: Block, _: str) -> None:
         """What a server says when it starts, or what the block before prints, which was compared there."""
         assert block.language == "text", f"{block} has no marker"
-        for name in set(re.findall(r"^  (\w+) ", block.text, re.MULTILINE)) - NOT_STARTED:
+        for name in set(re.findall(r"^  (\w+) ", block.text, re.MULTILINE)):
             assert re.search(rf"^  {name} ", self.server.printed, re.MULTILINE), name
 
     def _subscribers(self) -> int:

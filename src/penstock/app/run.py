@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from penstock.app.preflight import NO_DOOR
 from penstock.config import Loaded
 from penstock.errors import InvalidConfig
 
@@ -159,11 +160,9 @@ async def _serve(
 
     # Before the server, which would have to close what it has opened.
     companion = None if dashboard is None else _make_dashboard(dashboard)
-    server = Server(loaded.settings, origins=loaded.origins)
+    server = Server(loaded.settings, origins=loaded.origins, read=read)
     if not server.doors:
-        raise InvalidConfig(
-            "mqtt.port, http.port, sidecar.port: every door is off; there is nothing to serve"
-        )
+        raise InvalidConfig(NO_DOOR)
     server.on_settings = _configure_logging
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, signals.put_nowait, number)

@@ -11,6 +11,7 @@ import structlog
 
 from penstock import __version__
 from penstock.app.housekeeping import Housekeeping
+from penstock.app.logging import write_audit
 from penstock.config import Loaded, Reloading, Settings, compare, core_settings
 from penstock.config.settings import access_sources, storage_settings
 from penstock.core.access.file_access import FileAccess
@@ -58,12 +59,18 @@ class Server:
     """All of Penstock in one process, on the running event loop."""
 
     def __init__(
-        self, settings: Settings, clock: Clock | None = None, origins: Mapping[str, str] | None = None
+        self,
+        settings: Settings,
+        clock: Clock | None = None,
+        origins: Mapping[str, str] | None = None,
+        read: Callable[[], Loaded] | None = None,
     ) -> None:
         """Args:
         origins: origin of each setting, by dotted key.
+        read: reads all settings again, for a reload on request; None leaves them as they are.
         """
         self.settings = settings
+        self._read = read
         self._settings_from = dict(origins or {})
         self._needs_restart: tuple[str, ...] = ()
         self.on_settings: Callable[[Settings], None] = lambda settings: None
@@ -79,6 +86,7 @@ class Server:
         self.broker = Broker(
             core, self._access, storage.log, storage.state, self._clock, self._loop, self.node_id
         )
+        self.broker.audit.configure(write_audit if settings.logging.audit else None)
         self._reporting = SysTopics(self.broker, self._clock, __version__)
         self._address_limits = AddressLimits(settings.connections, self._clock)
         self._password_checks = PasswordChecks(self._access, self._loop, self._address_limits)
@@ -182,6 +190,7 @@ class Server:
             logins=self._logins,
             password_checks=self._password_checks,
             addresses=lambda: {door.name: door.addresses() for door in self.doors},
+            reload=self.reload_on_request,
         )
         add_routes(routes, web, part_bytes=settings.stage.max_part_bytes)
         add_stream_routes(routes, self.broker)
@@ -301,15 +310,30 @@ class Server:
         Args:
             wanted: the newly loaded settings; None leaves them as they are.
         """
-        loaded = wanted or Loaded(self.settings, self._settings_from)
-        plan = compare(self.settings, loaded)
         try:
-            self._check(loaded.settings)
-            actions = self._prepare(plan.settings)
+            return self._reload(wanted)
         except InvalidConfig as error:
             log.error("settings not reloaded", reason=str(error))
             return None
-        for action in actions:  # nothing can fail from here
+
+    def reload_on_request(self) -> dict[str, object]:
+        """Read the settings again and apply them; returns the changes and the keys that need a restart.
+
+        Raises:
+            InvalidConfig: a setting or a file is wrong; nothing has changed.
+        """
+        try:
+            plan = self._reload(None if self._read is None else self._read())
+        except InvalidConfig as error:
+            log.error("settings not reloaded", reason=str(error))
+            raise
+        return {"applied": list(map(str, plan.applied)), "needs_restart": list(self._needs_restart)}
+
+    def _reload(self, wanted: Loaded | None) -> Reloading:
+        loaded = wanted or Loaded(self.settings, self._settings_from)
+        plan = compare(self.settings, loaded)
+        self._check(loaded.settings)
+        for action in self._prepare(plan.settings):  # nothing can fail from here
             action()
         if wanted is not None:
             waiting = {key: self._settings_from.get(key, "default") for key in plan.needs_restart}
@@ -359,6 +383,7 @@ class Server:
         self.settings = settings
         names = settings.websocket
         self.on_settings(settings)
+        self.broker.audit.configure(write_audit if settings.logging.audit else None)
         self.broker.configure(core_settings(settings))
         if (shed := self._storage.upkeep.configure(settings.log)) is not None:
             self.broker.run_in_background(shed)

@@ -4,6 +4,7 @@ The clients are imported inside functions: `penstock --help`, which imports all 
 """
 
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from urllib.parse import urlsplit
@@ -85,7 +86,8 @@ def find_endpoint(flags: ServerFlags, schemes: tuple[str, str], others: tuple[st
 
 
 def parse_address(text: str, schemes: tuple[str, ...]) -> Endpoint:
-    """Parse the value of `--address`."""
+    """Parse the value of `--address`; without a scheme, as in `host:1883`, the port decides on one."""
+    text = text if "://" in text else _with_scheme(text, schemes)
     wanted = " or ".join(f"{each}://host:{OWN_PORTS[each]}" for each in schemes)
     try:
         parts = urlsplit(text)
@@ -100,6 +102,20 @@ def parse_address(text: str, schemes: tuple[str, ...]) -> Endpoint:
     if path and parts.scheme in ("mqtt", "mqtts"):
         raise typer.BadParameter(f"{text!r}: MQTT has no paths; only ws:// and wss:// do")
     return Endpoint(parts.scheme, parts.hostname, port or STANDARD_PORTS[parts.scheme], path)
+
+
+def _with_scheme(text: str, schemes: tuple[str, ...]) -> str:
+    """An address with the scheme whose usual port it has, otherwise with the first one."""
+    with suppress(ValueError):
+        port = urlsplit(f"//{text}").port
+        if port is None:
+            host, slash, path = text.partition("/")
+            return f"{schemes[0]}://{host}:{OWN_PORTS[schemes[0]]}{slash}{path}"
+        for ports in (OWN_PORTS, STANDARD_PORTS):
+            scheme = next((each for each in schemes if ports[each] == port), None)
+            if scheme is not None:
+                return f"{scheme}://{text}"
+    return f"{schemes[0]}://{text}"
 
 
 def _path(scheme: str, path: str) -> str:

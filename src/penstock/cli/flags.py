@@ -140,7 +140,7 @@ class ServerFlags(Group, frozen=True, kw_only=True):
         typer.Option(
             "--address",
             metavar="URL",
-            help="Address of the server, in place of --host, --port and --tls.",
+            help="Address of the server, such as far.example:8883, in place of --host, --port and --tls.",
             rich_help_panel=SERVER_PANEL,
         ),
     ] = None

@@ -35,6 +35,8 @@ COMMANDS = {
     "dashboard": "penstock.cli.commands.dashboard:dashboard",
     "health": "penstock.cli.commands.inspect:health",
     "config": "penstock.cli.commands.config:app",
+    "reload": "penstock.cli.commands.config:reload",
+    "acl": "penstock.cli.commands.acl:app",
     "passwd": "penstock.cli.commands.passwd:passwd",
     "log": "penstock.cli.log:app",
     "pipeline": "penstock.cli.pipeline:app",
@@ -47,7 +49,7 @@ PANELS = {
     "Run": ("serve", "dashboard", "demo"),
     "Talk": ("pub", "sub"),
     "Look at a server": ("topics", "clients", "slow", "why", "top", "health"),
-    "Set up": ("config", "passwd"),
+    "Set up": ("config", "reload", "acl", "passwd"),
     "Log and lake": ("log", "pipeline"),
     "Measure": ("bench",),
 }
@@ -66,6 +68,7 @@ EXAMPLES = {
         "penstock topics --retained",
     ),
     "clients": ("penstock clients --connected", "penstock clients pump-7 --disconnect"),
+    "reload": ("penstock reload", "penstock reload --address https://far.example --user admin"),
     "why": ("penstock why --reason outbox-full", "penstock why sensors/hall-1/heat 42 --client pump-7"),
     "top": ("penstock top", "penstock top --once -o json | jq .published_per_s"),
 }

@@ -1,6 +1,6 @@
 """Merge of all sources into the effective settings."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,16 @@ from msgspec.structs import fields
 from penstock.common.topics import check_filter, split_share
 from penstock.config.keys import known_keys
 from penstock.config.settings import Settings
-from penstock.config.sources import from_environment, from_file, from_flags, from_preset, named_file
+from penstock.config.sources import (
+    Given,
+    Report,
+    from_environment,
+    from_file,
+    from_flags,
+    from_preset,
+    named_file,
+    raise_at_once,
+)
 from penstock.errors import InvalidConfig, InvalidFilter
 
 CAPTURED_ON_DISK = ("#", "$penstock/#")
@@ -33,6 +42,7 @@ def load(
     environ: Mapping[str, str] | None = None,
     flags: Mapping[str, object] | None = None,
     preset: str | None = None,
+    report: Report = raise_at_once,
 ) -> Loaded:
     """Load the settings; each source is checked on its own and overrides those before it.
 
@@ -41,6 +51,7 @@ def load(
         environ: the process environment; only names that start with `PENSTOCK_` are read.
         flags: values by dotted key; None means the flag was not given.
         preset: one of `PRESETS`.
+        report: called with each mistake; if it returns, the value keeps its default.
 
     Raises:
         InvalidConfig: a key is unknown, or a value has the wrong type or is out of range.
@@ -50,22 +61,30 @@ def load(
     origins = dict.fromkeys(known_keys(), "default")
     for source in (
         from_preset(preset),
-        from_file(file or named_file(environ)),
-        from_environment(environ),
-        from_flags(flags or {}),
+        from_file(file or named_file(environ), report),
+        from_environment(environ, report),
+        from_flags(flags or {}, report),
     ):
-        for given in source:
+        for given in _all_of(source, report):
             values[given.key] = given.value
             origins[given.key] = given.origin
     if values.get("data_dir") is not None and "log.capture" not in values:
         values["log.capture"] = CAPTURED_ON_DISK
         origins["log.capture"] = "default with data_dir"
     settings: Settings = assemble(Settings, "", values)
-    _check_filters(settings)
+    _check_filters(settings, report)
     return Loaded(settings, origins)
 
 
-def _check_filters(settings: Settings) -> None:
+def _all_of(source: Iterator[Given], report: Report) -> Iterator[Given]:
+    """Values of a source; one that cannot be read at all is a mistake, too."""
+    try:
+        yield from source
+    except InvalidConfig as mistake:
+        report(mistake)
+
+
+def _check_filters(settings: Settings, report: Report) -> None:
     """Refuse filters that can match nothing."""
     named = [(f"topics[{number}].filter", rule.filter) for number, rule in enumerate(settings.topics)]
     named += [(f"log.capture[{number}]", filter) for number, filter in enumerate(settings.log.capture)]
@@ -73,9 +92,10 @@ def _check_filters(settings: Settings) -> None:
         try:
             check_filter(filter, settings.topic)
         except InvalidFilter as error:
-            raise InvalidConfig(f"{key}: {error}") from None
+            report(InvalidConfig(f"{key}: {error}"))
+            continue
         if split_share(filter)[0] is not None:
-            raise InvalidConfig(f"{key}: a shared filter matches no topic")
+            report(InvalidConfig(f"{key}: a shared filter matches no topic"))
 
 
 def assemble(struct: type[Struct], prefix: str, values: Mapping[str, Any]) -> Any:

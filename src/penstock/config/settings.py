@@ -30,6 +30,10 @@ class LoggingSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Least severe level that is written."""
     format: Literal["text", "json"] = "text"
     """One plain line or one JSON object per event."""
+    audit: bool = False
+    """Write connections, logins, subscriptions and acts of administrators too, each as one line with
+    `logger=penstock.audit`, whatever the level.
+    """
 
 
 class Settings(CoreSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -40,7 +44,7 @@ class Settings(CoreSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     each start.
     """
     host: Annotated[str, Meta(min_length=1)] = "127.0.0.1"
-    """Address that doors listen on, except the sidecar door, which has its own."""
+    """Address that doors listen on, except that of gRPC, which has its own."""
     data_dir: Annotated[str, Meta(min_length=1)] | None = None
     """Folder of the log and the state; unset keeps them in memory."""
     durability: Literal["fsync", "os", "memory"] = "fsync"

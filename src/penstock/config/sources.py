@@ -1,11 +1,11 @@
 """Sources of values: presets, a YAML file, the environment, flags."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.config.keys import convert, known_keys, suggest, unknown, wrong
+from penstock.config.keys import Key, convert, known_keys, suggest, unknown, wrong
 from penstock.errors import InvalidConfig
 
 if TYPE_CHECKING:
@@ -113,6 +113,25 @@ class Given(NamedTuple):
     origin: str
 
 
+Report = Callable[[InvalidConfig], None]
+"""Takes a mistake; the rest of the source is read if it returns."""
+
+
+def raise_at_once(mistake: InvalidConfig) -> None:
+    """Report of a start: the first mistake ends it."""
+    raise mistake
+
+
+def _convert(
+    key: Key, value: object, origin: str, report: Report, *, is_text: bool = True
+) -> Iterator[Given]:
+    """A value with its origin; nothing after a mistake."""
+    try:
+        yield Given(key.name, convert(key, value, origin, is_text=is_text), origin)
+    except InvalidConfig as mistake:
+        report(mistake)
+
+
 def from_preset(preset: str | None) -> Iterator[Given]:
     """Values of a preset."""
     if preset is None:
@@ -124,13 +143,13 @@ def from_preset(preset: str | None) -> Iterator[Given]:
         yield Given(name, convert(known_keys()[name], value, origin), origin)
 
 
-def from_flags(flags: Mapping[str, object]) -> Iterator[Given]:
+def from_flags(flags: Mapping[str, object], report: Report = raise_at_once) -> Iterator[Given]:
     """Given flags, by dotted key."""
     for name, value in flags.items():
         if name not in known_keys():
-            raise unknown(name, known_keys(), "flag")
-        if value is not None:
-            yield Given(name, convert(known_keys()[name], value, "flag"), "flag")
+            report(unknown(name, known_keys(), "flag"))
+        elif value is not None:
+            yield from _convert(known_keys()[name], value, "flag", report)
 
 
 def named_file(environ: Mapping[str, str]) -> Path | None:
@@ -138,7 +157,7 @@ def named_file(environ: Mapping[str, str]) -> Path | None:
     return Path(environ[FILE_VARIABLE]) if environ.get(FILE_VARIABLE) else None
 
 
-def from_environment(environ: Mapping[str, str]) -> Iterator[Given]:
+def from_environment(environ: Mapping[str, str], report: Report = raise_at_once) -> Iterator[Given]:
     """Values of `PENSTOCK_SECTION__KEY` variables; an empty one counts as not set."""
     keys = {variable_of(name): key for name, key in known_keys().items()}
     for variable, text in environ.items():
@@ -146,10 +165,9 @@ def from_environment(environ: Mapping[str, str]) -> Iterator[Given]:
             continue
         if variable in keys:
             if text:
-                origin = f"environment {variable}"
-                yield Given(keys[variable].name, convert(keys[variable], text, origin), origin)
+                yield from _convert(keys[variable], text, f"environment {variable}", report)
         elif not _is_service_link(variable, text):
-            raise InvalidConfig(f"{variable}: unknown environment variable{suggest(variable, keys)}")
+            report(InvalidConfig(f"{variable}: unknown environment variable{suggest(variable, keys)}"))
 
 
 def variable_of(name: str) -> str:
@@ -162,15 +180,15 @@ def _is_service_link(variable: str, text: str) -> bool:
     return is_address or SERVICE_LINK.fullmatch(variable) is not None
 
 
-def from_file(file: Path | None) -> Iterator[Given]:
+def from_file(file: Path | None, report: Report = raise_at_once) -> Iterator[Given]:
     """Values of a YAML file, each with its line."""
     if file is not None:
         document = read_document(file)
-        yield from _from_section(document.content, (), document)
+        yield from _from_section(document.content, (), document, report)
 
 
 def _from_section(
-    content: Mapping[object, object], path: tuple[str, ...], document: Document
+    content: Mapping[object, object], path: tuple[str, ...], document: Document, report: Report
 ) -> Iterator[Given]:
     for word, value in content.items():
         here = (*path, str(word))
@@ -178,13 +196,13 @@ def _from_section(
         origin = document.origin(here)
         is_one_word = "." not in str(word)
         if name in known_keys() and is_one_word:
-            yield Given(name, convert(known_keys()[name], value, origin, is_text=False), origin)
+            yield from _convert(known_keys()[name], value, origin, report, is_text=False)
         elif not any(known.startswith(f"{name}.") for known in known_keys()):
-            raise unknown(name, _names_near(name), origin)
+            report(unknown(name, _names_near(name), origin))
         elif isinstance(value, Mapping):
-            yield from _from_section(value, here, document)
+            yield from _from_section(value, here, document, report)
         elif value is not None:  # a section whose keys are all commented out
-            raise wrong(name, "a section with keys", value, origin)
+            report(wrong(name, "a section with keys", value, origin))
 
 
 def _names_near(name: str) -> list[str]:

@@ -5,17 +5,18 @@ client) is queued, and a callback reports its end. The broker decides; doors tra
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any, TypeVar
 
-from msgspec import json
-
-from penstock.common.topics import matches
 from penstock.core.access.access import Access
 from penstock.core.access.identity import Identity
 from penstock.core.access.revocation import OnWithdrawn, Revocation
 from penstock.core.delivery.backpressure import Backpressure
+from penstock.core.diagnostics.audit import AuditTrail
 from penstock.core.diagnostics.counters import Counters
-from penstock.core.diagnostics.ledger import Ledger, News
+from penstock.core.diagnostics.drops_topic import DROPS_TOPIC, DropsTopic
+from penstock.core.diagnostics.ledger import Ledger
 from penstock.core.diagnostics.slow_consumers import LossReport, LossReports, SlowConsumers
 from penstock.core.diagnostics.topic_stats import TopicStats
 from penstock.core.durability.recovery import Recovery
@@ -23,8 +24,8 @@ from penstock.core.node import Node
 from penstock.core.ports.connection import ConnectionPort, Encoding
 from penstock.core.ports.log import Log, Settled, Ticket
 from penstock.core.ports.state import StateStore
-from penstock.core.publishing.idempotent import IdempotentPublisher, Refused
-from penstock.core.publishing.outcome import NOTHING_LOST, Outcome, PublishReceipt, Receipt
+from penstock.core.publishing.idempotent import IdempotentPublisher, Refused, ignore_part
+from penstock.core.publishing.outcome import NOTHING_LOST, ListReceipt, Outcome, PublishReceipt, Receipt
 from penstock.core.publishing.publish import ChunkReceipt, OnAccepted, Publisher
 from penstock.core.publishing.request_senders import is_request_sender
 from penstock.core.replay.catch_up import (
@@ -37,7 +38,7 @@ from penstock.core.replay.catch_up import (
     ignore_begin,
 )
 from penstock.core.replay.history import History
-from penstock.core.runtime.background import Step, StepQueue
+from penstock.core.runtime.background import Procedure, Step, StepQueue, Steps
 from penstock.core.runtime.clock import Clock, Scheduler
 from penstock.core.sessions.acks import Acks
 from penstock.core.sessions.clients import ClientDirectory
@@ -58,10 +59,19 @@ from penstock.core.topics.retained import Retained
 from penstock.errors import PenstockError
 from penstock.model import Door, Policy, Reason, Run, Will
 
-__all__ = ["DROPS_TOPIC", "Arrival", "Broker", "ChunkReceipt", "PublishReceipt", "Receipt", "Refused"]
+__all__ = [
+    "DROPS_TOPIC",
+    "Arrival",
+    "Broker",
+    "ChunkReceipt",
+    "ListReceipt",
+    "PublishReceipt",
+    "Receipt",
+    "Refused",
+    "Steps",
+]
 
-DROPS_TOPIC = "$penstock/drops"
-DROPS_A_MESSAGE = 1_000
+T = TypeVar("T")
 
 
 class Broker:
@@ -97,9 +107,10 @@ class Broker:
         self.staging = Staging(node, self._publisher)
         self.streams = Streams(node, self._publisher, self._idempotent)
         self.paused = PausedSubscriptions(node)
+        self._running: dict[Procedure[Any], None] = {}  # requests that are done in steps
         self._reaping = StepQueue(node.background)
         self._forgetting = StepQueue(node.background)
-        self._news: list[News] = []  # losses that are not published yet
+        self._drops_topic = DropsTopic(node, self._publisher)
         self._recover()
 
     # Views
@@ -155,6 +166,11 @@ class Broker:
         return self._node.clients
 
     @property
+    def audit(self) -> AuditTrail:
+        """Record of connections, logins, subscriptions and acts of administrators."""
+        return self._node.audit
+
+    @property
     def retained(self) -> Retained:
         """Retained values."""
         return self._node.retained
@@ -189,6 +205,23 @@ class Broker:
     def commit_soon(self) -> None:
         """Commit this turn as soon as it ends: another part has put something into the state store."""
         self._node.recorder.hurry()
+
+    def run_steps(
+        self, steps: Steps[T], done: Callable[[T], None], failed: Callable[[Exception], None]
+    ) -> None:
+        """Work off a request in steps: the first one now, the others in turns with background work.
+
+        It is worked off whole, even if the server is about to stop.
+        """
+        running = self._running
+
+        def end(report: Callable[[T], None] | Callable[[Exception], None], result: Any) -> None:
+            running.pop(procedure, None)
+            report(result)
+
+        procedure = Procedure(self._node.background, steps, partial(end, done), partial(end, failed))
+        running[procedure] = None
+        procedure.begin()
 
     def run_in_background(self, *jobs: Step) -> None:
         """Run long jobs in slices of a few milliseconds, one job after another."""
@@ -353,6 +386,7 @@ class Broker:
             retained_if_known=retained_if_known,
             sent_topics=sent_topics,
         )
+        self.audit.record_session("subscribed", session, filter=filter, qos=options.qos)
 
     def catch_up(
         self,
@@ -373,7 +407,7 @@ class Broker:
         Raises:
             PenstockError: a filter or the start is invalid, or not allowed.
         """
-        return self._catch_ups.begin(
+        catch_up = self._catch_ups.begin(
             session,
             filters,
             options,
@@ -385,10 +419,16 @@ class Broker:
             on_begin=on_begin,
             past_encoding=past_encoding,
         )
+        for filter in (filters,) if isinstance(filters, str) else filters:
+            self.audit.record_session("subscribed", session, filter=filter, qos=options.qos, replay=True)
+        return catch_up
 
     def unsubscribe(self, session: Session, filter: str) -> bool:
         """Remove a filter from a session. Returns False if it had no such filter."""
-        return self._subscriber.unsubscribe(session, filter)
+        is_removed = self._subscriber.unsubscribe(session, filter)
+        if is_removed:
+            self.audit.record_session("unsubscribed", session, filter=filter)
+        return is_removed
 
     def drop_queued(self, session: Session, left: str | Sequence[str]) -> None:
         """Remove from a session's outbox what came by filters that it has left, and by no other."""
@@ -448,13 +488,21 @@ class Broker:
         """
         return self._idempotent.publish_once(run, sender, is_forced=is_forced, known_as=known_as)
 
-    def publish_each(self, runs: Sequence[Run], sender: Session) -> list[Receipt]:
+    def publish_each(
+        self, runs: Sequence[Run], sender: Session, on_part: Callable[[Sequence[Run]], None] = ignore_part
+    ) -> Steps[ListReceipt]:
         """Publish a list of messages: all of them or, if one is not allowed, none. Idempotent by message id.
+
+        Nothing happens until its steps are taken. A long list is published in parts.
+
+        Args:
+            on_part: gets the runs of each part that were published, before they are flushed.
 
         Raises:
             Refused: the error of each message that is not allowed.
+            StorageUnavailable: the log failed while parts of the list were published.
         """
-        return self._idempotent.publish_each(runs, sender)
+        return self._idempotent.publish_each(runs, sender, on_part)
 
     def publish_server(self, topic: str, payload: bytes, *, retain: bool = False) -> PublishReceipt:
         """Publish as the server itself, also to `$` topics."""
@@ -511,11 +559,17 @@ class Broker:
 
     def declare_topic(self, name: str, *, by: Identity | None = None) -> bool:
         """Create a topic that stays until it is deleted. Returns False if it was created before."""
-        return self._topic_admin.declare(name, by=by)
+        is_new = self._topic_admin.declare(name, by=by)
+        if is_new and by is not None:
+            self.audit.record("topic created", user=by.user, topic=name)
+        return is_new
 
     def delete_topic(self, name: str, *, by: Identity | None = None) -> bool:
         """Delete a topic with its last messages and retained value. Returns False if there is none."""
-        return self._topic_admin.delete(name, by=by)
+        is_deleted = self._topic_admin.delete(name, by=by)
+        if is_deleted and by is not None:
+            self.audit.record("topic deleted", user=by.user, topic=name)
+        return is_deleted
 
     def when_topics_stored(self, callback: Settled) -> None:
         """Call back when the topics created or deleted in this turn are stored."""
@@ -547,7 +601,6 @@ class Broker:
     def _recover(self) -> None:
         """Recover what the last broker on these stores left."""
         node = self._node
-        node.ledger.is_watched = self._captures_drops  # losses found by recovery are reported, too
         if node.log.is_durable:
             Recovery(node, self._session_service).restore()
             self._topic_admin.restore()
@@ -576,8 +629,8 @@ class Broker:
             lambda: node.drainer.reap(clock.monotonic()),
             self._reap_slow_consumers,
             node.topic_levels.reap,
-            self._take_drops,
-            self._publish_drops,
+            self._drops_topic.take,
+            self._drops_topic.publish,
         ):
             self._reaping.add(step)
 
@@ -601,29 +654,6 @@ class Broker:
         return False
 
     @property
-    def _captures_drops(self) -> bool:
-        """The log keeps the record of losses, with or without a subscriber."""
-        return any(matches(filter, DROPS_TOPIC) for filter in self.settings.log.capture)
-
-    def _take_drops(self) -> bool:
-        """Take new losses, if there is a subscriber or the log captures them. One step."""
-        ledger = self._node.ledger
-        ledger.is_watched = self._captures_drops or bool(self._node.router.match(DROPS_TOPIC))
-        news = ledger.take_news()
-        for each in news:
-            each.client_id = self._node.clients.client_of(each.client_id)
-        self._news = self._news + news if ledger.is_watched else []
-        return False
-
-    def _publish_drops(self) -> bool:
-        """Publish some of the new losses. Returns whether there are more."""
-        some, self._news = self._news[:DROPS_A_MESSAGE], self._news[DROPS_A_MESSAGE:]
-        if some:
-            with suppress(PenstockError):  # there may be no room for one more topic
-                self.publish_server(DROPS_TOPIC, json.encode(some))
-        return bool(self._news)
-
-    @property
     def oldest_queued_offset(self) -> int | None:
         """Oldest offset that is still queued or in flight for a session; None if there is none."""
         return self._node.recorder.oldest_queued_offset()
@@ -639,6 +669,8 @@ class Broker:
 
     def stop(self) -> None:
         """Refuse new publishes and flush. Queues of slow subscribers continue to drain."""
+        for procedure in list(self._running):
+            procedure.finish()
         self._publisher.is_stopping = True
         self.streams.drain()
         self._publisher.forget_topics(self.sessions.values())  # every publish is decided anew, and refused
@@ -652,7 +684,4 @@ class Broker:
         self.streams.close()
         self._node.endings.finish()
         self._node.drops.finish()
-        if self._captures_drops:
-            self._take_drops()
-            while self._publish_drops():  # with the last commit
-                pass
+        self._drops_topic.finish()

@@ -10,21 +10,17 @@ from importlib import import_module
 
 import streamlit as st
 
-from penstock.dashboard.pages.tables import LAKE, TOPICS, WHY
 from penstock.dashboard.poller import STALE_AFTER_S, View, current_poller
 from penstock.dashboard.style import LEVELS, LOGO, MARK, Level, apply_style
 from penstock.dashboard.widgets import REFRESH_S, age_text, show_failure
 
 PAGES = {
-    "overview": ("Overview", ":material/monitoring:"),
-    TOPICS: ("Topics", ":material/topic:"),
+    "lake": ("Lake", ":material/database:"),
     "latency": ("Latency", ":material/timer:"),
     "backpressure": ("Backpressure", ":material/compress:"),
-    WHY: ("Why", ":material/help_center:"),
-    LAKE: ("Lake", ":material/database:"),
 }
 """Every page in navigation order: its module in `pages`, its title and its icon. The first is the default."""
-STALE = "<style>.tiles, .stVegaLiteChart, .stDataFrame, table.plain { opacity: .45; }</style>"
+STALE = "<style>.tiles, .stVegaLiteChart, table.plain { opacity: .45; }</style>"
 """CSS that fades outdated numbers."""
 RESTART_SHOWN_S = 60
 """Time for which the header reports a restart of the server."""

@@ -116,7 +116,9 @@ def show_bars(
     unit: str = "",
     height: int | None = None,
 ) -> None:
-    """Draw grouped bars: one group per row, one bar for each name with a colour."""
+    """Draw grouped bars: one group per row, one bar for each name with a colour; nothing without rows."""
+    if not rows:
+        return
     names = tuple(colours)
     data = {
         "row": [row for row in rows for _ in names],

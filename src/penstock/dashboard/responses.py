@@ -1,20 +1,10 @@
-"""Responses of the HTTP API as values: metrics, slow subscribers, undelivered messages.
+"""Responses of the HTTP API as values: metrics and slow subscribers.
 
 Fields that a server does not report are zero or empty.
 """
 
-from collections import Counter
-from collections.abc import Iterable
-from datetime import datetime
-from typing import Any, Protocol, TypeVar
-
-import msgspec
 from msgspec import Struct, convert, field
 
-from penstock.client import ConnectionRefused
-
-T = TypeVar("T")
-SHOWN_RECORDS = 100
 REASONS = {
     "outbox-full": "outbox full",
     "owed-full": "offline queue full",
@@ -79,13 +69,6 @@ class Totals(Struct, frozen=True, kw_only=True):
     retained_messages: int = 0
 
 
-class DoorMetrics(Struct, frozen=True):
-    """Messages published and delivered through one door."""
-
-    published: int = 0
-    delivered: int = 0
-
-
 class Outboxes(Struct, frozen=True, kw_only=True):
     """Messages queued for connected subscribers, and publishers blocked by them."""
 
@@ -112,34 +95,10 @@ class LoopLag(Struct, frozen=True):
     p99: float = 0.0
 
 
-class Process(Struct, frozen=True, kw_only=True):
-    """Resources of the server's process, where its operating system reports them."""
-
-    cpu_seconds: float | None = None
-    memory_bytes: int | None = None
-    open_files: int | None = None
-
-
-class Rings(Struct, frozen=True, kw_only=True):
-    """Recent messages of all topics, in memory."""
-
-    topics: int = 0
-    bytes: int = 0
-    limit_bytes: int = 0
-    evictions: int = 0
-
-
 class LogMetrics(Struct, frozen=True, kw_only=True):
     """Metrics of the log."""
 
-    durable: bool = False
-    failing: bool = False
     epoch: int = 0
-    first_offset: int = 0
-    last_offset: int = 0
-    stored_bytes: int | None = None
-    holds: int = 0
-    hold_lag_messages: int = 0
 
 
 class Metrics(Struct, frozen=True, kw_only=True):
@@ -149,14 +108,10 @@ class Metrics(Struct, frozen=True, kw_only=True):
     total: Totals = field(name="global")
     topics: dict[str, TopicMetrics] = {}
     topics_left_out: int = 0
-    doors: dict[str, DoorMetrics] = {}
-    connections: dict[str, int] = {}
     not_delivered: dict[str, int] = {}
     outboxes: Outboxes = Outboxes()
     latency_ms: Latency = Latency()
     loop_lag_ms: LoopLag = LoopLag()
-    process: Process = Process()
-    rings: Rings = Rings()
     log: LogMetrics = LogMetrics()
     version: str = ""
     node_id: str = ""
@@ -203,134 +158,3 @@ def decode_slow(response: object) -> list[SlowSubscriber]:
     """
     rows = convert(response, list[SlowSubscriber])
     return sorted(rows, key=lambda row: (row.is_slow, row.waiting_messages, row.dropped), reverse=True)
-
-
-class ApiClient(Protocol):
-    """HTTP client, as far as it is needed here."""
-
-    def get(self, path: str, **parameters: Any) -> dict[str, Any]: ...
-
-
-def decode_response(response: object, kind: type[T]) -> T:
-    """Decode a response.
-
-    Raises:
-        ConnectionRefused: the response is not from a Penstock server.
-    """
-    try:
-        return msgspec.convert(response, kind)
-    except msgspec.ValidationError as error:
-        raise ConnectionRefused(f"the response is not from a Penstock server: {error}") from None
-
-
-class Record(Struct, frozen=True, kw_only=True):
-    """Range of messages that one client did not get, for one reason."""
-
-    client_id: str
-    reason: str
-    first: int
-    last: int
-    count: int
-    first_at: datetime
-    last_at: datetime
-    topic: str = ""
-    policy: str | None = None
-    setting: str = ""
-    counts_offsets: bool = False
-    """`first` and `last` are offsets, because nothing else is known of these messages."""
-
-    @property
-    def sequences(self) -> str:
-        """Range of sequences, as text."""
-        kind = "offset" if self.counts_offsets else ""
-        if self.first == self.last:
-            return f"{kind} {self.first:,}".strip()
-        return f"{kind + 's' if kind else ''} {self.first:,} to {self.last:,}".strip()
-
-    @property
-    def words(self) -> str:
-        """Reason in words."""
-        return REASONS.get(self.reason, self.reason)
-
-
-class QueuedMessage(Struct, frozen=True, kw_only=True):
-    """Queue in which a message waits for one client."""
-
-    client_id: str
-    place: str
-    ahead: int
-    connected: bool
-
-
-class PublishedMessage(Struct, frozen=True, kw_only=True):
-    """Facts about a message, or why it does not exist any more."""
-
-    published_at: datetime | None = None
-    client_id: str | None = None
-    qos: int | None = None
-    retain: bool | None = None
-    door: str | None = None
-    missing: str | None = None
-
-
-class Verdict(Struct, frozen=True, kw_only=True):
-    """Result of `why` for one message."""
-
-    topic: str
-    sequence: int
-    code: str
-    text: str
-    client_id: str | None = None
-    newest: int = 0
-    message: PublishedMessage | None = None
-    rows: list[Record] = []
-    waiting: list[QueuedMessage] = []
-    filters: list[str] = []
-    rows_forgotten: int = 0
-    truncated: bool = False
-
-
-class RecordPage(Struct, frozen=True, kw_only=True):
-    """Page of records, newest first."""
-
-    drops: list[Record]
-    next: int | None = None
-    total: int = 0
-    rows_forgotten: int = 0
-
-
-def ask_why(client: ApiClient, topic: str, sequence: int, client_id: str | None = None) -> Verdict:
-    """Ask why a message was or was not delivered, to one client or to all.
-
-    Raises:
-        PenstockError: the server is unreachable or refuses the request.
-    """
-    response = client.get("/api/v1/why", topic=topic, sequence=sequence, client=client_id or None)
-    return decode_response(response, Verdict)
-
-
-def find_records(
-    client: ApiClient,
-    *,
-    topic: str = "",
-    client_id: str = "",
-    reason: str = "",
-    after: int | None = None,
-    limit: int = SHOWN_RECORDS,
-) -> RecordPage:
-    """Find the newest records of a topic, of a client, for a reason.
-
-    Raises:
-        PenstockError: the server is unreachable or refuses the request.
-    """
-    filters = {"topic": topic.strip(), "client": client_id.strip(), "reason": reason}
-    given = {name: value for name, value in filters.items() if value}
-    return decode_response(client.get("/api/v1/drops", after=after, limit=limit, **given), RecordPage)
-
-
-def sums_by_reason(records: Iterable[Record]) -> list[tuple[str, int]]:
-    """Number of messages per reason, the most frequent first."""
-    sums: Counter[str] = Counter()
-    for record in records:
-        sums[record.reason] += record.count
-    return sums.most_common()

@@ -12,9 +12,6 @@ import streamlit as st
 
 ACCENT = "#0d8f8f"
 GREY = "#8590a2"
-DOORS = {"mqtt": "#8b5cc7", "sidecar": "#d6569a", "web": "#e08a1e", "streams": "#2aa5c4"}
-"""Colours of the doors; none is the colour of an outcome."""
-OTHER_DOORS = GREY
 SERIES = ("#3b82d6", "#e08a1e", "#1fa187", "#8b5cc7", "#d6569a", "#7a8f22", "#2aa5c4", "#b5653a")
 """Colours in order, for lines without a colour of their own, such as topics."""
 PERCENTILES = {"avg": "#e9b949", "p95": "#d9822b", "p99": "#a8562a"}
@@ -85,15 +82,7 @@ class Thresholds(NamedTuple):
 
 
 LATENCY_MS = {"avg": Thresholds(50, 200), "p95": Thresholds(100, 500), "p99": Thresholds(200, 1000)}
-
-
 SATURATION = Thresholds(0.25, 0.75)
-
-
-DROP_RATE = Thresholds(0.001, 0.01)
-"""Dropped messages as a share of all that should have been delivered."""
-
-
 LOOP_LAG_MS = Thresholds(50, 200)
 """As for the average latency: loop lag delays every message."""
 

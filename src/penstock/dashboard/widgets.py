@@ -1,13 +1,13 @@
-"""Building blocks of pages: tiles, headings, tables, grids, live fragments and error panels.
+"""Building blocks of pages: tiles, headings, tables, live fragments and error panels.
 
 HTML is built from text of the server here and nowhere else, and always escaped.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from html import escape
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import streamlit as st
 
@@ -17,10 +17,6 @@ from penstock.dashboard.style import LEVELS, Level
 from penstock.errors import PenstockError
 
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]()<>#+\-.!|~$:&])")
-Columns = dict[str, list[Any]]
-"""Table by column title."""
-ROW_PX, HEAD_PX = 35, 38
-"""Height of a grid's rows and of its header."""
 REFRESH_S = 1.0
 
 
@@ -37,17 +33,6 @@ def live(draw: Callable[[View], None]) -> Callable[[], None]:
             draw(view)
 
     return part
-
-
-def ask_server(work: Callable[[], None]) -> None:
-    """Run a function that sends requests, unless the server does not respond.
-
-    Otherwise each part of a page would wait for the timeout in turn.
-    """
-    if current_poller().is_silent:
-        show_nothing("The server does not respond.")
-    else:
-        show_errors(work)
 
 
 def show_errors(work: Callable[[], None]) -> None:
@@ -159,7 +144,7 @@ def _cell_html(cell: Cell | str, is_number: bool) -> str:
 
 def _content_html(cell: Cell, text: str) -> str:
     if cell.link:
-        return f'<a href="{escape(cell.link)}" target="_self">{text}</a>'
+        return f'<a href="{escape(cell.link)}" target="_blank" rel="noopener">{text}</a>'
     return text if cell.share is None else _meter_html(cell.share, cell.level)
 
 
@@ -172,50 +157,6 @@ def _meter_html(share: float, level: Level) -> str:
     return f'<span class="meter"><span style="width:{width};background:{LEVELS[level]}"></span></span>'
 
 
-def show_grid(
-    name: str,
-    key: str,
-    columns: Columns,
-    *,
-    visible_rows: int,
-    config: Mapping[str, Any],
-    marked: tuple[int, str] | None = None,
-    on_choice: Callable[[int], None],
-) -> None:
-    """Draw a large, scrolling table whose rows can be clicked (CSS class `st-key-table-<name>`).
-
-    It is drawn on a canvas: its content is text, never markdown or HTML.
-
-    Args:
-        key: Streamlit key; another key for other rows drops the old selection.
-        marked: row and column that are drawn as selected.
-        on_choice: called with the clicked row, before the page is drawn again.
-    """
-
-    def choose() -> None:
-        cells = st.session_state[key]["selection"]["cells"]
-        if cells:
-            on_choice(int(cells[0][0]))
-
-    rows = len(next(iter(columns.values())))
-    with st.container(key=f"table-{name}"):
-        st.dataframe(
-            columns,
-            key=key,
-            hide_index=True,
-            height=min(rows, visible_rows) * ROW_PX + HEAD_PX,
-            on_select=choose,
-            selection_mode="single-cell",
-            selection_default=None if marked is None else {"selection": {"cells": [marked]}},
-            column_config=dict(config),
-        )
-
-
-def number_columns(*names: str) -> dict[str, Any]:
-    """Columns of whole numbers: thousands separated, aligned right."""
-    return {name: st.column_config.NumberColumn(format="localized") for name in names}
-
-
 def escape_markdown(text: str) -> str:
     """Text in one line with all markdown characters escaped."""
     return _MARKDOWN.sub(r"\\\1", " ".join(text.split()))
@@ -224,11 +165,6 @@ def escape_markdown(text: str) -> str:
 def second_text(time: datetime) -> str:
     """UTC date and time: `2026-11-16 21:28:16`."""
     return f"{time.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
-
-
-def millisecond_text(time: datetime) -> str:
-    """UTC date and time with milliseconds: `2026-11-16 21:28:16.042`."""
-    return f"{time.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}"[:-3]
 
 
 def age_text(time: datetime, now: datetime) -> str:

@@ -1,13 +1,16 @@
 """`penstock config`, and what `penstock` itself promises."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import msgspec
 import pytest
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from penstock import __version__
+from penstock.app.preflight import find_mistakes
 from penstock.cli import main
 from penstock.config import Settings, load
 from penstock.config.keys import known_keys
@@ -159,3 +162,148 @@ def test_the_module_can_be_run(tmp_path: Path) -> None:
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
+
+
+MISTAKES = """\
+host: 0.0.0.0
+data_dir: {folder}/penstock.yaml
+mqtt: {{prot: 1, port: 8080, proxies: [nowhere]}}
+http: {{tls_port: 8443}}
+log: {{retention_s: soon, capture: ["a/#/b"]}}
+"""
+
+
+def test_check_finds_every_mistake_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "penstock.yaml"
+    file.write_text(MISTAKES.format(folder=tmp_path))
+    assert run("config", "check", "--config", str(file), "--set", "nothing=1") == 1
+    output = capsys.readouterr()
+    keys = [line.removeprefix("error: ").partition(":")[0] for line in output.err.splitlines()]
+    assert sorted(keys) == [
+        "data_dir",
+        "host",
+        "http.port",
+        "http.tls_port",
+        "log.capture[0]",
+        "log.retention_s",
+        "mqtt.prot",
+        "mqtt.proxies",
+        "nothing",
+    ]
+    assert output.out == ""
+
+
+def test_check_reads_the_files_that_the_settings_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    acl, users = tmp_path / "acl", tmp_path / "users"
+    acl.write_text("user ann\nmay everything\n")
+    users.write_text("ann\n")
+    names = f"access.acl_file={acl}", f"access.password_file={users}", "tls.certificate_file=/none.pem"
+    assert run("config", "check", *(word for name in names for word in ("--set", name))) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert [line for line in lines if f"{acl}:2" in line]
+    assert [line for line in lines if f"{users}:1" in line]
+    assert [line for line in lines if "tls.certificate_file: /none.pem cannot be read" in line]
+    assert len(lines) == 3
+
+
+def test_check_as_json_has_all_mistakes(capsys: pytest.CaptureFixture[str]) -> None:
+    doors = ("mqtt.port=off", "http.port=off", "sidecar.port=off")
+    words = [word for door in doors for word in ("--set", door)]
+    assert run("config", "check", *words, "-o", "json") == 1
+    output = capsys.readouterr()
+    found = msgspec.json.decode(output.out)
+    assert (found["status"], output.err) == ("wrong", "")
+    [mistake] = found["mistakes"]
+    assert "every door is off" in mistake
+
+
+def test_two_doors_on_one_port_of_different_addresses_are_no_mistake() -> None:
+    settings = load(flags={"mqtt.port": 5672, "host": "127.0.0.2"}).settings
+    assert find_mistakes(settings) == []
+
+
+def test_init_writes_a_file_that_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "penstock.yaml"
+    assert run("config", "init", str(file)) == 0
+    assert load(file).settings == Settings()
+    capsys.readouterr()
+    assert run("config", "init", str(file)) == 1
+    assert "is there already" in capsys.readouterr().err
+
+
+def test_every_line_of_the_example_is_the_default_if_it_is_uncommented(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("config", "init") == 0
+    keys = "|".join({name.rpartition(".")[2] for name in known_keys()})
+    text = re.sub(rf"^( *)# ({keys}): ", r"\1\2: ", capsys.readouterr().out, flags=re.MULTILINE)
+    file = tmp_path / "penstock.yaml"
+    file.write_text(text)
+    loaded = load(file)
+    assert loaded.settings == Settings()
+    assert {name for name, origin in loaded.origins.items() if origin == "default"} == {"topics"}
+
+
+def test_explain_has_meaning_default_and_present_value(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("config", "explain", "log.retention_s", "--set", "log.retention_s=12h") == 0
+    facts = dict(line.split(": ", 1) for line in capsys.readouterr().out.splitlines())
+    assert facts["meaning"].startswith("Retention time")
+    assert (facts["default"], facts["value"], facts["origin"]) == ("7d", "12h", "flag")
+    assert (facts["variable"], facts["reload"]) == ("PENSTOCK_LOG__RETENTION_S", "at once")
+    assert run("config", "explain", "slow") == 0
+    assert "slow.keep_s: Time for which" in capsys.readouterr().out
+    assert run("config", "explain", "slow.keep") == 1
+    assert "did you mean slow.keep_s?" in capsys.readouterr().err
+
+
+def test_diff_shows_only_what_differs_and_can_be_loaded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("config", "diff") == 0
+    assert capsys.readouterr().out == "# Every setting has its default.\n"
+    assert run("config", "diff", "--set", "outbox.messages=5", "--set", "log.retention_s=7d") == 0
+    text = capsys.readouterr().out
+    assert text == "outbox:\n  messages: 5  # default 1000000, flag\n"
+    assert run("config", "diff", "--set", "outbox.messages=5", "-o", "json") == 0
+    assert msgspec.json.decode(capsys.readouterr().out) == {
+        "outbox.messages": {"value": 5, "default": 1_000_000, "origin": "flag"}
+    }
+
+
+def test_the_schema_accepts_what_a_file_may_have(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("config", "schema") == 0
+    schema = msgspec.json.decode(capsys.readouterr().out)
+    check = Draft202012Validator(schema)
+    given = {
+        "log": {"retention_s": "7d", "retention_bytes": "10G"},
+        "mqtt": {"port": "off", "tls_port": None},
+        "http": {"port": [8080, 8081]},
+        "logging": None,
+        "topics": [{"filter": "a/#", "policy": "block", "ttl_ms": 5}],
+    }
+    assert list(check.iter_errors(given)) == []
+    assert list(check.iter_errors(msgspec.json.decode(msgspec.json.encode(Settings())))) == []
+    mistakes: list[object] = [{"lgo": {}}, {"mqtt": {"port": 70_000}}, {"topics": [{}]}]
+    for wrong in [*mistakes, {"log": {"retention_s": "soon"}}]:
+        assert list(check.iter_errors(wrong)), wrong
+
+
+def test_reload_tells_what_was_applied_and_what_waits(
+    start_server: StartServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = start_server({"http": {"port": 0}})
+    file = server._folder / "penstock.yaml"
+    before = file.read_text()
+    there = ("--port", str(server.port_of("http")))
+    assert run("reload", *there) == 0
+    assert capsys.readouterr().out == "reloaded; no setting has changed\n"
+    file.write_text(before + "\noutbox: {messages: 77}\nnode_id: other\n")
+    assert run("reload", *there) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "applied outbox.messages: 1000000 -> 77",
+        "node_id waits for the next start",
+    ]
+    assert run("config", "show", "--server", *there, "-o", "json") == 0
+    assert msgspec.json.decode(capsys.readouterr().out)["outbox"]["messages"] == 77

@@ -203,6 +203,26 @@ async def test_clients_are_seen(stored: RunningServer, client: HttpClient) -> No
     assert (caught.value.status, caught.value.code) == (404, "unknown-client")
 
 
+def test_topics_are_read_level_by_level(client: HttpClient, topic: str) -> None:
+    client.publish_many([{"topic": f"{topic}/{number}/x", "data": number} for number in range(3)])
+    levels = list(client.tree(topic))
+    assert [(level["name"], level["topics"]) for level in levels] == [("0", 1), ("1", 1), ("2", 1)]
+    assert topic.partition("/")[0] in [level["name"] for level in client.tree()]
+
+
+def test_a_retained_message_is_removed(client: HttpClient, topic: str) -> None:
+    client.publish(f"{topic}/..", 1, retain=True)
+    client.remove_retained(f"{topic}/..")
+    with pytest.raises(HttpRefused) as caught:
+        client.remove_retained(f"{topic}/..")
+    assert caught.value.code == "unknown-topic"
+
+
+def test_a_client_knows_its_rights_and_the_rates_of_the_server(client: HttpClient) -> None:
+    assert client.me()["rights"]["publish"] is True
+    assert len(client.history()["series"]["connections"]) == 360
+
+
 def test_nobody_is_slow(client: HttpClient) -> None:
     assert client.slow() == []
 

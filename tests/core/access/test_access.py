@@ -511,3 +511,24 @@ def test_open_access_knows_everyone() -> None:
     for identity in (ALICE, ANYONE):
         assert OpenAccess().is_known(identity)
         assert not OpenAccess().is_outdated(identity)
+
+
+def test_rights_in_general_are_those_of_the_rules(load: Load) -> None:
+    rules = "user alice\npublish a\nuser bob\nsubscribe b/+/x\nsubscribe $SYS/#\n"
+    access = load(acl=rules)
+    found = [(access.rights_of(who).publish, access.rights_of(who).subscribe) for who in (ALICE, BOB, ANYONE)]
+    assert found == [(True, False), (False, True), (False, False)]
+    assert access.has_passwords
+    below = [
+        access.may_read_below(BOB, level) for level in ("b", "b/1", "b/1/x", "b/1/y", "a", "$SYS/broker")
+    ]
+    assert below == [True, True, True, False, False, True]
+    assert not access.may_read_below(ALICE, "b")
+
+
+def test_without_rules_everyone_may_do_everything(load: Load) -> None:
+    for access in (load(users=None, allow_anonymous=True), load(), OpenAccess()):
+        rights = access.rights_of(ANYONE)
+        assert (rights.publish, rights.subscribe, access.may_read_below(ANYONE, "$SYS")) == (True, True, True)
+    assert not load(users=None).has_passwords
+    assert not OpenAccess().has_passwords

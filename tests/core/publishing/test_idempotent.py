@@ -12,6 +12,7 @@ from penstock.model import Door, Properties, Run
 from tests.support.broker import Stage
 from tests.support.disk import Disk
 from tests.support.samples import make_run
+from tests.support.steps import take_all
 
 
 @pytest.fixture
@@ -52,6 +53,10 @@ def test_a_receipt_says_where_the_message_stands_and_who_was_there(stage: Stage)
     assert not receipt.is_stored and not receipt.is_duplicate
 
 
+def publish_each(stage: Stage, runs: list[Run]) -> list[Receipt]:
+    return take_all(stage.broker.publish_each(runs, sender_of(stage))).receipts
+
+
 def test_several_are_published_in_order_and_each_id_once(stage: Stage) -> None:
     reader = stage.client("r")
     reader.subscribe("a")
@@ -63,7 +68,7 @@ def test_several_are_published_in_order_and_each_id_once(stage: Stage) -> None:
         message(None, b"2"),
         message("y", b"3"),
     ]
-    receipts = stage.broker.publish_each(runs, sender_of(stage))
+    receipts = publish_each(stage, runs)
     stage.settle()
     assert reader.take_payloads() == [b"0", b"1", b"2", b"3"]
     assert [receipt.sequence for receipt in receipts] == [2, 1, 2, 3, 4]
@@ -72,7 +77,7 @@ def test_several_are_published_in_order_and_each_id_once(stage: Stage) -> None:
 
 def test_the_same_id_twice_at_once_is_one_message_even_if_only_one_is_remembered() -> None:
     stage = Stage(CoreSettings(message_ids=MessageIdSettings(max=1)))
-    receipts = stage.broker.publish_each([message("x"), message("y"), message("x")], sender_of(stage))
+    receipts = publish_each(stage, [message("x"), message("y"), message("x")])
     assert [receipt.sequence for receipt in receipts] == [1, 2, 1]
 
 
@@ -88,7 +93,7 @@ def test_the_same_id_twice_at_once_is_one_message_even_if_only_one_is_remembered
 def test_if_one_may_not_be_published_none_is(bad: Run, error: type[Exception]) -> None:
     stage = Stage(CoreSettings(max_payload_bytes=10))
     with pytest.raises(Refused) as caught:
-        stage.broker.publish_each([message("good"), bad, message("good too"), bad], sender_of(stage))
+        publish_each(stage, [message("good"), bad, message("good too"), bad])
     assert {index: type(each) for index, each in caught.value.errors.items()} == {1: error, 3: error}
     assert stage.broker.counters.published == 0
     assert not publish(stage, "good").is_duplicate
@@ -96,7 +101,7 @@ def test_if_one_may_not_be_published_none_is(bad: Run, error: type[Exception]) -
 
 def test_more_topics_than_a_sender_remembers_are_published_all_the_same(stage: Stage) -> None:
     runs = [message(str(number), topic=f"t/{number}") for number in range(3_000)]
-    receipts = stage.broker.publish_each(runs, sender_of(stage))
+    receipts = publish_each(stage, runs)
     assert {receipt.sequence for receipt in receipts} == {1}
     assert len({receipt.offset for receipt in receipts}) == 3_000
 
@@ -118,7 +123,7 @@ def test_a_value_for_which_there_is_no_room_is_not_said_to_be_stored(disk: Disk)
     refused = publish(stage, "second", topic="b", retain=True)
     assert (refused.is_stored, refused.ticket) == (False, None)
     runs = [message(str(number), payload, retain=True) for number, payload in enumerate((b"x", b"y", b""))]
-    repeated = stage.broker.publish_each(runs[:2], sender_of(stage))
+    repeated = publish_each(stage, runs[:2])
     assert [receipt.is_stored for receipt in repeated] == [True, True]
     assert stage.broker.publish_once(runs[2], sender_of(stage)).is_stored  # that there is none any more
     stage.settle()

@@ -68,3 +68,25 @@ def test_queued_job_can_be_finished_at_once() -> None:
     assert done == ["a"] * 3
     scheduler.settle()
     assert done == ["a"] * 3
+
+
+def test_job_is_not_entered_again_within_its_own_step() -> None:
+    clock = ManualClock()
+    queue = StepQueue(Background(clock, ManualScheduler(clock)))
+    done: list[str] = []
+
+    def first() -> bool:
+        done.append("first begins")
+        queue.add(second)
+        assert not queue.step_now()
+        queue.finish()
+        done.append("first ends")
+        return False
+
+    def second() -> bool:
+        done.append("second")
+        return False
+
+    queue.add(first)
+    assert done == ["first begins", "first ends", "second"]
+    assert not queue

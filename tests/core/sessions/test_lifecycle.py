@@ -5,8 +5,8 @@ from time import thread_time
 import pytest
 from msgspec import json
 
-from penstock.core.broker import DROPS_A_MESSAGE, DROPS_TOPIC
 from penstock.core.delivery.drops import MOST_UNRECORDED_BYTES
+from penstock.core.diagnostics.drops_topic import DROPS_A_MESSAGE, DROPS_TOPIC
 from penstock.core.durability.records import SessionRecord
 from penstock.core.settings import CoreSettings, LogSettings, OutboxSettings, SessionSettings
 from penstock.errors import QuotaExceeded, ShuttingDown

@@ -128,3 +128,8 @@ def test_a_row_that_no_door_could_pass_on_is_refused_by_its_number(
 def test_a_part_has_not_more_bytes_unpacked_than_the_setting_allows(bloated: list[Run]) -> None:
     with pytest.raises(TooLarge, match="50000 bytes"):
         pack(*bloated, stage=StageSettings(max_part_bytes=50_000))
+
+
+def test_chunk_with_many_topics_is_short() -> None:
+    rows = [row(f"t/{number}") for number in range(packing.CHUNK_TOPICS + 1)]
+    assert [len(chunk.topics) for chunk in pack(*rows)] == [packing.CHUNK_TOPICS, 1]

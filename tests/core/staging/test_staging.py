@@ -542,7 +542,7 @@ def test_a_thread_that_asks_for_rights_lets_others_have_their_turn(
 ) -> None:
     pauses: list[float] = []
     stage = server(access=access)
-    stage_rows(stage, "x", rows_of("x", 2_000, [f"t{number}" for number in range(1_000)]), who=ANN)
+    stage_rows(stage, "x", rows_of("x", 1_000, [f"t{number}" for number in range(1_000)]), who=ANN)
     stage.settle()
     access.reload()
     monkeypatch.setattr("penstock.core.staging.packing.sleep", pauses.append)

@@ -159,3 +159,33 @@ def test_of_very_many_topics_that_were_deleted_some_are_taken_for_what_a_reader_
     assert [topics.last_gone(offset, ("other",)) for offset in (0, 1, 2)] == [1, 1, 2]
     assert [topics.last_gone(offset, ("c", "#")) for offset in (0, 1, 2, 3)] == [3, 3, 3, 3]
     assert topics.last_gone(1, ("c",), besides={"c"}) == 1
+
+
+def test_a_topic_knows_its_newest_message_and_its_rate() -> None:
+    stage = Stage(CoreSettings(ring=RingSettings(messages=10)))
+    sender, topics, clock = stage.client("s"), stage.broker.topics, stage.clock
+
+    def rate() -> float:
+        now_us = clock.wall_us()
+        return topics["a"].rate_since(now_us - 10_000_000, now_us)
+
+    sender.publish("a", b"kept", retain=True)
+    stage.settle()
+    newest = topics["a"].newest
+    assert (topics["a"].ring, rate()) == (None, 0.1)
+    assert newest is not None and newest.payload() == b"kept"
+    for number in range(4):
+        sender.publish("a", b"%d" % number)
+        stage.settle()
+    newest = topics["a"].newest
+    assert newest is not None and (newest.payload(), newest.sequence) == (b"3", 5)
+    assert rate() == 0.5
+    clock.advance(5)
+    for _ in range(20):  # of which ten are in memory, all of this moment
+        sender.publish("a", b"x")
+        stage.settle()
+    clock.advance(2)
+    assert rate() == 5
+    clock.advance(9)
+    assert rate() == 0
+    assert topics.make("b").newest is None

@@ -89,8 +89,30 @@ def check_view(ring: Ring, writer: Writer, limit: int, limit_bytes: int) -> None
     assert least_cost(shown) <= limit_bytes
     assert ring.evicted_offset == (writer.everything[gone - 1][0] if gone else 0)
     assert ring.last_offset == (writer.everything[-1][0] if seen else 0)
+    newest = ring.newest()
+    assert seen_in([] if newest is None else [newest])[-1:] == seen[-1:]
     if gone and len(seen) < limit:  # then it was the bytes, and one more message would have been too much
         assert cost(shown) + writer.sizes[gone - 1] + RUN_BYTES > limit_bytes
+
+
+@pytest.mark.parametrize("is_plain", [True, False])
+def test_messages_since_a_time_are_counted(is_plain: bool) -> None:
+    ring, writer = Ring(100, ROOMY, Partition(ROOMY)), Writer()
+    for at in (10, 20, 20, 30):
+        run = writer.make(1 if is_plain else 3, 1, is_plain=is_plain)
+        run.published_at = at
+        ring.append(run)
+    size = 1 if is_plain else 3
+    found = [ring.count_since(since) for since in (0, 10, 11, 20, 21, 30, 31)]
+    assert found == [
+        (4 * size, 10),
+        (4 * size, 10),
+        (3 * size, 20),
+        (3 * size, 20),
+        (size, 30),
+        (size, 30),
+        (0, 0),
+    ]
 
 
 def test_a_message_that_is_hidden_but_not_trimmed_yet_counts_as_evicted() -> None:

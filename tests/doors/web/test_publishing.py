@@ -7,6 +7,7 @@ import pytest
 
 from penstock.common.topics import TopicLimits
 from penstock.core.broker import Refused
+from penstock.doors.web import publishing
 from penstock.doors.web.publishing import (
     MAX_CUT,
     MAX_ERRORS,
@@ -14,12 +15,17 @@ from penstock.doors.web.publishing import (
     MAX_PAIRS,
     MAX_TEXT_BYTES,
     read_message,
-    read_messages,
 )
 from penstock.errors import InvalidRequest, PenstockError, TooLarge
+from penstock.model import Run
+from tests.support.steps import take_all
 
 LIMITS = TopicLimits()
 MEGABYTE = 1_000_000
+
+
+def read_messages(body: bytes) -> list[Run]:
+    return take_all(publishing.read_messages(body, LIMITS))
 
 
 def list_of(*items: bytes) -> bytes:
@@ -52,7 +58,7 @@ def peak_bytes(read: Callable[[], object], error: type[Exception]) -> int:
 )
 def test_a_list_that_is_far_too_long_is_not_built(item: bytes, count: int, error: type[Exception]) -> None:
     body = list_of(*[item] * count)
-    assert peak_bytes(lambda: read_messages(body, LIMITS), error) < 3 * MEGABYTE
+    assert peak_bytes(lambda: read_messages(body), error) < 3 * MEGABYTE
 
 
 @pytest.mark.parametrize(
@@ -69,7 +75,7 @@ def test_properties_that_are_far_too_long_are_not_built(properties: bytes) -> No
     assert len(properties) > MAX_TEXT_BYTES
     taken = peak_bytes(lambda: read_message(message, LIMITS), TooLarge)
     assert taken < len(message) + MEGABYTE
-    taken = peak_bytes(lambda: read_messages(list_of(message), LIMITS), Refused)
+    taken = peak_bytes(lambda: read_messages(list_of(message)), Refused)
     assert taken < len(message) + MEGABYTE
 
 
@@ -97,18 +103,18 @@ def test_no_properties_may_be_said_in_words(properties: bytes) -> None:
 def test_the_properties_of_one_body_are_counted_together() -> None:
     count, each = 100, MAX_PAIRS // 100
     full = with_properties(b"{%b}" % b",".join(b'"%03x":""' % number for number in range(each)))
-    assert len(read_messages(list_of(*[full] * count), LIMITS)) == count
+    assert len(read_messages(list_of(*[full] * count))) == count
     one_more = with_properties(b'{"a":["1"]}')
     with pytest.raises(Refused) as refused:
-        read_messages(list_of(*[full] * count, one_more, b'{"topic":"a","data":1}', one_more), LIMITS)
+        read_messages(list_of(*[full] * count, one_more, b'{"topic":"a","data":1}', one_more))
     assert list(refused.value.errors) == [count, count + 2]
     assert all(type(error) is TooLarge for error in refused.value.errors.values())
-    assert len(read_messages(list_of(full), LIMITS)) == 1  # each body for itself
+    assert len(read_messages(list_of(full))) == 1  # each body for itself
 
 
 def test_after_many_errors_the_rest_is_not_looked_at() -> None:
     with pytest.raises(Refused) as refused:
-        read_messages(list_of(*[b'{"topic":"a"}'] * (MAX_ERRORS + 50)), LIMITS)
+        read_messages(list_of(*[b'{"topic":"a"}'] * (MAX_ERRORS + 50)))
     assert list(refused.value.errors) == list(range(MAX_ERRORS))
 
 
@@ -125,5 +131,5 @@ def test_what_is_wrong_in_a_list_is_named_whether_it_is_long_or_not(
 ) -> None:
     good = b'{"topic":"a","data":%b}' % list_of(*[b"0"] * (commas + 1))
     with pytest.raises(Refused) as refused:
-        read_messages(list_of(good, good, wrong, good), LIMITS)
+        read_messages(list_of(good, good, wrong, good))
     assert {index: str(error) for index, error in refused.value.errors.items()} == {2: detail}

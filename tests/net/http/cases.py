@@ -71,6 +71,22 @@ GOOD = [
     ),
     Good("unwanted upgrade", head(b"Connection: Upgrade", b"Upgrade: h2c") + head(), (200, 200)),
     Good(
+        "unwanted upgrade with a body",
+        posted(b"Connection: Upgrade, HTTP2-Settings", b"Upgrade: h2c", b"Content-Length: 3")
+        + b"abc"
+        + head(),
+        (200, 200),
+        b"abc",
+    ),
+    Good(
+        "unwanted upgrade with chunks",
+        posted(b"Connection: Upgrade", b"Upgrade: h2c", b"Transfer-Encoding: chunked")
+        + b"3\r\nabc\r\n0\r\n\r\n"
+        + head(),
+        (200, 200),
+        b"abc",
+    ),
+    Good(
         "websocket where there is none",
         head(b"Connection: Upgrade", b"Upgrade: websocket") + head(),
         (200, 200),
@@ -152,7 +168,12 @@ BAD = [
     Bad("half an escape", head(start=b"GET /app/%2 HTTP/1.1")),
     Bad("no escape", head(start=b"GET /app/%zz HTTP/1.1")),
     Bad(
-        "upgrade with a body", posted(b"Connection: Upgrade", b"Upgrade: h2c", b"Content-Length: 3") + b"abc"
+        "websocket with a body",
+        posted(b"Connection: Upgrade", b"Upgrade: websocket", b"Content-Length: 3") + b"abc",
+    ),
+    Bad(
+        "unwanted upgrade with two lengths",
+        posted(b"Connection: Upgrade", b"Upgrade: h2c", b"Content-Length: 3", b"Content-Length: 4") + b"abcd",
     ),
     Bad("two credentials", head(b"Authorization: Basic YTpi", b"Authorization: Basic YTpj")),
     Bad("unknown expectation", posted(b"Expect: tea", b"Content-Length: 3") + b"abc", 417),

@@ -351,3 +351,28 @@ async def test_it_is_the_same_over_tls(hall: Hall, tmp_path: Path) -> None:
     client = await hall.connect(authority.client_context())
     client.send(request_bytes("/other"))
     assert (await client.read_response())[0] == 404
+
+
+async def test_frames_that_were_read_before_the_connection_is_lost_reach_the_door_first(hall: Hall) -> None:
+    await hall.open()
+    client = await hall.enter()
+    hall.door.transport.pause_reading()
+    transport = hall.door.transport
+    transport._receive(frame(b"abc") + frame(b"def"))  # as read in the same turn as the pause
+    assert hall.door.received == b""
+    reset(client)
+    transport._socket.abort()
+    await hall.until(lambda: bool(hall.door.losses))
+    assert hall.door.received == b"abcdef"
+    assert transport.is_closing()
+
+
+async def test_frames_behind_a_close_of_the_door_are_not_read(hall: Hall) -> None:
+    await hall.open()
+    await hall.enter()
+    transport = hall.door.transport
+    transport.pause_reading()
+    transport._receive(frame(b"abc"))
+    transport.abort()
+    await hall.until(lambda: bool(hall.door.losses))
+    assert hall.door.received == b""

@@ -13,6 +13,7 @@ from tests.wire.http2.raw_client import (
     CONTINUATION,
     DATA,
     END_HEADERS,
+    END_STREAM,
     GOAWAY,
     GREETING,
     HEAD,
@@ -99,6 +100,19 @@ def test_requests_with_too_large_heads_count_twenty_times() -> None:
     assert flood(oversized, 4).error is None
     assert flood(oversized, 100, interval_s=0.25).error is None
     connection = flood(oversized, 6)
+    assert connection.error is not None
+    assert connection.error.reason is ErrorCode.ENHANCE_YOUR_CALM
+
+
+def oversized_trailers(number: int) -> bytes:
+    stream_id = 2 * number + 3
+    trailers = frame(HEADERS, END_HEADERS | END_STREAM, stream_id, TRAILERS + b"\x90" * 400)
+    return request(stream_id, is_last=False) + trailers
+
+
+def test_trailers_that_are_too_large_count_as_such_heads() -> None:
+    assert flood(oversized_trailers, 4).error is None
+    connection = flood(oversized_trailers, 6)
     assert connection.error is not None
     assert connection.error.reason is ErrorCode.ENHANCE_YOUR_CALM
 

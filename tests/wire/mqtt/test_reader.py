@@ -8,8 +8,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock.model import NEVER, Door, Properties, Run
+from penstock.net.turn_shares import MOST_WORK
 from penstock.wire.mqtt import (
     NO_PROPERTIES,
+    Auth,
     Connect,
     InvalidTopicName,
     MalformedPacket,
@@ -22,6 +24,7 @@ from penstock.wire.mqtt import (
     ProtocolViolation,
     PubAck,
     Publish,
+    ReasonCode,
     RunReader,
     TopicNameCache,
     Version,
@@ -36,6 +39,7 @@ from tests.wire.mqtt.strategies import conversations, cuts, encode_all, packets,
 LARGE = 1_000_000
 CHUNK = 64 * 1024
 PING = b"\xc0\x00"
+PROOF = Auth(ReasonCode.CONTINUE_AUTHENTICATION, PacketProperties(authentication_method="SCRAM-SHA-256"))
 
 
 def messages(items: list[Packet | Run]) -> list[object]:
@@ -110,6 +114,21 @@ def test_runs_are_the_same_however_the_stream_is_cut(
     assert outcome(serve(LARGE), data.draw(cuts(stream))) == whole
     assert len(whole[0]) == len(sent)
     assert whole[1] is None
+
+
+@pytest.mark.parametrize("rest", [PING, b"\x00", b"\xff" * 9, encode_packet(Publish("t", b"x"), Version.V5)])
+@pytest.mark.parametrize("greeting", [Connect("c", Version.V5), PROOF])
+def test_nothing_behind_a_handshake_is_read_in_the_same_step(greeting: Packet, rest: bytes) -> None:
+    """A door decides about CONNECT and AUTH before it acts on anything behind them."""
+    first = encode_packet(greeting, Version.V5)
+    for cut in range(len(first)):
+        reader = RunReader(LARGE, TopicNameCache())
+        reader.version, reader.work_limit = Version.V5, MOST_WORK
+        before = reader.feed(first[:cut])
+        assert before == []
+        assert [type(item) for item in reader.feed(first[cut:] + rest)] == [type(greeting)]
+        assert reader.position == len(first) - cut
+        assert reader.error is None
 
 
 def test_packets_arrive_as_soon_as_their_last_byte_does() -> None:

@@ -5,9 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.wire.sidecar import batches
-from penstock.wire.sidecar.batches import BadBatch, Entry, LongBatch, read_batch
+from penstock.wire.sidecar.batches import BadBatch, Entry, LongBatch
 from penstock.wire.sidecar.fields import varint
 from penstock.wire.sidecar.messages import penstock as wire
+from tests.support.steps import take_all
 
 MOST = 10_000
 texts = st.text(st.characters(codec="utf-8"), max_size=5)
@@ -24,6 +25,10 @@ entries = st.builds(
     st.integers(-(2**63), 2**63 - 1),
     st.lists(texts, max_size=2),
 )
+
+
+def read_batch(data: bytes, most: int) -> tuple[int, list[Entry]]:
+    return take_all(batches.read_batch(data, most))
 
 
 def payloads_of(entry: Entry) -> list[bytes]:

@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +16,7 @@ from penstock.app.run import run
 from penstock.cli.connect import OWN_PORTS
 from penstock.cli.flags import DASHBOARD_PORT, Group, read_password_file, spread
 from penstock.cli.output import program_name
+from penstock.cli.port_owner import explain_port_in_use
 from penstock.config import PRESETS, load
 from penstock.config.keys import UNSET_WORDS
 from penstock.errors import InvalidConfig
@@ -58,6 +60,9 @@ SETTINGS = {
     "ttl_reaper_interval_ms": "reaper_interval_ms",
 }
 """Setting of each flag."""
+
+PORT_FLAGS = {"mqtt.port": "--mqtt-port", "http.port": "--http-port", "sidecar.port": "--grpc-port"}
+"""Flag of each port that has one."""
 
 SettingsFile = Annotated[
     Path | None,
@@ -255,7 +260,10 @@ def serve(
     """Run the server."""
     given = given_settings(settings, nexusd, set_flags)
     read = partial(load, config, os.environ, given, only_preset(preset))
-    run(read, dashboard_flags.options(), _print_banner)
+    try:
+        run(read, dashboard_flags.options(), _print_banner)
+    except InvalidConfig as error:
+        raise InvalidConfig(explain_port_in_use(str(error), PORT_FLAGS)) from error
 
 
 def given_settings(settings: SettingFlags, nexusd: NexusdFlags, others: list[str] | None) -> dict[str, Any]:
@@ -343,9 +351,13 @@ def banner(server: "Server", dashboard: str | None = None) -> str:
 
 
 def _print_banner(server: "Server", dashboard: str | None) -> None:
-    """Print the banner, except beside a JSON log, which programs read."""
-    if server.settings.logging.format != "json":
-        print(banner(server, dashboard), flush=True)
+    """Print the banner in one piece below the log of the start; not beside a JSON log, for programs."""
+    if server.settings.logging.format == "json":
+        return
+    sys.stderr.flush()
+    gap = "\n" if sys.stdout.isatty() and sys.stderr.isatty() else ""
+    sys.stdout.write(f"{gap}{banner(server, dashboard)}\n")
+    sys.stdout.flush()
 
 
 def _doors(server: "Server") -> list[tuple[str, str]]:

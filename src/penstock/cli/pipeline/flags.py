@@ -105,14 +105,15 @@ class ServerOptions(Group, frozen=True, kw_only=True):
 
         if self.password_file is not None and self.user is None:
             raise typer.BadParameter("--password-file needs --user")
+        address = self.address if "://" in self.address else f"http://{self.address}"
         try:
-            scheme = Parsed.parse(self.address).scheme
+            scheme = Parsed.parse(address).scheme
         except ValueError as error:
             raise typer.BadParameter(str(error)) from None
         if self.ca_file is not None and scheme != "https":
             raise typer.BadParameter("--ca-file needs an --address with https")
         wanted = {
-            "address": self.address,
+            "address": address,
             "user": self.user,
             "password": self._password(),
             "caFile": self._trusted(),

@@ -206,6 +206,14 @@ class HttpClient(LogRequests, StageRequests):
         """Rates of the last hour, a point every ten seconds."""
         return self.get("/api/v1/history")
 
+    def reload(self) -> dict[str, Any]:
+        """Make the server read its settings and files again; returns what was applied and what waits.
+
+        Raises:
+            HttpRefused: something in them is wrong (409), and nothing has changed.
+        """
+        return self._transport.send("POST", "/api/v1/reload", body=b"").value()
+
     def health(self) -> dict[str, Any]:
         """Health report of the server, also an unhealthy one."""
         return self._transport.send("GET", "/health", allowed=(503,)).value()

@@ -207,7 +207,8 @@ class Drainer:
         """See whether a session lags behind now."""
         is_watched = session in self._slow.watched
         if session.keeps_up:
-            self._slow.forget(session)
+            if is_watched:
+                self._slow.forget(session)
         elif not is_watched and session.connection is not None and session.is_waiting:
             policies = (wanted.policy for wanted in session.subscriptions.values())
             self._slow.watch(session, next(policies, Policy.DROP_NEWEST))

@@ -1,23 +1,33 @@
 """Idempotent publish for requests: a receipt per message, duplicates by message id published once.
 
-A list is checked as a whole before its first message is published. Connections that stream publishes use
-`publish.py` directly.
+A list is checked as a whole before its first message is published, and both are done in steps. Connections
+that stream publishes use `publish.py` directly.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from penstock.core.node import Node
 from penstock.core.ports.log import Ticket
 from penstock.core.publishing.deduplication import Key
-from penstock.core.publishing.outcome import Receipt
+from penstock.core.publishing.outcome import ListReceipt, Receipt
 from penstock.core.publishing.publish import Publisher, is_to_be_stored, raise_it
+from penstock.core.runtime.background import Steps
 from penstock.core.sessions.session import Session
 from penstock.core.subscriptions.audience import NOBODY
 from penstock.core.topics.topic import Topic
 from penstock.errors import PenstockError, StorageUnavailable, TooLarge
 from penstock.model import Run
+
+PART_MESSAGES = 100
+"""Messages of a list that are checked, or published, in one step."""
+_NEW = Receipt("", 0, 0, 0, 0, 0, is_stored=False)
+"""Stands for the receipt of a message that is about to be published."""
+
+
+def ignore_part(runs: Sequence[Run]) -> None:
+    """Do nothing about a part of a list."""
 
 
 class Refused(Exception):
@@ -63,42 +73,93 @@ class IdempotentPublisher:
             self._dedup.add(key, receipt)
         return receipt
 
-    def publish_each(self, runs: Sequence[Run], sender: Session) -> list[Receipt]:
-        """The same for messages in order: all of them or, if one may not be published, none.
+    def publish_each(
+        self, runs: Sequence[Run], sender: Session, on_part: Callable[[Sequence[Run]], None] = ignore_part
+    ) -> Steps[ListReceipt]:
+        """The same for messages in order, in steps: all of them or, if one may not be published, none.
+
+        All of them are checked before the first is published. A long list is then published in parts, each
+        in one commit; a change of rights does not leave it half done.
+
+        Args:
+            on_part: gets the runs of each part that were published, before they are flushed.
 
         Raises:
             Refused: why each that may not be published may not.
+            StorageUnavailable: the log failed while parts of the list were published.
         """
-        topics, keys = self._check_all(runs, sender)
-        known: dict[Key, Receipt | None] = {}
+        topics, keys = yield from self._check_all(runs, sender)
+        published = ListReceipt()
+        known: dict[Key, Receipt] = {}
+        for start in range(0, len(runs), PART_MESSAGES):
+            if start:
+                yield
+            end = start + PART_MESSAGES
+            part = runs[start:end], topics[start:end], keys[start:end]
+            on_part(self._publish_part(*part, sender, known, published))
+            self._node.tick.flush_part(PART_MESSAGES)
+        return published
+
+    def _publish_part(
+        self,
+        runs: Sequence[Run],
+        topics: list[Topic],
+        keys: list[Key | None],
+        sender: Session,
+        known: dict[Key, Receipt],
+        published: ListReceipt,
+    ) -> list[Run]:
+        """Publish some messages of a list; return those that were not published before.
+
+        Args:
+            known: receipts of the messages with an id that the list had before these.
+        """
+        failure = published.failure or self._log.failure
+        if failure is not None and any(run.shape.qos for run in runs):
+            what = "the rest of the list" if published.receipts else "the list"
+            raise StorageUnavailable(f"{what} was not published: {failure}")
         fresh: list[Run] = []
         for run, key in zip(runs, keys, strict=True):
-            if key is not None and key not in known:
-                known[key] = self._dedup.find(key)
-            elif key is not None:
-                continue  # the same message is here twice
-            if key is None or known[key] is None:
+            if key is None:
                 fresh.append(run)
-        ticket = self._publishing.publish_all(fresh, sender, raise_it).ticket
-        receipts: list[Receipt] = []
+            elif key not in known:
+                earlier = self._dedup.find(key)
+                known[key] = _NEW if earlier is None else earlier
+                if earlier is None:
+                    fresh.append(run)
+        ticket = self._publish_admitted(fresh, topics, sender)
         for run, topic, key in zip(runs, topics, keys, strict=True):
-            earlier = None if key is None else known[key]
-            if earlier is None:
+            receipt = _NEW if key is None else known[key]
+            if receipt is _NEW:
                 receipt = self.receipt_of(run, topic, ticket)
                 if key is not None:
                     known[key] = replace(receipt, is_duplicate=True)
                     self._dedup.add(key, receipt)
-                receipts.append(receipt)
-            else:
-                receipts.append(earlier)
-        return receipts
+            published.add(receipt)
+        if published.ticket is not None and published.ticket == ticket:
+            self._publishing.when_committed(ticket, published.note_commit)
+        return fresh
 
-    def _check_all(self, runs: Sequence[Run], sender: Session) -> tuple[list[Topic], list[Key | None]]:
+    def _publish_admitted(self, runs: Sequence[Run], topics: list[Topic], sender: Session) -> Ticket | None:
+        """Publish to topics whose use was decided with the whole list; return the commit to wait for."""
+        registry, remembered = self._node.topics, sender.topics
+        for place, topic in enumerate(topics):
+            if topic.is_deleted:  # after the list was checked
+                topics[place] = registry.get(topic.name) or registry.restore(topic.name)
+        sender.topics = {topic.name: topic for topic in topics}
+        try:
+            return self._publishing.publish_all(runs, sender, raise_it).ticket
+        finally:
+            sender.topics = remembered
+
+    def _check_all(self, runs: Sequence[Run], sender: Session) -> Steps[tuple[list[Topic], list[Key | None]]]:
         """The topic of each, and the key under which it is remembered."""
         topics: list[Topic] = []
         keys: list[Key | None] = []
         errors: dict[int, PenstockError] = {}
         for index, run in enumerate(runs):
+            if index and index % PART_MESSAGES == 0:
+                yield
             try:
                 topics.append(self.check(run, sender))
                 keys.append(self._dedup.key_of(run, sender.identity.user))

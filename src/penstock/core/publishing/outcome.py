@@ -36,6 +36,27 @@ class Receipt(Struct, frozen=True, gc=False):
     """It was accepted before, and has not been published again."""
 
 
+class ListReceipt:
+    """Receipts of a list of messages, in order, and the last commit to wait for."""
+
+    __slots__ = ("failure", "receipts", "ticket")
+
+    def __init__(self) -> None:
+        self.receipts: list[Receipt] = []
+        self.ticket: Ticket | None = None
+        self.failure: Exception | None = None  # of the commit of a part
+
+    def add(self, receipt: Receipt) -> None:
+        """Add the receipt of the next message."""
+        self.receipts.append(receipt)
+        if receipt.ticket is not None:
+            self.ticket = receipt.ticket if self.ticket is None else max(self.ticket, receipt.ticket)
+
+    def note_commit(self, failure: Exception | None) -> None:
+        """The commit of a part was made, or has failed."""
+        self.failure = self.failure or failure
+
+
 class Outcome(Struct, frozen=True):
     """Outcome of a message for subscribers that could not get it at once."""
 

@@ -159,10 +159,8 @@ class Publisher:
             sequencer.room_bytes -= kept_bytes
             if sequencer.room_bytes < 0:
                 self._node.backpressure.block_for_log(sender)
-        return self._receipt(is_kept, unmatched) if is_kept or unmatched else self._plain_receipt
-
-    def _receipt(self, is_kept: bool, unmatched: int) -> ChunkReceipt:
-        return ChunkReceipt(self._topics, self._rollback.watch() if is_kept else None, unmatched)
+            return ChunkReceipt(self._topics, self._rollback.watch(), unmatched)
+        return ChunkReceipt(self._topics, None, unmatched) if unmatched else self._plain_receipt
 
     def _advance(self, head: int, sender: Session) -> None:
         """Offsets up to this one are given."""

@@ -4,8 +4,8 @@ However many sessions catch up or topics are refreshed at once, the loop stays f
 """
 
 from collections import deque
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Generator
+from typing import Generic, Protocol, TypeVar
 
 import structlog
 
@@ -16,6 +16,10 @@ log = structlog.get_logger("penstock.background")
 
 WORK_S = 0.004
 """Time for all background work in one turn of the loop."""
+
+T = TypeVar("T")
+Steps = Generator[None, None, T]
+"""Work with a result, as a generator: it yields after each step of about a millisecond."""
 
 
 class Worker(Protocol):
@@ -123,6 +127,7 @@ class StepQueue:
     def __init__(self, turns: Background) -> None:
         self._turns = turns
         self._jobs: deque[Step] = deque()
+        self._is_stepping = False
 
     def __len__(self) -> int:
         return len(self._jobs)
@@ -134,8 +139,15 @@ class StepQueue:
             self._turns.ask(self)
 
     def work(self) -> None:
-        """Take one step."""
-        if self._jobs and not self._jobs[0]():
+        """Take one step, unless this is within one: a job is not entered twice."""
+        if not self._jobs or self._is_stepping:
+            return
+        self._is_stepping = True
+        try:
+            has_more = self._jobs[0]()
+        finally:
+            self._is_stepping = False
+        if not has_more:
             self._jobs.popleft()
         if self._jobs:
             self._turns.ask(self)
@@ -148,12 +160,62 @@ class StepQueue:
             self._turns.ask(self)
 
     def step_now(self) -> bool:
-        """Take a step at once, whatever the turn has time for. Returns whether there is more to do."""
-        if self._jobs:
+        """Take a step at once, whatever the turn has time for. Returns whether another can be taken."""
+        if self._jobs and not self._is_stepping:
             self._turns.take_step(self)
-        return bool(self._jobs)
+        return bool(self._jobs) and not self._is_stepping
 
     def finish(self) -> None:
         """Do at once all that is left: the server is about to stop."""
         while self.step_now():
             pass
+
+
+class Procedure(Generic[T]):
+    """Work of a request, in turns with background work. The first step is a part of the request itself.
+
+    Args:
+        done: gets the result.
+        failed: gets the error that a step raised; there is no further step.
+    """
+
+    def __init__(
+        self,
+        turns: Background,
+        steps: Steps[T],
+        done: Callable[[T], None],
+        failed: Callable[[Exception], None],
+    ) -> None:
+        self._turns = turns
+        self._steps = steps
+        self._done = done
+        self._failed = failed
+        self.is_over = False
+
+    def begin(self) -> None:
+        """Take the first step; the rest follows."""
+        self._turns.take_step(self)
+
+    def work(self) -> None:
+        """Take one step."""
+        try:
+            next(self._steps)
+        except StopIteration as end:
+            self.is_over = True
+            self._done(end.value)
+        except Exception as error:
+            self.is_over = True
+            self._failed(error)
+        else:
+            self._turns.ask(self)
+
+    def fail(self, error: PenstockError) -> None:
+        """The report of the end went wrong."""
+        self._failed(error)
+
+    def finish(self) -> None:
+        """Do at once all that is left: the server is about to stop."""
+        self._turns.leave(self)
+        while not self.is_over:
+            self._turns.take_step(self)
+            self._turns.leave(self)

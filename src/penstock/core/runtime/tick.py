@@ -216,7 +216,7 @@ class Tick:
             count: runs and packets worked off since the last call.
         """
         self._pending += count
-        if self._pending < self._pending_limit or not self._stretches:
+        if self._pending < self._pending_limit or not self._stretches or self.is_ending:
             return
         self._pending = 0
         began = self._clock.monotonic()

@@ -42,7 +42,7 @@ from penstock.core.staging.packing import runs_of, weight_of
 from penstock.errors import Conflict, PenstockError, QuotaExceeded, ShuttingDown, StorageUnavailable
 from penstock.model import Door, Run
 
-SLICE_ROWS, SLICE_BYTES = 2_000, 1024 * 1024
+SLICE_ROWS, SLICE_TOPICS, SLICE_BYTES = 2_000, 300, 1024 * 1024
 """A slice takes no further chunk after this much."""
 
 Numbered = tuple[int, ChunkRecord]
@@ -74,12 +74,12 @@ class Commit:
     def next_slice(self) -> list[Numbered]:
         """The chunks that are published together next; they stay until that is safe."""
         taken: list[Numbered] = []
-        rows = size = 0
+        rows = topics = size = 0
         for number, chunk in self.chunks:
-            if taken and (rows + chunk.rows > SLICE_ROWS or size + len(chunk.data) > SLICE_BYTES):
+            rows, topics, size = rows + chunk.rows, topics + len(chunk.topics), size + len(chunk.data)
+            if taken and (rows > SLICE_ROWS or topics > SLICE_TOPICS or size > SLICE_BYTES):
                 break
             taken.append((number, chunk))
-            rows, size = rows + chunk.rows, size + len(chunk.data)
         return taken
 
     def notify(self, outcome: ReleasedRecord | PenstockError) -> None:

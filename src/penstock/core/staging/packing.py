@@ -19,7 +19,7 @@ from penstock.core.settings import CoreSettings
 from penstock.errors import NotAuthorized, PenstockError, TooLarge
 from penstock.model import NEVER, Door, Properties, Run, bare_shape
 
-CHUNK_ROWS, CHUNK_BYTES = 2_000, 512 * 1024
+CHUNK_ROWS, CHUNK_TOPICS, CHUNK_BYTES = 2_000, 300, 512 * 1024
 """A chunk takes no further row after this much; a single row may be larger."""
 PAUSE_AFTER, PAUSE_S = 200, 50e-6
 """Rows or topics after which the thread yields, so that the loop is not starved."""
@@ -130,7 +130,8 @@ class Packing:
         self._ttls.append(run.ttl)
         self._properties.append(kind)
         self._size += size
-        if self._size >= CHUNK_BYTES or len(self._topics) >= CHUNK_ROWS:
+        is_full = len(self._topics) >= CHUNK_ROWS or len(self._places) >= CHUNK_TOPICS
+        if is_full or self._size >= CHUNK_BYTES:
             self._close()
 
     def _allow(self, topic: str) -> None:

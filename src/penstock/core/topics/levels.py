@@ -22,10 +22,12 @@ from penstock.core.topics.topic import Topic
 
 LEAST, NEXT = "\0", "\1"
 """The separator in keys, which no topic contains, and the first character that follows it."""
-BLOCK = 1_000
+BLOCK = 200
 """Names of a block before it is split."""
-NAMES_A_STEP = 500
-"""Names that are indexed in one step."""
+NAMES_AT_ONCE = 50
+"""Names that are indexed between two looks at the clock."""
+STEP_S = 0.002
+"""Time of one step of building the index."""
 IDLE_S = 600.0
 """Time without a reader after which the index is dropped."""
 
@@ -140,7 +142,7 @@ class TopicLevels:
         return self._names is not None
 
     def build(self) -> bool:
-        """Index some names that are not indexed yet. Returns whether there are more."""
+        """Index names that are not indexed yet, for two milliseconds. Returns whether there are more."""
         self._read_at = self._clock.monotonic()
         if self._names is None:
             self._names, self._stored_names = SortedNames(), 0
@@ -149,11 +151,14 @@ class TopicLevels:
         if len(stored) != self._stored_names:  # read since
             self._stored_names = len(stored)
             self._unindexed += stored
-        some = self._unindexed[-NAMES_A_STEP:]
-        del self._unindexed[-NAMES_A_STEP:]
-        for name in some:
-            if name in self._topics or self._is_dormant(name):
-                self._names.add(name)
+        while self._unindexed:
+            some = self._unindexed[-NAMES_AT_ONCE:]
+            del self._unindexed[-NAMES_AT_ONCE:]
+            for name in some:
+                if name in self._topics or self._is_dormant(name):
+                    self._names.add(name)
+            if self._clock.monotonic() >= self._read_at + STEP_S:
+                break
         return bool(self._unindexed)
 
     def reap(self) -> bool:

@@ -61,7 +61,9 @@ def _charts(view: View) -> None:
 @live
 def _gauges(view: View) -> None:
     show_heading("Saturation by topic", "fill level of the fullest subscriber outbox")
-    rows = [gauge_row(name, view.metrics.topics[name]) for name in fullest_topics(view.metrics, GAUGES)]
+    address = view.source.address
+    fullest = fullest_topics(view.metrics, GAUGES)
+    rows = [gauge_row(name, view.metrics.topics[name], address) for name in fullest]
     columns = ("topic", "", "", "queued", "saturation")
     show_table("saturation", columns, rows, numbers=2, empty="No topic has messages yet.")
 
@@ -79,7 +81,8 @@ def _drops(view: View) -> None:
     show_bars("comparison", comparison(metrics, BARS), OUTCOMES)
     show_heading("Drops by topic", "since the server started")
     columns = ("topic", "published", "delivered", "dropped")
-    show_table("drops", columns, drop_rows(metrics, GAUGES), numbers=3, empty="No messages dropped.")
+    rows = drop_rows(metrics, GAUGES, view.source.address)
+    show_table("drops", columns, rows, numbers=3, empty="No messages dropped.")
     show_heading("Drops by reason", "since the server started")
     lost = {reason: number for reason, number in metrics.not_delivered.items() if reason in LOSSES}
     show_table(
@@ -119,6 +122,7 @@ def tiles(metrics: Metrics) -> list[Tile]:
             note=f"{count_text(boxes.publisher_holds)} times so far",
             level=Level.ELEVATED if boxes.publishers_held else Level.GOOD,
         ),
+        Tile("published", "Published", count_text(total.total_published), note="since the server started"),
         Tile("dropped", "Dropped", count_text(total.total_dropped), note="since the server started"),
         Tile("expired", "Expired", count_text(total.total_expired), note="since the server started"),
     ]
@@ -132,12 +136,12 @@ def fullest_topics(metrics: Metrics, limit: int) -> list[str]:
     return [name for name, _ in ranked[:limit]]
 
 
-def gauge_row(name: str, topic: TopicMetrics) -> list[Cell | str]:
+def gauge_row(name: str, topic: TopicMetrics, address: str) -> list[Cell | str]:
     """Topic with a bar for the fill level of its fullest outbox."""
     level = SATURATION.level(topic.saturation)
     text = percent_text(topic.saturation)
     return [
-        topic_cell(name),
+        topic_cell(name, address),
         Cell(text, level, topic.saturation),
         Cell(str(level), level),
         count_text(topic.queue_depth),
@@ -158,7 +162,7 @@ def comparison(metrics: Metrics, limit: int) -> dict[str, dict[Outcome, float]]:
     }
 
 
-def drop_rows(metrics: Metrics, limit: int) -> list[list[Cell | str]]:
+def drop_rows(metrics: Metrics, limit: int, address: str) -> list[list[Cell | str]]:
     """Topics with the most dropped messages."""
     lossy = [
         (topic.messages_dropped, name) for name, topic in metrics.topics.items() if topic.messages_dropped
@@ -166,7 +170,7 @@ def drop_rows(metrics: Metrics, limit: int) -> list[list[Cell | str]]:
     ranked = sorted(lossy, key=lambda item: (-item[0], item[1]))[:limit]
     return [
         [
-            topic_cell(name),
+            topic_cell(name, address),
             count_text(metrics.topics[name].messages_published),
             count_text(metrics.topics[name].messages_delivered),
             Cell(count_text(dropped), Level.CRITICAL),

@@ -84,7 +84,7 @@ def _topics(view: View) -> None:
     )
     rows: list[list[Cell | str]] = [
         [
-            topic_cell(topic),
+            topic_cell(topic, view.source.address),
             _level_word(topics[topic]),
             count_text(topics[topic].messages_delivered),
             *latency_cells(topics[topic]),

@@ -21,15 +21,15 @@ from penstock.doors.mqtt.capabilities import will_refusal
 from penstock.doors.mqtt.encodings import encoding_on_wire
 from penstock.doors.mqtt.reason_codes import RETURN_CODES, encode_within, in_words, refusal_of
 from penstock.errors import NotAuthorized, PenstockError, QuotaExceeded
-from penstock.model import NEVER, Door, Properties, Will
+from penstock.model import NEVER, Door, Properties, Run, Will
 from penstock.net.password_checks import TooManyWaiting
 from penstock.net.read_pause import COMMIT
 from penstock.wire.mqtt import packets
 from penstock.wire.mqtt.decode import CONNACK_REASONS
 from penstock.wire.mqtt.encode import encode_packet
-from penstock.wire.mqtt.packets import ConnAck, Connect, Version
+from penstock.wire.mqtt.packets import Auth, ConnAck, Connect, Disconnect, Version
 from penstock.wire.mqtt.properties import PacketProperties
-from penstock.wire.mqtt.reasons import MqttWireError, ReasonCode
+from penstock.wire.mqtt.reasons import MqttWireError, ProtocolViolation, ReasonCode
 from penstock.wire.mqtt.run_reader import SOON
 
 if TYPE_CHECKING:
@@ -53,7 +53,34 @@ class ConnectHandler:
         self._checks = door.password_checks
         self._checking: dict[Connection, asyncio.Task[None]] = {}
 
-    def admit(self, connection: "Connection", packet: Connect) -> None:
+    def take(self, connection: "Connection", packet: packets.Packet | Run) -> None:
+        """Act on a packet before acceptance: CONNECT, then AUTH if its method needs that."""
+        self._door.counters.control_packets_received += 1
+        connection.is_undecided = True
+        if connection.proof is not None:
+            self._take_proof(connection, packet)
+        elif isinstance(packet, Connect):
+            connection.version = packet.version
+            self._admit(connection, packet)
+        else:
+            connection.is_closing = True
+            connection.abort()  # MQTT-3.1.0-1
+        if connection.proof is not None and connection.is_stranger and not connection.is_welcome:
+            connection.is_undecided = False  # the next step is the client's
+
+    def _take_proof(self, connection: "Connection", packet: packets.Packet | Run) -> None:
+        """A client that authenticates may send nothing else meanwhile (MQTT-3.1.2-30)."""
+        try:
+            if isinstance(packet, Auth):
+                self.authentication.continue_exchange(connection, packet)
+            elif isinstance(packet, Disconnect):
+                connection.leave()
+            else:
+                raise ProtocolViolation("AUTH is expected here")
+        except MqttWireError as error:
+            connection.on_wire_error(error)
+
+    def _admit(self, connection: "Connection", packet: Connect) -> None:
         """Decide about a CONNECT: at once where that is possible."""
         connection.explains = packet.properties.request_problem_information != 0
         connection.wants_details = packet.properties.request_problem_information == 1
@@ -115,6 +142,7 @@ class ConnectHandler:
         """Refuse wrong credentials."""
         self._door.counters.authentications_failed += 1
         self._door.note("credentials refused", connection, client=client_id, user=user or "")
+        self._door.broker.audit.record_login(user, Door.MQTT, connection.peer, refusal="wrong credentials")
 
     # The response
 

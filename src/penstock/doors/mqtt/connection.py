@@ -1,20 +1,20 @@
 """One MQTT connection: packets in, calls to core, and its end.
 
 It is an asyncio protocol and core's connection port at once. Reading and writing never wait: a chunk is
-worked off in steps, and beyond a share of the turn in later turns (`net/turn_shares.py`); deliveries arrive
-as joined bytes at the tick's flush, acknowledgements follow in the same turn; the way out is in the sections
-"Deliveries" and "Responses". What the packets mean is in `handlers.py`; publishes come in runs and go to core
-from here, through `publish_acks.py` if they want a response.
+worked off in steps, and beyond a share of the turn in later turns (`net/turn_shares.py`). The way out is in
+`outbound.py`. What the packets mean is in `connect.py` and `handlers.py`; publishes come in runs and go to
+core from here, through `publish_acks.py` if they want a response.
 """
 
 import asyncio
 from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from penstock.core.sessions.session import Ending, Session
 from penstock.doors.mqtt.handlers import HANDLERS, on_unexpected
+from penstock.doors.mqtt.outbound import Outbound
 from penstock.doors.mqtt.publish_acks import PublishAcks
 from penstock.doors.mqtt.reason_codes import (
     ENDINGS,
@@ -24,7 +24,6 @@ from penstock.doors.mqtt.reason_codes import (
     in_words,
     reason_of,
 )
-from penstock.doors.mqtt.redelivery import Redelivery
 from penstock.errors import PenstockError
 from penstock.model import Run
 from penstock.net.door import Peer
@@ -35,17 +34,14 @@ from penstock.net.read_pause import (
     NO_PAUSE,
     RATE_LIMIT,
     TURN,
-    UNREAD_RESPONSES,
     ReadPause,
 )
 from penstock.net.transport import CLOSED_TRANSPORT
 from penstock.net.turn_shares import FIRST_WORK, Backlog, fitted
-from penstock.wire.mqtt.aliases import AliasWriter
-from penstock.wire.mqtt.packets import Auth, Connect, Disconnect, Packet, Version
+from penstock.wire.mqtt.packets import Disconnect, Packet, Version
 from penstock.wire.mqtt.reasons import (
     InvalidClientId,
     MqttWireError,
-    ProtocolViolation,
     ReasonCode,
     UnsupportedVersion,
 )
@@ -55,8 +51,6 @@ if TYPE_CHECKING:
     from penstock.doors.mqtt.auth import AuthExchange
     from penstock.doors.mqtt.door import MqttDoor
 
-CONTROL_LIMIT_BYTES = 1024 * 1024
-"""Bytes of responses that a peer may leave unread before it is not read from."""
 UNCOMMITTED_LIMIT = 1_000
 """Responses that may wait for a commit before the client is not read from."""
 EARLY_LIMIT_BYTES = 64 * 1024
@@ -71,23 +65,18 @@ class Connection(asyncio.BufferedProtocol):
     """One socket on one side, a session of core on the other."""
 
     __slots__ = (
-        "_aliases",
         "_backlog",
         "_deadline",
-        "_is_full",
         "_is_lost",
         "_keep_alive_s",
         "_last_seen",
         "_loop",
         "_publish_acks",
         "_reader",
-        "_redelivery",
         "_session",
         "_transport",
         "_uncommitted_responses",
         "_unfinished",
-        "_waiting",
-        "_withheld",
         "bucket",
         "door",
         "explains",
@@ -96,19 +85,25 @@ class Connection(asyncio.BufferedProtocol):
         "is_bridge",
         "is_closing",
         "is_counted",
+        "is_undecided",
         "is_welcome",
         "limit_bytes",
         "lines_logged",
+        "outbound",
         "peer",
         "proof",
         "read_pause",
         "refusal",
         "version",
         "wants_details",
+        "write",
     )
 
     _transport: asyncio.Transport
     read_pause: ReadPause
+    outbound: Outbound
+    write: "Write"
+    """Deliveries of core: that of `outbound`, without a call between."""
 
     def __init__(self, door: "MqttDoor", peer: Peer | None = None, *, has_arrived: bool = False) -> None:
         """Args:
@@ -129,14 +124,9 @@ class Connection(asyncio.BufferedProtocol):
         self._unfinished: Iterator[None] | None = None  # a packet that takes more than one step
         self._session: Session | None = None
         self._publish_acks: PublishAcks | None = None
-        self._redelivery: Redelivery | None = None
-        self._aliases: AliasWriter | None = None
         self._uncommitted_responses = 0  # that wait for a commit
-        self._withheld: list[bytes] | None = None  # deliveries behind the acknowledgements of this turn
-        self._waiting: list[Packet | Run] | None = None  # read before CONNECT has its response
         self._deadline = 0.0  # for CONNECT, and for the last bytes
         self._keep_alive_s = self._last_seen = 0.0
-        self._is_full = False  # the socket takes no more
         self._is_lost = False  # the socket is closed, and what was read before is worked off
         self.is_closing = self.is_blocked = False
         self.bucket: TokenBucket | None = None
@@ -145,6 +135,7 @@ class Connection(asyncio.BufferedProtocol):
         self.has_arrived = has_arrived
         self.is_bridge = False  # it asked for the subscription options of a bridge
         self.is_counted = False  # by the limits of its address
+        self.is_undecided = False  # CONNECT or AUTH has no response; nothing behind it is worked off
         self.is_welcome = False  # it is accepted, and CONNACK leaves after the commit
         self.explains = True  # the client wants reasons in words, or did not say
         self.wants_details = False  # it said so, and learns what is wrong with its packets
@@ -161,6 +152,8 @@ class Connection(asyncio.BufferedProtocol):
             self.peer = Peer(*name[:2])
         self.read_pause = ReadPause(self._transport)
         self._transport.set_write_buffer_limits(high=self.door.settings.write_buffer_bytes)
+        self.outbound = Outbound(self.door, self._transport, self.read_pause)
+        self.write = self.outbound.write
         self._last_seen = self._loop.time()
         self._deadline = self._last_seen + self.door.settings.connect_timeout_s
         self.door.on_open(self, self._deadline)
@@ -185,30 +178,40 @@ class Connection(asyncio.BufferedProtocol):
             self._wait_for_turn()
             return
         start: int | None = 0
-        is_late = shares.is_used_up or self._waiting is not None
+        is_late = shares.is_used_up or self.is_undecided
         if not is_late:
             began = shares.clock()
             with self.door.broker.turn(now):
                 start = self._step(data, 0)
-                while start is not None and self._waiting is None and not shares.is_over(began):
+                while start is not None and not (self.is_undecided or shares.is_over(began)):
                     start = self._timed_step(data, start)
             shares.charge(began)
         if start is not None:
             self._backlog = Backlog(self, data, start)
             self._wait_for_turn(is_new=is_late)
 
+    def pause_writing(self) -> None:
+        self.outbound.pause(self._session)
+
+    def resume_writing(self) -> None:
+        self.outbound.resume(self._session)
+
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = CLOSED_TRANSPORT
+        self.outbound.close()
         self._is_lost = True
         if self._session is not None and self._backlog is not None:
             self.read_pause = ReadPause(CLOSED_TRANSPORT)
             self.door.shares.queue(self._backlog)  # it comes first, and may end with a DISCONNECT
+        elif self.is_welcome and self.is_stranger and self._backlog is not None:
+            self.read_pause = ReadPause(CLOSED_TRANSPORT)  # `accept` works off what came with CONNECT
         else:
             self._on_lost()
 
     def _on_lost(self) -> None:
         """Let go of the session of a closed socket, and leave the door. Idempotent."""
         self.is_closing = True
+        self.outbound.stop()
         self._drop_input()
         self._drop_acks()
         session, self._session = self._session, None
@@ -224,7 +227,7 @@ class Connection(asyncio.BufferedProtocol):
         if self not in self.door.connections:
             return None
         if self.is_closing or self._session is None:
-            if self._waiting is not None:  # its CONNECT was read; the server's response is pending
+            if self.is_undecided:  # its CONNECT was read; the server's response is pending
                 return now + self.door.settings.connect_timeout_s
             if now < self._deadline:
                 return self._deadline
@@ -245,7 +248,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def may_step(self) -> bool:
         """Nothing is worked off behind a CONNECT that has no response."""
-        return self._waiting is None
+        return not self.is_undecided
 
     def take_step(self, data: bytes, start: int) -> int | None:
         """Work off some of the backlog, in a turn later than that of its read."""
@@ -267,9 +270,9 @@ class Connection(asyncio.BufferedProtocol):
         Until CONNECT has its response nothing is worked off, and little is read.
         """
         assert self._backlog is not None
-        if self._waiting is None:
+        if not self.is_undecided:
             self.door.shares.queue(self._backlog, is_new=is_new)
-        if self._waiting is None or len(self._backlog) > EARLY_LIMIT_BYTES:
+        if not self.is_undecided or len(self._backlog) > EARLY_LIMIT_BYTES:
             self.read_pause.pause(TURN)
 
     def _timed_step(self, data: bytes, start: int) -> int | None:
@@ -291,8 +294,8 @@ class Connection(asyncio.BufferedProtocol):
             start = reader.position
             if items:
                 self._take(items)
-            if reader.error is not None and self._waiting is None:
-                self._on_wire_error(reader.error)
+            if reader.error is not None:
+                self.on_wire_error(reader.error)
         if reader.error is not None or self.is_closing:
             return None
         return start if start < len(data) or self._unfinished is not None else None
@@ -307,84 +310,6 @@ class Connection(asyncio.BufferedProtocol):
         if self._backlog is not None:
             self.door.shares.discard(self._backlog)
             self._backlog = None
-
-    # Deliveries
-
-    def write(self, data: bytes) -> None:
-        if self._withheld is not None:
-            self._withheld.append(data)
-            return
-        if self._aliases is not None:
-            data = self._aliases.rewrite(data)
-        self.door.counters.bytes_sent += len(data)
-        self._transport.write(data)
-
-    def send(self, data: bytes) -> None:
-        """Write bytes now, before withheld deliveries."""
-        withheld, self._withheld = self._withheld, None
-        self.write(data)
-        self._withheld = withheld
-
-    def acknowledge_first(self) -> None:
-        """Withhold deliveries until the acknowledgements of this turn are written.
-
-        A publisher that is its own subscriber gets the acknowledgement first, as other brokers do it. Those
-        that wait for a commit are not waited for. Call it after they were added, because callbacks of a turn
-        run in order.
-        """
-        if self._withheld is None:
-            self._withheld = []
-            self.door.broker.when_committed(None, self._send_withheld)
-
-    def _send_withheld(self, failure: Exception | None = None) -> None:
-        withheld, self._withheld = self._withheld, None
-        if withheld:
-            self.write(b"".join(withheld))
-
-    def pause_writing(self) -> None:
-        self._is_full = True
-        if self._session is not None:
-            self.door.broker.pause(self._session)
-
-    def resume_writing(self) -> None:
-        self._is_full = False
-        self.read_pause.resume(UNREAD_RESPONSES)
-        if self._session is not None:
-            self._continue_sending(self._session)
-
-    def begin(self, session: Session) -> None:
-        """Send again what was on its way, then let core send what it has."""
-        if session.inflight:
-            may_read = partial(self.door.broker.access.may_read, session.identity)
-            self._redelivery = Redelivery(session.inflight, self.version, may_read)
-            self.door.broker.pause(session)  # nothing new before the last of it
-            self._continue_sending(session)
-        else:
-            self.door.broker.resume(session)
-
-    def _continue_sending(self, session: Session) -> None:
-        """The way out is free."""
-        redelivery = self._redelivery
-        if redelivery is None:
-            self.door.broker.unpause(session)
-            return
-        while redelivery and not self._is_full:
-            data = redelivery.take(self.door.clock.monotonic())
-            if not data:
-                break
-            self.send(data)
-        for pending, reason in redelivery.given_up:
-            self.door.broker.give_up(session, pending.run, reason)
-        redelivery.given_up.clear()
-        if not redelivery and not self._is_full:
-            self._redelivery = None
-            self.door.broker.unpause(session)
-            self.door.broker.resume(session)
-
-    def on_acknowledged(self, session: Session) -> None:
-        """The client has room for one more of what is sent again."""
-        if self._redelivery is not None and not self._is_full:
-            self._continue_sending(session)
 
     # Connection port of core
 
@@ -416,8 +341,8 @@ class Connection(asyncio.BufferedProtocol):
         """Act on what was read, in order."""
         session = self._session
         if session is None:
-            if not self.is_closing:
-                self._take_early(items)
+            if not self.is_closing:  # behind CONNECT or AUTH nothing is read in the same step
+                self.door.admission.take(self, items[0])
         elif self._reader.is_plain:
             self._publish(cast("list[Run]", items), session)
         else:
@@ -456,38 +381,9 @@ class Connection(asyncio.BufferedProtocol):
                     if steps is not None:
                         self._continue(steps)
                 except MqttWireError as error:
-                    self._on_wire_error(error)
+                    self.on_wire_error(error)
             if self.is_closing:
                 return
-
-    def _take_early(self, items: list[Packet | Run]) -> None:
-        """Before acceptance: CONNECT, then AUTH if its method needs that; the rest waits."""
-        packet, self._waiting = items[0], items[1:]
-        self.door.counters.control_packets_received += 1
-        if self.proof is not None:
-            self._take_proof(packet)
-        elif isinstance(packet, Connect):
-            self.version = packet.version
-            self.door.admission.admit(self, packet)
-        else:
-            self.is_closing = True
-            self._transport.abort()  # MQTT-3.1.0-1
-        if self.proof is not None and self.is_stranger and not self.is_welcome:
-            waiting, self._waiting = self._waiting, None  # the next step is the client's
-            if waiting:
-                self._take_early(waiting)
-
-    def _take_proof(self, packet: Packet | Run) -> None:
-        """A client that authenticates may send nothing else meanwhile (MQTT-3.1.2-30)."""
-        try:
-            if isinstance(packet, Auth):
-                self.door.admission.authentication.continue_exchange(self, packet)
-            elif isinstance(packet, Disconnect):
-                self.leave()
-            else:
-                raise ProtocolViolation("AUTH is expected here")
-        except MqttWireError as error:
-            self._on_wire_error(error)
 
     def accept(self, session: Session, connack: bytes, keep_alive_s: float, aliases: int) -> None:
         """Accepted: send CONNACK, redeliver what was in flight, continue."""
@@ -498,18 +394,17 @@ class Connection(asyncio.BufferedProtocol):
             self.door.watch(self, self._last_seen + keep_alive_s)
         self.limit_rate()
         if aliases:
-            self._aliases = AliasWriter(aliases, self.limit_bytes)
+            self.outbound.use_aliases(aliases, self.limit_bytes)
         self.door.counters.control_packets_sent += 1
         self.write(connack)
-        self.begin(session)
-        waiting, self._waiting = self._waiting, None
+        if not self._is_lost:  # else nothing that is queued for it may leave
+            self.outbound.begin(session, self.version)
+        self.is_undecided = False
         self.read_pause.resume(COMMIT)
-        if waiting:
-            self._take_each(waiting, session)
-        if self._reader.error is not None:
-            self._on_wire_error(self._reader.error)
-        elif self._backlog is not None:
+        if self._backlog is not None:
             self._wait_for_turn()
+        elif self._is_lost and not self.is_closing:
+            self._on_lost()
 
     def limit_rate(self) -> None:
         """Apply the current rate limit, once it is accepted."""
@@ -528,7 +423,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def respond(self, packet: ResponsePacket) -> None:
         """Write the response to a request."""
-        self.control(self.encode(packet))
+        self.outbound.control(self.encode(packet))
 
     def respond_after_commit(self, packet: ResponsePacket, session: Session) -> None:
         """Write the response to a request when what was done for it outlives the server."""
@@ -549,15 +444,6 @@ class Connection(asyncio.BufferedProtocol):
         if data is None:  # MQTT-3.1.2-24
             self.on_too_large()
         return data or b""
-
-    def control(self, data: bytes, count: int = 1) -> None:
-        """Write control packets: at once, past everything that waits in the outbox."""
-        if self.is_closing:
-            return
-        self.door.counters.control_packets_sent += count
-        self.send(data)
-        if self._transport.get_write_buffer_size() > CONTROL_LIMIT_BYTES:
-            self.read_pause.pause(UNREAD_RESPONSES)
 
     # Rate limit
 
@@ -581,6 +467,11 @@ class Connection(asyncio.BufferedProtocol):
     # Ending
 
     @property
+    def user(self) -> str:
+        """User name; empty before the connection is accepted, or without one."""
+        return (self._session.identity.user or "") if self._session is not None else ""
+
+    @property
     def client_id(self) -> str:
         """Client identifier; empty before acceptance."""
         return self._session.client_id if self._session is not None else ""
@@ -590,7 +481,8 @@ class Connection(asyncio.BufferedProtocol):
         """Neither accepted nor refused yet."""
         return self._session is None and not self.is_closing
 
-    def _on_wire_error(self, error: MqttWireError) -> None:
+    def on_wire_error(self, error: MqttWireError) -> None:
+        """Refuse bytes that break the protocol, and close."""
         if self.is_closing:
             return
         self.door.on_wire_error(self, error)
@@ -619,10 +511,10 @@ class Connection(asyncio.BufferedProtocol):
         """Say why, as far as the client's version has words for it, and close."""
         if self.is_closing:
             return
-        self._send_withheld()
+        self.outbound.write_withheld()
         if self.version is Version.V5:
             goodbye = in_words(Disconnect(reason), words) if words else Disconnect(reason)
-            self.send(encode_within(goodbye, self.version, self.limit_bytes) or b"")
+            self.outbound.send(encode_within(goodbye, self.version, self.limit_bytes) or b"")
             self.door.counters.control_packets_sent += 1
         self.leave(is_heard=is_heard)
 
@@ -636,12 +528,13 @@ class Connection(asyncio.BufferedProtocol):
                 connection, and take with it what the client has not read yet.
         """
         session, self._session = self._session, None
-        self._waiting = None
+        self.is_undecided = False
         self._drop_input()
         if is_heard:
             self.is_blocked = False
             self.read_pause.resume_all()
         self.is_closing = True
+        self.outbound.stop()
         self._drop_acks()
         self._reader.stop()
         if session is not None:
@@ -667,6 +560,12 @@ class Connection(asyncio.BufferedProtocol):
         acks, self._publish_acks = self._publish_acks, None
         if acks is not None:
             acks.acks.close()
+
+
+class Write(Protocol):
+    """A function that writes bytes."""
+
+    def __call__(self, data: bytes) -> None: ...
 
 
 OVER = object()

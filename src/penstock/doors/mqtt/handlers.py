@@ -68,7 +68,7 @@ def on_puback(connection: "Connection", packet: PubAck, session: Session) -> Non
         connection.door.broker.acknowledge(session, packet.packet_id)
     else:
         connection.door.broker.refuse(session, packet.packet_id)
-    connection.on_acknowledged(session)
+    connection.outbound.on_acknowledged(session)
 
 
 def on_pubrec(connection: "Connection", packet: PubRec, session: Session) -> None:
@@ -76,7 +76,7 @@ def on_pubrec(connection: "Connection", packet: PubRec, session: Session) -> Non
     _check_step(connection, session, packet, AWAITS_RECEIPT, AWAITS_COMPLETION)  # PUBREC may be repeated
     if packet.reason >= 0x80:
         connection.door.broker.refuse(session, packet.packet_id)
-        connection.on_acknowledged(session)
+        connection.outbound.on_acknowledged(session)
         return
     is_known = connection.door.broker.confirm_receipt(session, packet.packet_id)
     reason = _SUCCESS if is_known else ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
@@ -94,7 +94,7 @@ def on_pubcomp(connection: "Connection", packet: PubComp, session: Session) -> N
     """A delivery at QoS 2 is complete."""
     _check_step(connection, session, packet, AWAITS_COMPLETION)
     connection.door.broker.acknowledge(session, packet.packet_id)
-    connection.on_acknowledged(session)
+    connection.outbound.on_acknowledged(session)
 
 
 def on_subscribe(connection: "Connection", packet: Subscribe, session: Session) -> Iterator[None]:
@@ -161,7 +161,7 @@ def on_unsubscribe(connection: "Connection", packet: Unsubscribe, session: Sessi
 
 def on_pingreq(connection: "Connection", packet: PingReq, session: Session) -> None:
     """That the client was heard is noted already."""
-    connection.control(PINGRESP)
+    connection.outbound.control(PINGRESP)
 
 
 def on_disconnect(connection: "Connection", packet: Disconnect, session: Session) -> None:

@@ -151,7 +151,7 @@ class PublishAcks:
         self._unended += acks.ends
         self.acks.add(ticket, acks)
         if self._session.subscriptions:  # it may get what it publishes
-            self._connection.acknowledge_first()
+            self._connection.outbound.acknowledge_first()
         if self._connection.is_blocked and self._unacknowledged >= self._window:
             self._connection.read_pause.pause(BACKPRESSURE)  # 3.1.1 has no window of its own
 
@@ -174,7 +174,7 @@ class PublishAcks:
         self._unacknowledged -= len(data)
         for acks in chunks:
             self._unended -= acks.ends
-        self._connection.control(b"".join(data), len(data))
+        self._connection.outbound.control(b"".join(data), len(data))
 
 
 def _pubrec(packet_id: int) -> Acks:

@@ -27,6 +27,7 @@ ADMIN_PATHS = (
     "/api/v1/drops",
     "/api/v1/config",
     "/api/v1/history",
+    "/api/v1/reload",
     "/api/v1/why",
     "/docs",
     "/redoc",

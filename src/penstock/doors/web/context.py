@@ -46,6 +46,8 @@ class Web(Struct, kw_only=True):
     """Rows of an Arrow stream that unpacks to at most this many bytes."""
     config: Callable[[], dict[str, Any]] = dict
     """The settings in effect and their sources, for `admin/config.py`."""
+    reload: Callable[[], dict[str, Any]] = dict
+    """Reads all settings and files again, and applies them; raises InvalidConfig if one is wrong."""
     is_draining: Callable[[], bool] = lambda: False
     """The server takes nothing new any more."""
     logins: "Logins | None" = None

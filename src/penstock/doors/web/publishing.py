@@ -14,11 +14,12 @@ from threading import local
 from typing import Annotated, Any, TypeVar, cast
 from urllib.parse import unquote
 
+import structlog
 from msgspec import UNSET, DecodeError, Meta, Raw, Struct, UnsetType
 from msgspec.json import Decoder
 
 from penstock.common.topics import TopicLimits
-from penstock.core.broker import Broker, Receipt, Refused
+from penstock.core.broker import Broker, ListReceipt, Receipt, Refused, Steps
 from penstock.core.ports.log import Ticket
 from penstock.core.publishing.properties import MAX_ID_BYTES, MAX_TTL_MS, check_properties
 from penstock.core.sessions.session import Session
@@ -26,6 +27,8 @@ from penstock.errors import InvalidRequest, NotAuthorized, PenstockError, Storag
 from penstock.model import NEVER, Door, Properties, Run, bare_shape
 from penstock.net.http.request import Request
 from penstock.wire.json_values import payload_of
+
+log = structlog.get_logger("penstock.web")
 
 T = TypeVar("T")
 MAX_TEXT_BYTES = 256 * 1024
@@ -49,7 +52,9 @@ MAX_MESSAGES = 10_000
 MAX_ERRORS = 100
 """After this many invalid messages the rest is not decoded."""
 MAX_CUT = 200_000
-"""A list with more commas is not cut into its parts to find all that are wrong."""
+"""A list with more commas is not cut into its messages, to be decoded in steps."""
+MESSAGES_A_STEP = 200
+"""Messages of a list that are decoded in one step."""
 Qos = Annotated[int, Meta(ge=0, le=2)]
 Lifetime = Annotated[int, Meta(ge=1, le=MAX_TTL_MS)]
 TopicText = Annotated[str, Meta(extra_json_schema={"format": "topic", "minLength": 1})]
@@ -192,8 +197,8 @@ def read_message(body: bytes, limits: TopicLimits) -> Run:
     return run_of(decode(_one, body), limits, PairReader())
 
 
-def read_messages(body: bytes, limits: TopicLimits) -> list[Run]:
-    """The runs of a list of messages as JSON.
+def read_messages(body: bytes, limits: TopicLimits) -> Steps[list[Run]]:
+    """The runs of a list of messages as JSON, in steps.
 
     Raises:
         PenstockError: it is not a list, or too long.
@@ -203,6 +208,8 @@ def read_messages(body: bytes, limits: TopicLimits) -> list[Run]:
     errors: dict[int, PenstockError] = {}
     pairs = PairReader()
     for index, message in enumerate(_list_of(body)):
+        if index and index % MESSAGES_A_STEP == 0:
+            yield
         try:
             whole = decode(_one, message) if isinstance(message, Raw) else message
             runs.append(run_of(whole, limits, pairs))
@@ -216,21 +223,21 @@ def read_messages(body: bytes, limits: TopicLimits) -> list[Run]:
 
 
 def _list_of(body: bytes) -> Sequence[NewMessage | Raw]:
-    """All messages in one go, if nothing is wrong with any of them; otherwise as they stand in the list."""
+    """The messages of a list, each still to be decoded; a list with very many parts is decoded at once."""
+    if body.count(b",") <= MAX_CUT:
+        items = decode(_items, body)
+        if len(items) > MAX_MESSAGES:
+            raise TooLarge(_TOO_MANY)
+        return items
     _list.length = 0
     try:
         return decode(_many, body)
     except InvalidRequest as error:
-        if body.count(b",") > MAX_CUT:
-            place = _PLACE.search(str(error))
-            if place is None:
-                raise
-            text = _PLACE.sub("", str(error)).removesuffix(" - at `$`")
-            raise Refused({int(place[1]): InvalidRequest(text)}) from None
-    items = decode(_items, body)
-    if len(items) > MAX_MESSAGES:
-        raise TooLarge(_TOO_MANY)
-    return items
+        place = _PLACE.search(str(error))
+        if place is None:
+            raise
+        text = _PLACE.sub("", str(error)).removesuffix(" - at `$`")
+        raise Refused({int(place[1]): InvalidRequest(text)}) from None
 
 
 def run_of(message: NewMessage, limits: TopicLimits, pairs: PairReader) -> Run:
@@ -392,27 +399,52 @@ def send(
 def send_all(
     broker: Broker,
     request: Request,
-    runs: Sequence[Run],
     done: Callable[[Request, list[Receipt]], None],
     refuse: Callable[[Request, PenstockError | Refused], None],
 ) -> None:
-    """Publish a list: all messages or none; then the errors are reported by index."""
+    """Publish the list of a request's body: all messages or none; then the errors are reported by index.
+
+    That is done in steps. Requests behind it on its connection begin when the list is published.
+    """
     sender = broker.request_sender(request.identity, Door.WEB)
+    request.is_exclusive = True
 
-    def publish() -> None:
-        if request.is_disconnected:
-            return  # while it waited
-        try:
-            receipts = broker.publish_each(runs, sender)
-        except Refused as refused:
-            _count(broker, refused.errors.values())
-            refuse(request, refused)
+    def publish(runs: list[Run]) -> None:
+        if not request.is_disconnected:  # while it waited
+            broker.run_steps(broker.publish_each(runs, sender), settle, fail)
+
+    def settle(published: ListReceipt) -> None:
+        def respond(failure: Exception | None) -> None:
+            error = failure or published.failure
+            if error is None:
+                broker.when_acknowledgeable(sender, lambda: done(request, published.receipts))
+            else:
+                refuse(request, _storage_error(error))
+
+        broker.when_committed(published.ticket, respond)
+        request.share_connection()
+
+    def fail(error: Exception) -> None:
+        if isinstance(error, Refused):
+            _count(broker, error.errors.values())
+            refuse(request, error)
+        elif isinstance(error, PenstockError):
+            refuse(request, error)
         else:
-            tickets = [receipt.ticket for receipt in receipts if receipt.ticket is not None]
-            ticket = max(tickets, default=None)
-            _settle(broker, sender, ticket, lambda: done(request, receipts), lambda e: refuse(request, e))
+            log.error("list not published", exc_info=error)
+            request.fail_internally()
 
-    broker.when_unblocked(sender, publish)
+    def refuse_form(error: Exception) -> None:
+        if isinstance(error, Refused):  # of messages that are none, nothing was tried
+            refuse(request, error)
+        else:
+            fail(error)
+
+    broker.run_steps(
+        read_messages(request.body, broker.settings.topic),
+        lambda runs: broker.when_unblocked(sender, lambda: publish(runs)),
+        refuse_form,
+    )
 
 
 def _settle(
@@ -426,9 +458,13 @@ def _settle(
         if failure is None:
             broker.when_acknowledgeable(sender, done)
         else:
-            refuse(failure if isinstance(failure, PenstockError) else StorageUnavailable(str(failure)))
+            refuse(_storage_error(failure))
 
     broker.when_committed(ticket, settle)
+
+
+def _storage_error(failure: Exception) -> PenstockError:
+    return failure if isinstance(failure, PenstockError) else StorageUnavailable(str(failure))
 
 
 def _count(broker: Broker, errors: Collection[PenstockError]) -> None:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 
-from penstock.net.http.heads import Heads, noted_in
+from penstock.net.http.heads import Heads, Noted, noted_in
 from penstock.net.http.request import HIGH_WATER_BYTES, BodyBudget, Refusal, Request, gather, too_large
 from penstock.net.http.settings import HttpSettings
 from penstock.net.read_pause import BODY
@@ -36,6 +36,7 @@ class RequestReader:
         "_max_headers",
         "_max_target_bytes",
         "_parser",
+        "_plain_head",
         "_silent_bytes",
         "current",
         "is_amid",
@@ -56,6 +57,7 @@ class RequestReader:
         self._parser = HttpRequestParser(self)
         self.target = b""
         self._headers: list[tuple[bytes, bytes]] = []
+        self._plain_head = b""  # of a request whose upgrade is ignored
         self._silent_bytes = 0  # read since a request or a part of a body began
         self.is_amid = False
         """A request was read in part."""
@@ -72,20 +74,29 @@ class RequestReader:
         Raises:
             Refusal: the input is invalid, and nothing behind it can be parsed.
         """
-        used = len(data)
-        self._silent_bytes += used
+        self._silent_bytes += len(data)
         try:
-            self._parser.feed_data(data)
-        except HttpParserUpgrade as upgrade:
-            used = int(upgrade.args[0])
-            if self.upgrading is None:  # an unknown protocol: it stays HTTP
-                self._parser = HttpRequestParser(self)
+            used = self._parse(data)
         except HttpParserError as error:
             if isinstance(error.__context__, Exception):  # raised in a callback below
                 raise error.__context__ from None
             raise Refusal(400, str(error)) from None
         if self._silent_bytes > self._max_bytes or len(self._headers) > self._max_headers:
             raise _too_large_a_head()
+        return used
+
+    def _parse(self, data: memoryview) -> int:
+        try:
+            self._parser.feed_data(data)
+        except HttpParserUpgrade as upgrade:
+            used = int(upgrade.args[0])
+        else:
+            return len(data)
+        if self.upgrading is None:  # an unknown protocol: it stays HTTP
+            self._parser = HttpRequestParser(self)
+            if head := self._plain_head:
+                self._plain_head = b""
+                self._parser.feed_data(head)
         return used
 
     @property
@@ -138,13 +149,14 @@ class RequestReader:
         parser, headers = self._parser, self._headers
         self._check_size(headers)
         noted = noted_in(headers)
+        has_body = b"transfer-encoding" in noted or noted.get(b"content-length", b"0") != b"0"
+        if has_body and parser.should_upgrade():
+            self._ignore_upgrade(noted)
+            return
         method, version = parser.get_method(), parser.get_http_version()
         request = self._heads.read(self._connection, method, version, self.target, headers, noted)
         request.keep_alive = parser.should_keep_alive()
         if parser.should_upgrade():
-            if b"transfer-encoding" in noted or int(noted.get(b"content-length", b"0")):
-                # The parser takes such a body for input after the upgrade.
-                raise Refusal(400, "a request to upgrade has no body")
             if self._connection.is_free:
                 request.upgrade = self._heads.find_upgrade(request, noted)
             if request.upgrade is not None:
@@ -155,6 +167,18 @@ class RequestReader:
         self._headers = []  # trailers are ignored, under the same limits
         self.current = request
         self._connection.on_head(request)
+
+    def _ignore_upgrade(self, noted: Noted) -> None:
+        """Keep the head without its upgrade, to be parsed again: the parser would skip the body.
+
+        Java's client offers `h2c` with every first request.
+        """
+        method = self._parser.get_method()
+        if method == b"CONNECT" or noted.get(b"upgrade", b"").lower() == b"websocket":
+            raise Refusal(400, "CONNECT and a request to upgrade to a WebSocket have no body")
+        lines = [b"%b: %b\r\n" % each for each in self._headers if each[0] != b"upgrade"]
+        start = method, self.target, self._parser.get_http_version().encode()
+        self._plain_head = b"%b %b HTTP/%b\r\n" % start + b"".join(lines) + b"\r\n"
 
     def _check_size(self, headers: list[tuple[bytes, bytes]]) -> None:
         if len(headers) > self._max_headers:
@@ -186,6 +210,8 @@ class RequestReader:
 
     def on_message_complete(self) -> None:
         """The end of a request."""
+        if self._plain_head:  # it is parsed again
+            return
         request, self.current = self.current, None
         self.is_amid = False
         if request is not None:

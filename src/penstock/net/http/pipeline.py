@@ -347,5 +347,5 @@ class Pipeline:
 
 
 def _is_open_ended(request: Request) -> bool:
-    """True if the end of a response cannot be predicted."""
-    return request.asgi is not None or request.stream is not None
+    """True if the end of a response cannot be predicted, or if others would overtake the request."""
+    return request.asgi is not None or request.stream is not None or request.is_exclusive

@@ -100,6 +100,8 @@ class Request:
     """The response has begun, if only in memory."""
     is_complete = False
     """The response is complete."""
+    is_exclusive = False
+    """Requests behind it do not begin: it is done in steps, and they come after it."""
     is_disconnected = False
     """The client has disconnected."""
     on_disconnect: Callable[[], None] | None = None
@@ -184,6 +186,13 @@ class Request:
         if self.has_response or self.is_disconnected or self._connection is None:
             return ResponseStream(None, None)
         return self._connection.pipeline.begin_stream(self, status, content_type, headers)
+
+    def share_connection(self) -> None:
+        """Let the requests behind it begin: they cannot overtake it any more. Idempotent."""
+        if self.is_exclusive:
+            self.is_exclusive = False
+            if self._connection is not None:
+                self._connection.proceed()
 
     def has_hung_up(self) -> bool:
         """True if the client has disconnected, even if that was not read yet.

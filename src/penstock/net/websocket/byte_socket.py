@@ -94,6 +94,7 @@ class ByteSocket(FrameSocket):
         """Close when everything is sent; abort if that takes too long."""
         if not self.is_closing():
             self._send_close(close_payload(CloseCode.NORMAL_CLOSURE))
+            self._input_closed = True
             self._close_socket()
 
     def _begin_inner(self) -> None:
@@ -104,13 +105,13 @@ class ByteSocket(FrameSocket):
         inner.connection_lost(error)
 
     def _take(self, data: bytes) -> None:
-        if self.is_closing():
+        if self._input_closed:
             return
         reader = self._reader
         payload = reader.feed(data)
         if payload:
             self._inner.data_received(payload)
-            if self.is_closing():
+            if self._input_closed:
                 return
         if reader.pings or reader.close is not None or reader.error is not None:
             self._on_controls()

@@ -52,6 +52,7 @@ class FrameSocket(asyncio.BufferedProtocol, asyncio.Transport, ABC):
         "_inner",
         "_input_closed",
         "_is_full",
+        "_is_lost",
         "_is_paused",
         "_loop",
         "_peer",
@@ -90,6 +91,7 @@ class FrameSocket(asyncio.BufferedProtocol, asyncio.Transport, ABC):
         self._close_sent = False  # nothing more may be written
         self._input_closed = False  # nothing more is read
         self._is_full = False
+        self._is_lost = False  # the socket is closed; what was read before that comes first
 
     def start(self, data: bytes = b"") -> None:
         """Take over the socket, with input behind the handshake."""
@@ -128,13 +130,14 @@ class FrameSocket(asyncio.BufferedProtocol, asyncio.Transport, ABC):
         while start is not None and self.may_step and not shares.is_over(began):
             start = self.take_step(data, start)
         shares.charge(began)
-        if start is not None and not self.is_closing():
+        if start is not None and not self._input_closed:
             self._wait(data, start, is_new=is_late)
 
     def _wait(self, data: bytes, start: int, *, is_new: bool) -> None:
         """Work off the rest of a chunk in later turns, and read no more until then."""
         self._backlog = Backlog(self, data, start)
-        self._socket.pause_reading()
+        if not self._socket.is_closing():
+            self._socket.pause_reading()
         if self.may_step:
             self._shares.queue(self._backlog, is_new=is_new)
 
@@ -153,7 +156,7 @@ class FrameSocket(asyncio.BufferedProtocol, asyncio.Transport, ABC):
             self._take(data[start:stop])
             start = min(stop, len(data))
         self._work_limit = fitted(self._work_limit, self._shares.clock() - began)
-        if self.is_closing():
+        if self._input_closed:
             return None
         return start if start < len(data) or self._has_more else None
 
@@ -165,7 +168,9 @@ class FrameSocket(asyncio.BufferedProtocol, asyncio.Transport, ABC):
     def on_caught_up(self) -> None:
         """The backlog is worked off."""
         self._backlog = None
-        if not self._is_paused and not self.is_closing():
+        if self._is_lost:
+            self._finish(None)
+        elif not self._is_paused and not self.is_closing():
             self._socket.resume_reading()
 
     def _drop_input(self) -> None:
@@ -177,6 +182,15 @@ class FrameSocket(asyncio.BufferedProtocol, asyncio.Transport, ABC):
         self._limit_closing()  # the loop closes the socket when everything is sent
 
     def connection_lost(self, error: Exception | None) -> None:
+        if self._backlog is None or self._input_closed:
+            self._finish(error)
+            return
+        self._is_lost, self._is_paused = True, False  # an inner protocol that paused has its own backlog
+        self._socket = CLOSED_TRANSPORT
+        self._shares.queue(self._backlog)
+
+    def _finish(self, error: Exception | None) -> None:
+        """Let go of a closed socket. Idempotent."""
         self._close_sent = self._input_closed = True
         self._drop_input()
         if self._timer is not None:
@@ -229,7 +243,10 @@ class FrameSocket(asyncio.BufferedProtocol, asyncio.Transport, ABC):
     # The inner protocol's transport
 
     def abort(self) -> None:
+        self._input_closed = True
         self._socket.abort()
+        if self._is_lost:
+            self._finish(None)
 
     def is_closing(self) -> bool:
         return self._input_closed or self._socket.is_closing()
@@ -238,7 +255,7 @@ class FrameSocket(asyncio.BufferedProtocol, asyncio.Transport, ABC):
         return not self._input_closed and self._socket.is_reading()
 
     def pause_reading(self) -> None:
-        self._is_paused = True
+        self._is_paused = not self._is_lost
         if not self.is_closing():
             self._socket.pause_reading()
 

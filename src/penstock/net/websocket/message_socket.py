@@ -177,7 +177,7 @@ class MessageSocket(FrameSocket):
         inner.closed(error)
 
     def _take(self, data: bytes) -> None:
-        if self.is_closing():
+        if self._input_closed:
             return
         self._heard_at = self._keepalive.now()
         self._new_bytes += len(data)
@@ -186,7 +186,7 @@ class MessageSocket(FrameSocket):
         if reader.pings and not self._is_full:
             messages = self._with_pings(messages)
         self._hand_on(messages)
-        if (reader.pings or reader.close is not None or reader.error is not None) and not self.is_closing():
+        if (reader.pings or reader.close is not None or reader.error is not None) and not self._input_closed:
             self._on_controls()
 
     @property
@@ -194,7 +194,7 @@ class MessageSocket(FrameSocket):
         return self._reader.is_stopped
 
     def _hand_on(self, messages: Messages) -> None:
-        if messages and not self._close_sent and not self.is_closing():
+        if messages and not self._close_sent and not self._input_closed:
             size_bytes, self._new_bytes = self._new_bytes, 0
             self._inner.messages_received(messages, size_bytes)
 

@@ -41,9 +41,11 @@ from penstock.wire.http2.frames import (
     encode_reset,
     protocol_error,
     strip_padding,
+    strip_priority,
 )
-from penstock.wire.http2.headers import BlockReader, MalformedRequest
+from penstock.wire.http2.headers import BlockReader, MalformedRequest, check_trailers
 from penstock.wire.http2.hpack import encode_headers
+from penstock.wire.http2.hpack_tables import Field
 from penstock.wire.http2.limits import MAX_WINDOW_BYTES, Allowance, Limits
 from penstock.wire.http2.streams import ResponseState, Stream, StreamTable
 
@@ -74,7 +76,6 @@ class ServerConnection:
         "_light",
         "_limits",
         "_now",
-        "_open_block",
         "_outflow",
         "_reader",
         "_streams",
@@ -97,7 +98,6 @@ class ServerConnection:
         self._has_said_goodbye = False
         self._now = 0.0
         self._events: list[Event] = []
-        self._open_block: tuple[int, bool] | None = None  # the stream whose header block is not whole
         self._table = StreamTable()
         self._streams = self._table.open
         self._reader = FrameReader(limits.frame_bytes)
@@ -264,8 +264,8 @@ class ServerConnection:
 
     def _take(self, frame: Frame) -> None:
         kind, flags, stream_id, payload = frame
-        if self._open_block is not None and (
-            kind != FrameType.CONTINUATION or stream_id != self._open_block[0]
+        if self._blocks.open_id is not None and (
+            kind != FrameType.CONTINUATION or stream_id != self._blocks.open_id
         ):
             raise protocol_error("header block interrupted")  # section 6.10
         if not self._is_greeted and (kind != FrameType.SETTINGS or flags & Flag.ACK):
@@ -312,25 +312,20 @@ class ServerConnection:
         if flags & Flag.PADDED:
             payload = strip_padding(payload)
         if flags & Flag.PRIORITY:
-            if len(payload) < 5:
-                raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "HEADERS too short for its priority")
-            payload = payload[5:]
+            payload = strip_priority(payload)
         is_last = bool(flags & Flag.END_STREAM)
         if flags & Flag.END_HEADERS:
             self._on_block(stream_id, payload, is_last)
         else:
-            self._open_block = (stream_id, is_last)
-            self._blocks.add(payload)
+            self._blocks.begin(stream_id, payload, is_last=is_last)
 
     def _on_continuation(self, flags: int, stream_id: int, payload: bytes) -> None:
-        if self._open_block is None:
+        if self._blocks.open_id is None:
             raise protocol_error("CONTINUATION of nothing")  # section 6.10
         self._control.use(self._now)
         self._blocks.add(payload)
         if flags & Flag.END_HEADERS:
-            is_last = self._open_block[1]
-            self._open_block = None
-            self._on_block(stream_id, self._blocks.join(), is_last)
+            self._on_block(stream_id, *self._blocks.finish())
 
     def _on_block(self, stream_id: int, block: bytes, is_last: bool) -> None:
         try:
@@ -341,8 +336,7 @@ class ServerConnection:
             else:
                 self._table.check_late(stream_id)
                 self._light.use(self._now)
-                if self._blocks.decode(block) is None:
-                    self._control.use(self._now, _TOO_LARGE_CHARGE)
+                self._decode(block)
         except MalformedRequest as error:
             raise StreamFault(stream_id, ErrorCode.PROTOCOL_ERROR, str(error)) from None  # section 8.1.1
 
@@ -368,15 +362,24 @@ class ServerConnection:
         self._events.append(RequestStarted(stream_id, head, is_last))
 
     def _on_trailers(self, stream: Stream, block: bytes, is_last: bool) -> None:
+        fields = self._decode(block)
         if not stream.is_receiving:
-            self._blocks.decode(block)
             raise StreamFault(stream.id, ErrorCode.STREAM_CLOSED, "HEADERS behind the end")  # section 5.1
-        self._blocks.trailers(block)
+        if fields is None:
+            raise MalformedRequest("trailers are too large")
+        check_trailers(fields)
         if not is_last:
             raise MalformedRequest("trailers that do not end the stream")  # section 8.1
         check_body(stream, is_last=True)
         stream.is_receiving = False
         self._events.append(BodyReceived(stream.id, b"", True))
+
+    def _decode(self, block: bytes) -> list[Field] | None:
+        """Decode fields that begin no request; None if they are too large, which counts as many frames."""
+        fields = self._blocks.decode(block)
+        if fields is None:
+            self._control.use(self._now, _TOO_LARGE_CHARGE)
+        return fields
 
     def _on_priority(self, flags: int, stream_id: int, payload: bytes) -> None:
         self._light.use(self._now)
@@ -404,10 +407,8 @@ class ServerConnection:
             check_length(payload, 0, "SETTINGS with ACK")
             self.is_settled = True
             return
-        if len(payload) % 6:
-            raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "SETTINGS of a wrong length")
-        self._is_greeted = True
         settings = decode_settings(payload)
+        self._is_greeted = True
         for name, value in settings:
             check_setting(name, value)
         self._apply(dict(settings))
@@ -444,8 +445,6 @@ class ServerConnection:
         self._control.use(self._now)
         if stream_id:
             raise protocol_error("GOAWAY on a stream")  # section 6.8
-        if len(payload) < 8:
-            raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "GOAWAY of a wrong length")
         _, code, text = decode_go_away(payload)
         self._events.append(GoneAway(code, text))
 

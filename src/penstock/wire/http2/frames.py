@@ -17,6 +17,7 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 HEADER_BYTES = 9
 MAX_STREAM_ID = 2**31 - 1
 PING_BYTES = 8
+PRIORITY_BYTES = 5
 
 Frame = tuple[int, int, int, bytes]
 """Type, flags, stream identifier and payload."""
@@ -160,12 +161,24 @@ def decode_number(payload: bytes) -> int:
 
 
 def decode_settings(payload: bytes) -> list[tuple[int, int]]:
-    """Names and values of SETTINGS, in their order; the length was checked."""
+    """Names and values of SETTINGS, in their order.
+
+    Raises:
+        ConnectionFault: there are not whole pairs of them.
+    """
+    if len(payload) % _SETTING.size:
+        raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "SETTINGS of a wrong length")
     return list(_SETTING.iter_unpack(payload))
 
 
 def decode_go_away(payload: bytes) -> tuple[int, int, str]:
-    """The last stream, the error code and the text of GOAWAY; the length was checked."""
+    """The last stream, the error code and the text of GOAWAY.
+
+    Raises:
+        ConnectionFault: it is too short.
+    """
+    if len(payload) < _GOAWAY.size:
+        raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "GOAWAY of a wrong length")
     last_stream_id, code = _GOAWAY.unpack_from(payload)
     return last_stream_id & MAX_STREAM_ID, code, payload[_GOAWAY.size :].decode("utf-8", "replace")
 
@@ -190,6 +203,17 @@ def strip_padding(payload: bytes) -> bytes:
     if stop < 1:
         raise protocol_error("more padding than payload")  # sections 6.1, 6.2
     return payload[1:stop]
+
+
+def strip_priority(payload: bytes) -> bytes:
+    """The payload of HEADERS behind its priority.
+
+    Raises:
+        ConnectionFault: it is too short for one.
+    """
+    if len(payload) < PRIORITY_BYTES:
+        raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "HEADERS too short for its priority")
+    return payload[PRIORITY_BYTES:]
 
 
 def check_length(payload: bytes, size: int, name: str) -> None:

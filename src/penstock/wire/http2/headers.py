@@ -148,19 +148,33 @@ def _check_special(fields: Iterable[Field], authority: bytes) -> int | None:
 
 
 class BlockReader:
-    """Decodes blocks in order of arrival, unwanted ones included, since all change the table."""
+    """Decodes blocks in order of arrival, unwanted ones included, since all change the table.
 
-    __slots__ = ("_decoder", "_known", "_limit_bytes", "_parts", "_size_bytes")
+    `open_id` is the stream whose block is not whole yet; None if there is none.
+    """
+
+    __slots__ = ("_decoder", "_is_last", "_known", "_limit_bytes", "_parts", "_size_bytes", "open_id")
 
     def __init__(self, limits: Limits) -> None:
         self._decoder = Decoder(limits.header_list_bytes)
         self._limit_bytes = limits.header_block_bytes
         self._known: dict[bytes, RequestHead] = {}
+        self.open_id: int | None = None
+        self._is_last = False  # nothing follows the block that is not whole
         self._parts: list[bytes] = []
         self._size_bytes = 0
 
+    def begin(self, stream_id: int, fragment: bytes, *, is_last: bool) -> None:
+        """Keep the first part of a block that is not whole yet.
+
+        Raises:
+            ConnectionFault: it is too long already.
+        """
+        self.open_id, self._is_last = stream_id, is_last
+        self.add(fragment)
+
     def add(self, fragment: bytes) -> None:
-        """Keep a part of a block that is not whole yet.
+        """Keep another part.
 
         Raises:
             ConnectionFault: it is too long already.
@@ -169,11 +183,11 @@ class BlockReader:
         self._check_size(self._size_bytes)
         self._parts.append(fragment)
 
-    def join(self) -> bytes:
-        """Return all parts joined, and clear them."""
+    def finish(self) -> tuple[bytes, bool]:
+        """Return all parts joined, and whether nothing follows them in the stream; clear them."""
         block = b"".join(self._parts)
-        self._parts, self._size_bytes = [], 0
-        return block
+        self._parts, self._size_bytes, self.open_id = [], 0, None
+        return block, self._is_last
 
     def head(self, block: bytes) -> RequestHead | None:
         """The head of a request; None if it is too large.
@@ -208,18 +222,6 @@ class BlockReader:
         if before != self._decoder.changes:
             self._known.clear()
         return fields
-
-    def trailers(self, block: bytes) -> None:
-        """Check what stands behind a body; a server of calls has no use for it.
-
-        Raises:
-            MalformedRequest: no request may end like this.
-            ConnectionFault: the block cannot be decoded.
-        """
-        fields = self.decode(block)
-        if fields is None:
-            raise MalformedRequest("trailers are too large")
-        check_trailers(fields)
 
     def _check_size(self, size_bytes: int) -> None:
         if size_bytes > self._limit_bytes:

@@ -5,6 +5,8 @@ They are not split: as received they are a run's slab, and a `Run` of a delivery
 Everything else is decoded by protobuf.
 """
 
+from collections.abc import Generator
+
 from google.protobuf.message import DecodeError
 from msgspec import Struct
 
@@ -18,6 +20,8 @@ FRAMED_BELOW_BYTES = 4096
 """Larger payloads are taken out one by one: to leave them in place would save little."""
 WORTH_BYTES = 512
 """In fewer bytes there are too few frames to look for them."""
+ENTRIES_A_STEP = 200
+"""Entries that are decoded in one step."""
 _BATCH_ID, _TOPIC, _ENTRY, _PAYLOAD = 0x08, 0x0A, 0x12, 0x12
 _VARINT_LIMIT_BYTES = 10
 _LENGTH_LIMIT_BYTES = 5
@@ -47,8 +51,8 @@ class Entry(Struct):
         return self.count + len(self.rest.payloads)
 
 
-def read_batch(data: bytes, most: int) -> tuple[int, list[Entry]]:
-    """The number of a batch and its entries.
+def read_batch(data: bytes, most: int) -> Generator[None, None, tuple[int, list[Entry]]]:
+    """The number of a batch and its entries, in steps.
 
     Args:
         most: messages that it may have; an entry without any counts as one.
@@ -58,7 +62,7 @@ def read_batch(data: bytes, most: int) -> tuple[int, list[Entry]]:
         LongBatch: it has more.
     """
     try:
-        batch_id, entries = _walk(data, most) or _parse(data, most)
+        batch_id, entries = (yield from _walk(data, most)) or _parse(data, most)
     except (DecodeError, IndexError):
         raise BadBatch("not a valid PublishBatch") from None
     if len(entries) > most or sum(max(entry.messages, 1) for entry in entries) > most:
@@ -66,7 +70,7 @@ def read_batch(data: bytes, most: int) -> tuple[int, list[Entry]]:
     return batch_id, entries
 
 
-def _walk(data: bytes, most: int) -> tuple[int, list[Entry]] | None:
+def _walk(data: bytes, most: int) -> Generator[None, None, tuple[int, list[Entry]] | None]:
     """Decode entry by entry; None if a field needs protobuf."""
     batch_id, position, end = 0, 0, len(data)
     entries: list[Entry] = []
@@ -78,6 +82,8 @@ def _walk(data: bytes, most: int) -> tuple[int, list[Entry]] | None:
             if position > end:
                 return None
             entries.append(_read_entry(data, start, position))
+            if len(entries) % ENTRIES_A_STEP == 0:
+                yield
         elif tag == _BATCH_ID:
             batch_id, position = _take_varint(data, position + 1)
         else:

@@ -246,7 +246,7 @@ async def test_a_deadline_far_away_is_kept(serving: Serving, monkeypatch: pytest
 async def test_a_message_whose_rest_does_not_come_ends_its_call(
     start: StartServing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.doors.sidecar.transport.connection.UNFINISHED_S", 0.3)
+    monkeypatch.setattr("penstock.doors.sidecar.transport.timeouts.UNFINISHED_S", 0.3)
     serving = await start()
     client = await serving.raw()
     client.send(frame(SETTINGS, ACK) + ask(1, SAY) + frame(DATA, 0, 1, b"\0\0\0\0\x09begun"))
@@ -263,7 +263,7 @@ async def test_a_message_whose_rest_does_not_come_ends_its_call(
 async def test_a_message_whose_rest_its_method_does_not_take_ends_nothing(
     start: StartServing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.doors.sidecar.transport.connection.UNFINISHED_S", 0.3)
+    monkeypatch.setattr("penstock.doors.sidecar.transport.timeouts.UNFINISHED_S", 0.3)
     serving = await start()
     client = await serving.raw()
     body = encode_message(b"first") + encode_message(b"second")

@@ -100,7 +100,7 @@ async def test_who_reads_nothing_for_long_is_cut(start: StartServing) -> None:
 async def test_an_answer_that_nobody_reads_is_given_up(
     start: StartServing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.doors.sidecar.transport.connection.UNREAD_RESPONSE_S", 0.5)
+    monkeypatch.setattr("penstock.doors.sidecar.transport.timeouts.UNREAD_RESPONSE_S", 0.5)
     serving = await start()
     client = await serving.raw()
     client.send(frame(SETTINGS, ACK, 0) + frame(SETTINGS, 0, 0, b"\0\4\0\0\0\0"))  # no room at all

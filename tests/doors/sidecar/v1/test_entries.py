@@ -9,21 +9,26 @@ from penstock.common.topics import TopicLimits
 from penstock.core.publishing.properties import check_properties
 from penstock.core.settings import CoreSettings
 from penstock.doors.sidecar.v1 import entries
-from penstock.doors.sidecar.v1.entries import carried_bytes, runs_of
+from penstock.doors.sidecar.v1.entries import carried_bytes
 from penstock.errors import InvalidRequest, TooLarge
-from penstock.model import Properties
+from penstock.model import Properties, Run
 from penstock.wire.sidecar.batches import Entry, read_batch
 from penstock.wire.sidecar.messages.penstock import Messages, Property, PublishBatch
 from tests.doors.sidecar.v1 import people
 from tests.doors.sidecar.v1.people import Caller
+from tests.support.steps import take_all
 
 MOST = 10_000
 SETTINGS = CoreSettings()
 
 
 def read(messages: Messages) -> Entry:
-    _, (entry,) = read_batch(PublishBatch(messages=[messages]).SerializeToString(), MOST)
+    _, (entry,) = take_all(read_batch(PublishBatch(messages=[messages]).SerializeToString(), MOST))
     return entry
+
+
+def runs_of(entry: Entry, settings: CoreSettings) -> list[Run]:
+    return take_all(entries.runs_of(entry, settings))
 
 
 def ids(count: int) -> list[str]:

@@ -1,5 +1,7 @@
 """What was not delivered of late, a page at a time."""
 
+import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from penstock.doors.web.admin import drops
 from penstock.model import Policy, Reason
 from tests.doors.serving import Start, client_of, mqtt_of
 from tests.support.samples import make_run
+from tests.support.waiting import until
 
 
 def lose(
@@ -53,6 +56,18 @@ async def test_what_a_slow_client_lost_is_told_with_the_reason_and_the_setting(s
     assert (row["first"], row["last"], row["count"], row["policy"]) == (2, 3, 2, "drop-newest")
     assert row["setting"] == "outbox"
     assert row["first_at"] <= row["last_at"]
+
+
+async def test_list_waits_for_what_is_not_recorded_yet(
+    server: Server, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting: list[Callable[[], None]] = []
+    monkeypatch.setattr(server.broker, "when_losses_recorded", waiting.append)
+    asking = asyncio.create_task(listed(http))
+    await until(lambda: waiting, "nothing waits for the ledger")
+    lose(server, 1)
+    waiting[0]()
+    assert numbers(await asking) == [1]
 
 
 async def test_the_latest_come_first_a_page_at_a_time(server: Server, http: httpx.AsyncClient) -> None:

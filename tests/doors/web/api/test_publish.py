@@ -541,3 +541,37 @@ async def test_the_description_tells_of_every_form(http: httpx.AsyncClient) -> N
     assert message["additionalProperties"] is False
     assert {"topic", "data", "payload", "qos", "message_id"} <= set(message["properties"])
     assert {"200", "400", "403", "413", "415", "429", "503"} <= set(operation["responses"])
+
+
+async def read_response(reader: asyncio.StreamReader) -> dict[str, Any]:
+    head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 30)
+    length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+    return dict(json.loads(await reader.readexactly(length)))
+
+
+async def test_request_behind_a_long_list_does_not_overtake_it(server: Server, name: str) -> None:
+    long = json.dumps([{"topic": f"{name}/{number}", "payload": "x"} for number in range(3_000)]).encode()
+    short = json.dumps({"topic": f"{name}/0", "payload": "last"}).encode()
+    reader, writer = await asyncio.open_connection("127.0.0.1", port_of(server, "http"))
+    for body in (long, short):
+        writer.write(
+            f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+        )
+        writer.write(body)
+    receipts = (await read_response(reader))["receipts"]
+    assert [receipt["topic"] for receipt in receipts] == [f"{name}/{number}" for number in range(3_000)]
+    last = Cursor.decode((await read_response(reader))["cursor"])
+    assert last.positions[0].offset > max(
+        Cursor.decode(each["cursor"]).positions[0].offset for each in receipts
+    )
+    writer.close()
+
+
+async def test_list_whose_last_message_is_refused_publishes_nothing(
+    server: Server, http: httpx.AsyncClient, name: str
+) -> None:
+    before = server.broker.counters.published
+    messages = [{"topic": f"{name}/{number}", "payload": "x"} for number in range(3_000)]
+    problem = await refused(http, 400, "invalid-topic", json=[*messages, {"topic": "a/#", "payload": "x"}])
+    assert [each["index"] for each in problem["errors"]] == [3_000]
+    assert server.broker.counters.published == before

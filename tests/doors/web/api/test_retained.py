@@ -1,4 +1,4 @@
-"""Retained values over HTTP: by filter, and one as it is."""
+"""Retained values over HTTP: by filter, one as it is, and its removal."""
 
 from base64 import b64encode
 from pathlib import Path
@@ -162,3 +162,59 @@ async def test_a_filter_is_no_topic(http: httpx.AsyncClient, path: str) -> None:
 async def test_what_is_no_filter_is_refused(http: httpx.AsyncClient) -> None:
     answer = await http.get("/api/v1/retained", params={"filter": "a/#/b"})
     assert (answer.status_code, answer.json()["code"]) == (400, "invalid-filter")
+
+
+# Removal
+
+
+@pytest.mark.parametrize("path", ["/a/b", "?topic=a/b"])
+async def test_a_value_is_removed_as_an_empty_message_would(
+    server: Server, http: httpx.AsyncClient, path: str
+) -> None:
+    await retain(server, {"a/b": b"1", "a/c": b"2"})
+    async with mqtt_of(server, "reader") as reader:
+        await reader.subscribe("a/b", qos=1)
+        assert (await anext(aiter(reader.messages))).payload == b"1"
+        answer = await http.delete(f"/api/v1/retained{path}")
+        assert (answer.status_code, answer.content) == (204, b"")
+        message = await anext(aiter(reader.messages))
+        assert (message.payload, message.qos) == (b"", 1)
+    assert topics(await listed(http)) == ["a/c"]
+    again = await http.delete(f"/api/v1/retained{path}")
+    assert (again.status_code, again.json()["code"]) == (404, "unknown-topic")
+
+
+async def test_a_removed_value_does_not_come_back(start: Start, tmp_path: Path) -> None:
+    server = await start(data_dir=str(tmp_path / "data"))
+    await retain(server, {"a": b"1", "b": b"2"})
+    async with client_of(server) as http:
+        assert (await http.delete("/api/v1/retained/a")).status_code == 204
+    await start.stop(server)
+    async with client_of(await start(data_dir=str(tmp_path / "data"))) as http:
+        assert topics(await listed(http)) == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "code"),
+    [
+        ("/mine/a", 204, ""),
+        ("/mine/none", 404, "unknown-topic"),
+        ("/theirs/a", 403, "not-authorized"),
+        ("/theirs/none", 403, "not-authorized"),
+        ("/$SYS/broker/version", 403, "not-authorized"),
+        ("/a/%23", 400, "invalid-topic"),
+        ("", 400, "invalid-request"),
+        ("?filter=mine/a", 400, "invalid-request"),
+    ],
+)
+async def test_removal_needs_the_right_to_publish(
+    start: Start, tmp_path: Path, path: str, status: int, code: str
+) -> None:
+    (tmp_path / "acl").write_text("anonymous\nboth mine/#\nsubscribe theirs/#\n")
+    server = await start(access=AccessSettings(acl_file=str(tmp_path / "acl")))
+    for topic in ("mine/a", "theirs/a"):
+        server.broker.publish_server(topic, b"1", retain=True)
+    async with client_of(server) as http:
+        answer = await http.delete(f"/api/v1/retained{path}")
+        assert (answer.status_code, answer.json()["code"] if answer.content else "") == (status, code)
+        assert topics(await listed(http)) == (["theirs/a"] if status == 204 else ["mine/a", "theirs/a"])

@@ -140,7 +140,7 @@ class Http2Call(Call):
         self._messages += whole
         if self._has_ended:
             reader.finish()
-        self.connection.consume(self._stream_id, len(data))
+        self.connection.http2.consumed(self._stream_id, len(data))
         if reader.held_bytes and (whole or not self._unfinished_bytes):
             self.connection.await_rest(self._stream_id)
         self._count_unfinished(reader)

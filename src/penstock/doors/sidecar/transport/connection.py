@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, cast
 from penstock.doors.sidecar.transport.auth import Known
 from penstock.doors.sidecar.transport.call import TOO_MUCH, Deadline, Http2Call
 from penstock.doors.sidecar.transport.method import HIGH_WATER_BYTES, EndCause
-from penstock.doors.sidecar.transport.request_headers import Request, read_request
+from penstock.doors.sidecar.transport.request_headers import RequestCache
+from penstock.doors.sidecar.transport.timeouts import Liveness, UnfinishedMessages, UnreadResponses
 from penstock.net.door import Peer
 from penstock.net.read_pause import NO_PAUSE, TURN, UNREAD_RESPONSES, ReadPause
 from penstock.net.transport import CLOSED_TRANSPORT
@@ -26,7 +27,6 @@ from penstock.wire.http2 import (
     ErrorCode,
     Event,
     Ponged,
-    RequestHead,
     RequestStarted,
     ServerConnection,
     StreamReset,
@@ -37,14 +37,6 @@ if TYPE_CHECKING:
 
 STEP_BYTES = 8 * 1024
 """Bytes of one step: frames of so many bytes are not too many, and their calls neither."""
-REQUESTS_REMEMBERED = 64
-"""Kinds of calls of one connection whose header fields are understood already."""
-UNFINISHED_S = 120.0
-"""Longest time from the first bytes of a message to its last."""
-Unread = tuple[float, int]
-"""Until when a response may wait to be read, and how many bytes it had when its call was over."""
-UNREAD_RESPONSE_S = 60.0
-"""Time that a client may leave a complete response unread; then it is dropped."""
 CLOSING_TIMEOUT_S = 5.0
 """Time for the last bytes of a connection that is being closed."""
 FAREWELL = b"farewell"
@@ -75,11 +67,9 @@ class Connection(asyncio.BufferedProtocol):
         "_known",
         "_last_seen",
         "_later",
-        "_pinged_at",
+        "_liveness",
         "_read_pause",
         "_requests",
-        "_seen_before_ping",
-        "_stuck_bytes",
         "_transport",
         "_unfinished",
         "_unread",
@@ -108,19 +98,18 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = CLOSED_TRANSPORT
         self._read_pause = NO_PAUSE
         self._first: bytes | None = None  # bytes received; None before the first
-        self._unread: dict[int, Unread] = {}  # complete responses that wait to be read
+        self._unread = UnreadResponses(door.count_unfinished)
         self._unwritten_bytes = 0
         self._is_leaving = False  # GOAWAY was sent
         self._is_heard = False  # and has seen that
-        self._last_seen = self._seen_before_ping = self._idle_since = self._deadline = 0.0
-        self._pinged_at: float | None = None
-        self._stuck_bytes = 0
+        self._last_seen = self._idle_since = self._deadline = 0.0
+        self._liveness = Liveness()
         self.limit_bytes = door.settings.max_message_bytes
         self._calls: dict[int, Http2Call] = {}
-        self._requests: dict[int, tuple[RequestHead, Request]] = {}
+        self._requests = RequestCache()
         self._known: Known = {}  # the cache of `auth.py`
         self._later: list[Event] = []  # events from before the socket was full, not processed yet
-        self._unfinished: dict[int, float] = {}  # calls with a message that is not whole, and until when
+        self._unfinished = UnfinishedMessages()
 
     # The socket
 
@@ -226,7 +215,7 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """The socket has room again."""
         self.is_full = False
-        self._stuck_bytes = 0
+        self._liveness.on_room()
         self._read_pause.resume(UNREAD_RESPONSES)
         later, self._later = self._later, []
         self._take(later)
@@ -246,8 +235,7 @@ class Connection(asyncio.BufferedProtocol):
             self.door.shares.discard(self._backlog)
             self._backlog = None
         self._end_calls(EndCause.LOST)
-        for stream_id in list(self._unread):
-            self.on_read(stream_id)
+        self._unread.clear()
         self.door.on_lost(self)
         self._transport = CLOSED_TRANSPORT
         self._read_pause = NO_PAUSE
@@ -273,10 +261,6 @@ class Connection(asyncio.BufferedProtocol):
             self.door.counters.bytes_sent += len(data)
             self._transport.write(data)
 
-    def consume(self, stream_id: int, size: int) -> None:
-        """A call has consumed some of its body."""
-        self.http2.consumed(stream_id, size)
-
     # Events
 
     def _take(self, events: list[Event]) -> None:
@@ -301,7 +285,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._on_other(event)
 
     def _on_request(self, event: RequestStarted) -> None:
-        request = self._understand(event.head)
+        request = self._requests.read(event.head, self.door.methods)
         stream_id = event.stream_id
         if request.refusal:
             self.http2.respond(stream_id, request.refusal, is_last=True)
@@ -324,28 +308,15 @@ class Connection(asyncio.BufferedProtocol):
         except Exception:  # of one call: the others continue
             self.on_failure(call)
 
-    def _understand(self, head: RequestHead) -> Request:
-        """Return the parsed head of a request; the wire returns the same object for the same fields."""
-        known = self._requests.get(id(head))
-        if known is not None:
-            return known[1]
-        request = read_request(head, self.door.methods)
-        if request.heavy_bytes or request.refusal:  # it would cost more to remember
-            return request
-        if len(self._requests) >= REQUESTS_REMEMBERED:
-            self._requests.clear()
-        self._requests[id(head)] = (head, request)  # the head is referenced, so its id stays unique
-        return request
-
     def _on_other(self, event: Event) -> None:
         match event:
             case StreamReset(stream_id=stream_id):
-                self.on_read(stream_id)
+                self._unread.discard(stream_id)
                 call = self._calls.get(stream_id)
                 if call is not None:
                     self.attempt(call, call.cancel)
             case Drained(stream_id=stream_id):
-                self.on_read(stream_id)
+                self._unread.discard(stream_id)
                 call = self._calls.get(stream_id)
                 if call is not None:
                     self.attempt(call, call.resume)
@@ -372,9 +343,9 @@ class Connection(asyncio.BufferedProtocol):
         self._calls.pop(stream_id, None)
         if call.timer is not None:
             self.door.deadlines.discard(call.timer)
-        self._unfinished.pop(stream_id, None)
+        self._unfinished.discard(stream_id)
         if waiting_bytes := self.http2.waiting_bytes(stream_id):
-            self.await_reading(stream_id, waiting_bytes)
+            self._await_reading(stream_id, waiting_bytes)
         if not self._calls:
             self._idle_since = self._last_seen
             if self._is_leaving:
@@ -388,9 +359,11 @@ class Connection(asyncio.BufferedProtocol):
             return None
         if self.is_closing or not self.http2.is_settled:
             return self._check_limit(now)
-        self._give_up_unfinished(now)
-        self._give_up_unread(now)
-        times = [*self._unfinished.values(), *(until for until, _ in self._unread.values())]
+        for call in self._unfinished.overdue(now, self._calls):
+            self.attempt(call, call.give_up)
+        for stream_id in self._unread.overdue(now):
+            self._give_up_response(stream_id, ErrorCode.CANCEL)
+        times = [*self._unfinished.times(), *self._unread.times()]
         if self.door.settings.ping_s:
             times.append(self._check_life(now))
         if self.door.settings.idle_s and not self._is_leaving:
@@ -399,18 +372,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def await_rest(self, stream_id: int) -> None:
         """A message has begun to come; if the rest does not come in time, its call ends."""
-        until = self._unfinished[stream_id] = self._last_seen + UNFINISHED_S
-        self.door.watch(self, until)
-
-    def _give_up_unfinished(self, now: float) -> None:
-        for stream_id, until in list(self._unfinished.items()):
-            call = self._calls.get(stream_id)
-            if call is None or not call.is_unfinished:
-                self._unfinished.pop(stream_id, None)
-            elif now >= until and call.is_reading_paused:  # by its own method, not by an error of the client
-                self._unfinished[stream_id] = now + UNFINISHED_S
-            elif now >= until:
-                self.attempt(call, call.give_up)
+        self.door.watch(self, self._unfinished.add(stream_id, self._last_seen))
 
     def _check_limit(self, now: float) -> float | None:
         if now < self._deadline:
@@ -420,50 +382,37 @@ class Connection(asyncio.BufferedProtocol):
         self.abort()
         return None
 
-    def await_reading(self, stream_id: int, size: int) -> None:
+    def _await_reading(self, stream_id: int, size: int) -> None:
         """A response is complete; it is given up if it is not read in time, or if too much waits."""
-        until = self.door.loop.time() + UNREAD_RESPONSE_S
-        self._unread[stream_id] = (until, size)
-        if self.door.count_unfinished(size):
-            self.door.watch(self, until)
-        else:
+        until = self._unread.add(stream_id, size, self.door.loop.time())
+        if until is None:
             self._give_up_response(stream_id, ErrorCode.ENHANCE_YOUR_CALM)
-
-    def on_read(self, stream_id: int) -> None:
-        """A response waits no more."""
-        if stream_id in self._unread:
-            self.door.count_unfinished(-self._unread.pop(stream_id)[1])
+        else:
+            self.door.watch(self, until)
 
     def _give_up_response(self, stream_id: int, code: ErrorCode) -> None:
-        self.on_read(stream_id)
+        self._unread.discard(stream_id)
         self.http2.reset(stream_id, code)
         self.on_sent(0)
-
-    def _give_up_unread(self, now: float) -> None:
-        for stream_id, (until, _) in list(self._unread.items()):
-            if now >= until:
-                self._give_up_response(stream_id, ErrorCode.CANCEL)
 
     def _check_life(self, now: float) -> float:
         """Ping a silent client; abort if it does not respond, or reads nothing."""
         ping_s = self.door.settings.ping_s
         if self.is_full:
-            left_bytes = self._transport.get_write_buffer_size()
-            if left_bytes == self._stuck_bytes:
+            if not self._liveness.reads(self._transport.get_write_buffer_size()):
                 self._cut("it reads nothing")
-            self._stuck_bytes = left_bytes
             return now + ping_s
-        if self._pinged_at is not None and self._last_seen == self._seen_before_ping:
-            if now >= self._pinged_at + ping_s:
-                self._cut("it gives no sign of life")
-            return self._pinged_at + ping_s
-        self._pinged_at = None
-        if now < self._last_seen + ping_s:
-            return self._last_seen + ping_s
-        self._pinged_at, self._seen_before_ping = now, self._last_seen
+        return self._liveness.check(
+            now,
+            self._last_seen,
+            ping_s,
+            ping=self._ping,
+            cut=partial(self._cut, "it gives no sign of life"),
+        )
+
+    def _ping(self) -> None:
         self.http2.ping(ALIVE)
         self.write_out()
-        return now + ping_s
 
     def _cut(self, reason: str) -> None:
         self.door.note("connection cut", self, reason)

@@ -21,6 +21,8 @@ from penstock.wire.http2 import Field, RequestHead, encode_headers
 
 LONGEST_TIMEOUT_S = 365 * 24 * 3600.0
 """Longer timeouts mean no deadline."""
+REQUESTS_REMEMBERED = 64
+"""Kinds of calls of one connection whose header fields are parsed once."""
 HEAVY_BYTES = 4_096
 """Fields of a call that are larger than this are not remembered for the next one, and counted."""
 FIELD_BYTES = 100
@@ -50,6 +52,28 @@ class Request(Struct, frozen=True):
     refusal: bytes = b""
     status: Status | None = None
     heavy_bytes: int = 0
+
+
+class RequestCache:
+    """Parsed heads of one connection."""
+
+    __slots__ = ("_requests",)
+
+    def __init__(self) -> None:
+        self._requests: dict[int, tuple[RequestHead, Request]] = {}
+
+    def read(self, head: RequestHead, methods: Methods) -> Request:
+        """Return the parsed head of a request; the wire returns the same object for the same fields."""
+        known = self._requests.get(id(head))
+        if known is not None:
+            return known[1]
+        request = read_request(head, methods)
+        if request.heavy_bytes or request.refusal:  # it would cost more to remember
+            return request
+        if len(self._requests) >= REQUESTS_REMEMBERED:
+            self._requests.clear()
+        self._requests[id(head)] = (head, request)  # the head is referenced, so its id stays unique
+        return request
 
 
 def read_request(head: RequestHead, methods: Methods) -> Request:

@@ -5,7 +5,7 @@ from operator import attrgetter
 
 from msgspec import Struct
 
-from penstock.core.broker import Broker, Receipt, Refused
+from penstock.core.broker import Broker, Refused, Steps
 from penstock.core.ports.log import Ticket
 from penstock.core.sessions.session import Session
 from penstock.core.settings import CoreSettings
@@ -20,14 +20,16 @@ CARRIED_BYTES = 32 * 1024 * 1024
 """Limit of what messages of a batch carry beside their payloads: the batch has it once for many messages,
 the log and some subscribers with each.
 """
+RUNS_A_STEP = 50
+"""Runs that are published in one step, each perhaps to a new topic."""
+ENTRIES_A_STEP = 200
+"""Entries whose outcome is encoded in one step."""
 _offset_of = attrgetter("offset")
 
 
 class Place(Struct):
     """Positions of the messages of an entry."""
 
-    runs: Sequence[Run]
-    """Those that were published now."""
     messages: int
     sequence: int = 0
     duplicates: int = 0
@@ -45,10 +47,12 @@ class Batch:
     __slots__ = (
         "_broker",
         "_carried_bytes",
+        "_failure",
         "_gathered",
-        "_has_outcomes",
+        "_gathered_runs",
         "_places",
         "_refusals",
+        "_unnoted",
         "batch_id",
         "sender",
         "size_bytes",
@@ -61,30 +65,36 @@ class Batch:
         self.batch_id = batch_id
         self.size_bytes = size_bytes
         self.ticket: Ticket | None = None  # of the commit that covers all of it
-        self._has_outcomes = False
+        self._failure: Exception | None = None  # of the commit of a part
         self._carried_bytes = 0
         self._gathered: dict[int, Sequence[Run]] = {}  # by index: to be published together
+        self._gathered_runs = 0
+        self._unnoted: list[tuple[Place, Sequence[Run]]] = []  # published, and not flushed
         self._places: dict[int, Place] = {}
         self._refusals: dict[int, PenstockError] = {}
 
-    def publish(self, entries: Sequence[Entry]) -> None:
-        """Publish entries in their order; what is wrong with one of them costs the others nothing."""
+    def publish(self, entries: Sequence[Entry]) -> Steps[None]:
+        """Publish entries in their order and in steps; what is wrong with one costs the others nothing."""
         settings = self._broker.settings
         for index, entry in enumerate(entries):
             try:
-                runs = self._runs_of(entry, settings)
+                runs = yield from self._runs_of(entry, settings)
             except PenstockError as error:
                 self._refuse(index, error)
                 continue
             if has_ids(entry):
                 self._publish_gathered()
-                self._publish_once(index, runs)
+                yield from self._publish_once(index, runs)
             else:
                 self._gathered[index] = runs
+                self._gathered_runs += len(runs)
+                if self._gathered_runs >= RUNS_A_STEP and index + 1 < len(entries):
+                    self._publish_gathered()
+                    yield
         self._publish_gathered()
 
-    def _runs_of(self, entry: Entry, settings: CoreSettings) -> list[Run]:
-        runs = runs_of(entry, settings)
+    def _runs_of(self, entry: Entry, settings: CoreSettings) -> Steps[list[Run]]:
+        runs = yield from runs_of(entry, settings)
         carried = self._carried_bytes + carried_bytes(runs)
         if carried > CARRIED_BYTES:
             raise TooLarge(f"what the messages of the batch carry has more than {CARRIED_BYTES} bytes in all")
@@ -95,6 +105,7 @@ class Batch:
         gathered, self._gathered = self._gathered, {}
         if not gathered:
             return
+        count, self._gathered_runs = self._gathered_runs, 0
         runs = [run for some in gathered.values() for run in some]
         refused: dict[str, PenstockError] = {}  # by topic: what is true of a run is true of all to its topic
         receipt = self._broker.publish_all(
@@ -107,39 +118,53 @@ class Batch:
                 self._refuse(index, error)
                 continue
             last = some[-1]
-            self._places[index] = Place(
-                some,
+            place = self._places[index] = Place(
                 sum(run.count for run in some),
                 some[0].sequence,
                 subscribers=receipt.subscribers_of(last.topic),
                 last_offset=last.last_offset,
                 is_stored=receipt.is_stored(last),
             )
+            self._unnoted.append((place, some))
+        self._broker.when_flushed(self.note_outcomes)  # what this turn has dropped is forgotten in the next
+        self._broker.flush_part(count)
 
-    def _publish_once(self, index: int, runs: Sequence[Run]) -> None:
+    def _publish_once(self, index: int, runs: Sequence[Run]) -> Steps[None]:
         """Publish messages with ids, unless they were published before."""
+        place = Place(len(runs))
+
+        def note_part(fresh: Sequence[Run]) -> None:
+            self._unnoted.append((place, fresh))
+            self._broker.when_flushed(self.note_outcomes)
+
         try:
-            receipts = self._broker.publish_each(runs, self.sender)
+            published = yield from self._broker.publish_each(runs, self.sender, note_part)
         except Refused as refused:
             self._refuse(index, next(iter(refused.errors.values())))
             return
-        ticket = max((each.ticket for each in receipts if each.ticket is not None), default=None)
-        self._wait_for(ticket)
-        fresh = [run for run, receipt in zip(runs, receipts, strict=True) if not receipt.is_duplicate]
-        first: Run | Receipt = fresh[0] if fresh else receipts[0]
-        self._places[index] = Place(
-            fresh,
-            len(runs),
-            first.sequence,
-            duplicates=len(runs) - len(fresh),
-            subscribers=receipts[0].subscribers,
-            last_offset=max(map(_offset_of, receipts)),
-            is_stored=ticket is not None,
-        )
+        except PenstockError as error:
+            self._refuse(index, error)
+            return
+        receipts = published.receipts
+        self._wait_for(published.ticket)
+        self.note_commit(published.failure)
+        fresh = [receipt for receipt in receipts if not receipt.is_duplicate]
+        place.sequence = (fresh or receipts)[0].sequence
+        place.duplicates = len(receipts) - len(fresh)
+        place.subscribers, place.last_offset = receipts[0].subscribers, max(map(_offset_of, receipts))
+        place.is_stored = published.ticket is not None
+        self._places[index] = place
 
     def _wait_for(self, ticket: Ticket | None) -> None:
-        if ticket is not None:
-            self.ticket = ticket if self.ticket is None else max(self.ticket, ticket)
+        if ticket is None:
+            return
+        if self.ticket is not None and self.ticket != ticket:
+            self._broker.when_committed(min(self.ticket, ticket), self.note_commit)
+        self.ticket = ticket if self.ticket is None else max(self.ticket, ticket)
+
+    def note_commit(self, failure: Exception | None) -> None:
+        """The commit of a part was made, or has failed."""
+        self._failure = self._failure or failure
 
     def _refuse(self, index: int, error: PenstockError) -> None:
         counters = self._broker.counters
@@ -156,11 +181,9 @@ class Batch:
 
     def note_outcomes(self) -> None:
         """Count drops and blocks of the turn that is being flushed; the next one forgets them. Idempotent."""
-        if self._has_outcomes:
-            return
-        self._has_outcomes = True
-        for place in self._places.values():
-            for run in place.runs:
+        unnoted, self._unnoted = self._unnoted, []
+        for place, runs in unnoted:
+            for run in runs:
                 outcome = self._broker.outcome_of(run)
                 place.dropped += outcome.dropped
                 place.blocked += outcome.blocked
@@ -173,20 +196,30 @@ class Batch:
             self._refuse(index, error)
         return self
 
-    def acknowledgement(self) -> PublishAck:
-        """Response to the publisher."""
+    def acknowledgement(self) -> Steps[bytes]:
+        """Response to the publisher, in steps."""
         self.note_outcomes()  # an earlier batch of the turn may take this one along, before its own callback
-        places, refusals = self._places, self._refusals
+        if self._failure is not None:
+            self.roll_back(self._failure)
+        places, refusals = self._places, sorted(self._refusals.items())
         last_offset = max((place.last_offset for place in places.values()), default=None)
-        return PublishAck(
+        first = PublishAck(
             batch_id=self.batch_id,
             accepted=sum(place.messages for place in places.values()),
-            placed=[_placed(index, place) for index, place in places.items()],
-            refusals=[
-                Refusal(index=at, code=each.code, text=str(each)) for at, each in sorted(refusals.items())
-            ],
             cursor="" if last_offset is None else self._broker.history.cursor(last_offset).encode(),
         )
+        parts = [first.SerializeToString()]  # joined, these are one message: lists continue
+        placed = list(places.items())
+        for start in range(0, max(len(placed), len(refusals)), ENTRIES_A_STEP):
+            if start:
+                yield
+            some = slice(start, start + ENTRIES_A_STEP)
+            ack = PublishAck(
+                placed=[_placed(index, place) for index, place in placed[some]],
+                refusals=[Refusal(index=at, code=each.code, text=str(each)) for at, each in refusals[some]],
+            )
+            parts.append(ack.SerializeToString())
+        return b"".join(parts)
 
 
 def _placed(index: int, place: Place) -> Placed:

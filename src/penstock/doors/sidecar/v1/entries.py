@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from penstock.core.broker import Steps
 from penstock.core.publishing.properties import MAX_TEXTS_BYTES, MAX_TTL_MS, PAIR_BYTES, check_properties
 from penstock.core.settings import CoreSettings
 from penstock.errors import InvalidRequest, TooLarge
@@ -20,13 +21,15 @@ if TYPE_CHECKING:
 
 RUN_BYTES = 64 * 1024
 """Approximate limit of a run's slab, which a ring stores and a write sends as one piece."""
+RUNS_A_STEP = 200
+"""Runs of an entry that are made in one step."""
 _PLAIN = Shape(LAYOUT, Door.SIDECAR, 1, retain=False, is_plain=True)
 """Publishes are acknowledged, so they have QoS 1: offline subscribers get them later."""
 _MORTAL = Shape(LAYOUT, Door.SIDECAR, 1, retain=False, is_plain=False)
 
 
-def runs_of(entry: Entry, settings: CoreSettings) -> list[Run]:
-    """The runs of an entry, in its order; of one with message ids each is one message.
+def runs_of(entry: Entry, settings: CoreSettings) -> Steps[list[Run]]:
+    """The runs of an entry, in its order and in steps; of one with message ids each is one message.
 
     Raises:
         PenstockError: it has no payload, one that is too large, or something that cannot travel with it.
@@ -41,17 +44,18 @@ def runs_of(entry: Entry, settings: CoreSettings) -> list[Run]:
     if properties is not None:
         check_properties(properties, settings.topic)
     if rest.message_ids:
-        return _runs_with_ids(entry, ttl, properties or Properties(), settings)
+        return (yield from _runs_with_ids(entry, ttl, properties or Properties(), settings))
     if properties is None and not rest.retain:
         runs = _runs_as_they_came(entry, _MORTAL if ttl else _PLAIN, ttl)
         payloads: Iterable[bytes] = rest.payloads
     else:
         runs, payloads = [], _payloads_of(entry)
     shape = bare_shape(Door.SIDECAR, 1, rest.retain)
-    return runs + [
-        Run(rest.topic, b"".join(alike), 0, len(alike[0]), len(alike), shape, properties, ttl)
-        for alike in _alike(payloads)
-    ]
+    for alike in _alike(payloads):
+        runs.append(Run(rest.topic, b"".join(alike), 0, len(alike[0]), len(alike), shape, properties, ttl))
+        if len(runs) % RUNS_A_STEP == 0:
+            yield
+    return runs
 
 
 def carried_bytes(runs: Sequence[Run]) -> int:
@@ -80,18 +84,22 @@ def _runs_as_they_came(entry: Entry, shape: Shape, ttl: float) -> list[Run]:
     return [Run(topic, piece, head, stride, len(piece) // stride, shape, None, ttl) for piece in pieces]
 
 
-def _runs_with_ids(entry: Entry, ttl: float, properties: Properties, settings: CoreSettings) -> list[Run]:
+def _runs_with_ids(
+    entry: Entry, ttl: float, properties: Properties, settings: CoreSettings
+) -> Steps[list[Run]]:
     rest, shape = entry.rest, bare_shape(Door.SIDECAR, 1, entry.rest.retain)
     if len(rest.message_ids) != entry.messages:
         raise InvalidRequest(f"{entry.messages} payloads have {len(rest.message_ids)} message ids")
-    for message_id in rest.message_ids:
-        check_properties(Properties(message_id=message_id), settings.topic)
     longest = max(rest.message_ids, key=lambda message_id: len(message_id.encode()))
     check_properties(replace(properties, message_id=longest), settings.topic)  # and so with all others
-    return [
-        Run(rest.topic, payload, 0, len(payload), 1, shape, replace(properties, message_id=message_id), ttl)
-        for payload, message_id in zip(_payloads_of(entry), rest.message_ids, strict=True)
-    ]
+    runs: list[Run] = []
+    for payload, message_id in zip(_payloads_of(entry), rest.message_ids, strict=True):
+        check_properties(Properties(message_id=message_id), settings.topic)
+        theirs = replace(properties, message_id=message_id)
+        runs.append(Run(rest.topic, payload, 0, len(payload), 1, shape, theirs, ttl))
+        if len(runs) % RUNS_A_STEP == 0:
+            yield
+    return runs
 
 
 def _payloads_of(entry: Entry) -> list[bytes]:

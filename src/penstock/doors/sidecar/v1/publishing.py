@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core.access.access import Access
 from penstock.core.access.identity import Identity
+from penstock.core.broker import Steps
 from penstock.core.sessions.session import Ending, Session
 from penstock.doors.sidecar.transport.method import Call, EndCause, Handler
 from penstock.doors.sidecar.v1.batches import Batch
@@ -27,7 +28,7 @@ from penstock.model import Door
 from penstock.net.acks_after_commit import OrderedAcks
 from penstock.net.door import Peer
 from penstock.wire.grpc import encode_message
-from penstock.wire.sidecar.batches import BadBatch, Entry, LongBatch, read_batch
+from penstock.wire.sidecar.batches import BadBatch, LongBatch, read_batch
 
 if TYPE_CHECKING:
     from penstock.doors.sidecar.v1.service import PenstockService
@@ -50,6 +51,7 @@ class PublishCall(Handler):
     """One call; its batches are published as they come."""
 
     __slots__ = (
+        "_acknowledging",
         "_acks",
         "_call",
         "_failure",
@@ -57,6 +59,7 @@ class PublishCall(Handler):
         "_has_all",
         "_is_full",
         "_is_paused",
+        "_is_publishing",
         "_lane",
         "_service",
         "_unacknowledged",
@@ -76,6 +79,8 @@ class PublishCall(Handler):
         self._has_all = False  # the client sends no more
         self._is_full = False  # it does not read its acknowledgements
         self._is_paused = False
+        self._is_publishing = False  # a batch that is published in steps
+        self._acknowledging: deque[Batch] = deque()  # committed, and being encoded
         self._lane = f"v1-{next(service.calls)}"  # a blocked publisher does not stop other calls
         self._generation = service.broker.access.generation
         self.connected_at = service.clock.wall_us()
@@ -141,7 +146,12 @@ class PublishCall(Handler):
 
     def _choose_reading(self) -> None:
         """Read only while nothing is blocked."""
-        is_paused = bool(self._waiting) or self._is_full or self._unacknowledged_bytes > UNACKNOWLEDGED_BYTES
+        is_paused = (
+            bool(self._waiting)
+            or self._is_publishing
+            or self._is_full
+            or self._unacknowledged_bytes > UNACKNOWLEDGED_BYTES
+        )
         if is_paused is self._is_paused or self._call.is_over:
             return
         self._is_paused = is_paused
@@ -153,38 +163,56 @@ class PublishCall(Handler):
     # Batches
 
     def _publish_next(self) -> None:
-        if not self._waiting:
-            return  # the call has ended while this waited
+        if not self._waiting or self._is_publishing:
+            return  # the call has ended while this waited, or the batch before it is published in steps
         try:
             self._take(self._waiting.popleft())
-        except Exception:  # another call may have been unblocked at the same time
-            self._leave()
-            self._service.fail(self._call)
+        except Exception as error:  # another call may have been unblocked at the same time
+            self._fail_internally(error)
         self._choose_reading()
 
     def _take(self, message: bytes) -> None:
         self.check()
         if self._failure is not None:
             return
-        try:
-            batch_id, entries = read_batch(message, MAX_MESSAGES)
-        except LongBatch as error:
+        self._is_publishing = is_first_step = True
+
+        def end(batch: Batch) -> None:
+            self._is_publishing = False
+            self._on_published(batch)
+            if not is_first_step:
+                if self._waiting:
+                    self._service.broker.when_unblocked(self._sender, self._publish_next)
+                self._choose_reading()
+
+        self._service.broker.run_steps(self._publish(message), end, self._on_unpublished)
+        is_first_step = False
+
+    def _on_unpublished(self, error: Exception) -> None:
+        self._is_publishing = False
+        if isinstance(error, LongBatch):
             self._fail(TooLarge(str(error)))
-        except BadBatch as error:
+        elif isinstance(error, BadBatch):
             self._fail(InvalidRequest(str(error)))
         else:
-            self._publish(batch_id, entries, max(len(message), BATCH_BYTES))
+            self._fail_internally(error)
 
-    def _publish(self, batch_id: int, entries: list[Entry], size_bytes: int) -> None:
-        broker, sender = self._service.broker, self._sender
-        batch = Batch(broker, sender, batch_id, size_bytes)
-        batch.publish(entries)
+    def _publish(self, message: bytes) -> Steps[Batch]:
+        batch_id, entries = yield from read_batch(message, MAX_MESSAGES)
+        batch = Batch(self._service.broker, self._sender, batch_id, max(len(message), BATCH_BYTES))
+        yield from batch.publish(entries)
+        return batch
+
+    def _on_published(self, batch: Batch) -> None:
         if batch.refusal is not None:
             self._service.note(self._call, batch.refusal)
         self._unacknowledged += 1
-        self._unacknowledged_bytes += size_bytes
-        broker.when_flushed(batch.note_outcomes)  # what this turn has dropped is forgotten in the next
+        self._unacknowledged_bytes += batch.size_bytes
         self._acks.add(batch.ticket, batch)
+
+    def _fail_internally(self, error: Exception) -> None:
+        self._leave()
+        self._service.fail(self._call)
 
     def _acknowledge_unblocked(self, batches: list[Batch]) -> None:
         """Acknowledge committed batches; core withholds those of a blocked publisher."""
@@ -192,11 +220,23 @@ class PublishCall(Handler):
             self._service.broker.when_acknowledgeable(batch.sender, partial(self._acknowledge, batch))
 
     def _acknowledge(self, batch: Batch) -> None:
-        self._call.send(encode_message(batch.acknowledgement().SerializeToString()))
-        self._unacknowledged -= 1
-        self._unacknowledged_bytes -= batch.size_bytes
-        self._choose_reading()
-        self._finish_if_done()
+        """Acknowledge a batch, behind those whose acknowledgements are still being encoded."""
+        self._acknowledging.append(batch)
+        if len(self._acknowledging) == 1:
+            self._service.broker.run_steps(self._send_acks(), lambda _: None, self._fail_internally)
+
+    def _send_acks(self) -> Steps[None]:
+        waiting = self._acknowledging
+        while waiting:
+            data = yield from waiting[0].acknowledgement()
+            batch = waiting.popleft()
+            self._call.send(encode_message(data))
+            self._unacknowledged -= 1
+            self._unacknowledged_bytes -= batch.size_bytes
+            self._choose_reading()
+            self._finish_if_done()
+            if waiting:
+                yield
 
     # Ending
 
@@ -217,6 +257,7 @@ class PublishCall(Handler):
     def abandon(self) -> None:
         """The server stops now: what is not acknowledged yet will not be."""
         self._unacknowledged = 0
+        self._is_publishing = False
         self.stop()
         self._finish_if_done()
 
@@ -227,7 +268,7 @@ class PublishCall(Handler):
         self._finish_if_done()
 
     def _finish_if_done(self) -> None:
-        if self._waiting or self._unacknowledged or self._call.is_over:
+        if self._waiting or self._unacknowledged or self._is_publishing or self._call.is_over:
             return
         if self._failure is None and not self._has_all:
             return

@@ -1,6 +1,6 @@
 """GET /api/v1/drops: messages that were not delivered recently, to which client and why."""
 
-from asyncio import sleep
+from asyncio import Event, sleep
 from collections.abc import Callable
 from typing import Annotated
 
@@ -76,6 +76,9 @@ def routes(web: Web) -> APIRouter:
                 and (reason is None or row.reason is reason)
             )
 
+        recorded = Event()
+        web.broker.when_losses_recorded(recorded.set)
+        await recorded.wait()
         found = await _find(ledger, is_wanted, after, limit + 1)
         rows = await make_rows(found[:limit], shape)
         following = rows[-1].number if len(found) > limit else None

@@ -73,7 +73,7 @@ class NewLogin(Struct, forbid_unknown_fields=True):
 _new_login = Decoder(NewLogin)
 
 
-class Logging:
+class LoginCalls:
     """Logs users in and out, and responds to them.
 
     Args:
@@ -182,10 +182,10 @@ class Logging:
 
 def add_hot_routes(table: Routes, web: Web) -> None:
     """Let the listener log users in itself, since nobody has credentials before."""
-    logging = Logging(web)
-    table.add("GET", ME, logging.show, max_body_bytes=0)
-    table.add("POST", LOGIN, logging.log_in, is_open=True, max_body_bytes=MAX_BODY_BYTES)
-    table.add("POST", LOGOUT, logging.log_out, is_open=True, max_body_bytes=MAX_BODY_BYTES)
+    calls = LoginCalls(web)
+    table.add("GET", ME, calls.show, max_body_bytes=0)
+    table.add("POST", LOGIN, calls.log_in, is_open=True, max_body_bytes=MAX_BODY_BYTES)
+    table.add("POST", LOGOUT, calls.log_out, is_open=True, max_body_bytes=MAX_BODY_BYTES)
 
 
 def routes(web: Web) -> "APIRouter":
@@ -196,12 +196,12 @@ def routes(web: Web) -> "APIRouter":
     from penstock.doors.web.support.requests import respond_by, takes_json  # noqa: PLC0415
     from penstock.doors.web.support.responses import describe  # noqa: PLC0415
 
-    router, logging = APIRouter(tags=["about"]), Logging(web)
+    router, calls = APIRouter(tags=["about"]), LoginCalls(web)
     refusals: tuple[type[PenstockError], ...] = (InvalidRequest, BadCredentials, Conflict, QuotaExceeded)
 
     @router.get(ME, summary="The caller, and its rights", responses=describe(Me))
     async def me(request: AppRequest) -> Response:
-        return await respond_by(logging.show, request)
+        return await respond_by(calls.show, request)
 
     @router.post(
         LOGIN,
@@ -212,7 +212,7 @@ def routes(web: Web) -> "APIRouter":
         openapi_extra=takes_json(NewLogin, {"user": "ada", "password": "countess"}) | {"security": []},
     )
     async def log_in(request: AppRequest) -> Response:
-        return await respond_by(logging.log_in, request)
+        return await respond_by(calls.log_in, request)
 
     @router.post(
         LOGOUT,
@@ -223,6 +223,6 @@ def routes(web: Web) -> "APIRouter":
         openapi_extra={"security": []},
     )
     async def log_out(request: AppRequest) -> Response:
-        return await respond_by(logging.log_out, request)
+        return await respond_by(calls.log_out, request)
 
     return router

@@ -1,16 +1,17 @@
 """POST /api/v1/publish: one message or many; the response comes after the commit.
 
-A hot route, for clients that publish one message at a time. A list is published as a whole or not at all. A
-publisher that is blocked under `block` waits for its response.
+A hot route, for clients that publish one message at a time. Of a list nothing is published if one message is
+refused. A publisher that is blocked under `block` waits for its response.
 """
 
 from itertools import islice
 from typing import TYPE_CHECKING
 
+import structlog
 from msgspec import Struct, json
 
 from penstock.common.cursor import Cursor, Position
-from penstock.core.broker import Broker, Receipt, Refused
+from penstock.core.broker import Broker, Receipt, Refused, Steps
 from penstock.doors.web.context import Web
 from penstock.doors.web.publishing import (
     FORM,
@@ -20,7 +21,6 @@ from penstock.doors.web.publishing import (
     NewMessage,
     read_bytes,
     read_message,
-    read_messages,
     send,
     send_all,
     topic_of,
@@ -42,12 +42,14 @@ from penstock.net.http.routes import Routes
 if TYPE_CHECKING:
     from fastapi import APIRouter
 
+log = structlog.get_logger("penstock.web")
+
 PATH = "/api/v1/publish"
 ABOUT = """\
-As JSON, a message has a topic and either `data` or `payload`; a list of messages is published whole or not
-at all. Any other body is the payload, with its topic in the query or in `Penstock-Topic`. The response comes
-after the commit. A message with an id that the same user published to its topic recently is not published
-again, and gets the first receipt."""
+As JSON, a message has a topic and either `data` or `payload`; of a list of messages nothing is published if
+one is refused. Any other body is the payload, with its topic in the query or in `Penstock-Topic`. The
+response comes after the commit. A message with an id that the same user published to its topic recently is
+not published again, and gets the first receipt."""
 REFUSALS: tuple[type[PenstockError], ...] = (
     InvalidTopic,
     InvalidPayload,
@@ -58,6 +60,8 @@ REFUSALS: tuple[type[PenstockError], ...] = (
 )
 MAX_ERRORS = 100
 """Refused messages that a response names at most."""
+RECEIPTS_A_STEP = 200
+"""Receipts of a list that are encoded in one step."""
 
 
 class ReceiptShape(Struct, omit_defaults=True):
@@ -94,17 +98,17 @@ class Publisher:
     def take(self, request: Request) -> None:
         """Publish the messages of a request; the response comes now or later."""
         try:
-            brought = self._read(request)
-        except (PenstockError, Refused) as error:
-            _refuse(request, error)
+            run = self._read(request)
+        except PenstockError as error:
+            request.fail(error)
             return
-        if isinstance(brought, Run):
-            send(self._broker, request, brought, self._respond, Request.fail)
+        if run is not None:
+            send(self._broker, request, run, self._respond, Request.fail)
         else:
-            send_all(self._broker, request, brought, self._respond_all, _refuse)
+            send_all(self._broker, request, self._respond_all, _refuse)
 
-    def _read(self, request: Request) -> Run | list[Run]:
-        """Decode the message of a request, or its list of messages."""
+    def _read(self, request: Request) -> Run | None:
+        """Decode the message of a request; None if it has a list of messages."""
         topic = topic_of(request)
         if topic is not None:
             return read_bytes(topic, request.headers, request.body, self._broker.settings.topic)
@@ -112,15 +116,30 @@ class Publisher:
         if media is not None and media != JSON:
             _check_media(media)
         if request.body.lstrip()[:1] == b"[":
-            return read_messages(request.body, self._broker.settings.topic)
+            return None
         return read_message(request.body, self._broker.settings.topic)
 
     def _respond(self, request: Request, receipt: Receipt) -> None:
         request.respond(200, _encoder.encode(self._shape(receipt)))
 
     def _respond_all(self, request: Request, receipts: list[Receipt]) -> None:
-        shapes = [self._shape(receipt) for receipt in receipts]
-        request.respond(200, _encoder.encode(ReceiptsShape(shapes)))
+        """Respond to a list, whose receipts are encoded in steps."""
+
+        def fail(error: Exception) -> None:
+            log.error("receipts not encoded", exc_info=error)
+            request.fail_internally()
+
+        self._broker.run_steps(self._encode(receipts), lambda body: request.respond(200, body), fail)
+
+    def _encode(self, receipts: list[Receipt]) -> Steps[bytes]:
+        """Receipts as `ReceiptsShape`."""
+        parts: list[bytes] = []
+        for start in range(0, len(receipts), RECEIPTS_A_STEP):
+            if start:
+                yield
+            shapes = [self._shape(receipt) for receipt in receipts[start : start + RECEIPTS_A_STEP]]
+            parts.append(_encoder.encode(shapes)[1:-1])
+        return b'{"receipts":[' + b",".join(parts) + b"]}"
 
     def _shape(self, receipt: Receipt) -> ReceiptShape:
         position = Position(self._broker.log.log_id, receipt.epoch, receipt.offset)

@@ -74,13 +74,13 @@ def routes(web: Web) -> APIRouter:
         )
         return not is_elsewhere and (web.has_mqtt or path != MQTT_PATH)
 
-    def respond(hello: str, interfaces: dict[str, str]) -> Response:
+    def respond(hello: str, interfaces: dict[str, str], **headers: str) -> Response:
         here = {name: path for name, path in interfaces.items() if is_here(path)}
-        return json_response(Index(hello, "penstock", web.version, web.node_id, here))
+        return json_response(Index(hello, "penstock", web.version, web.node_id, here), headers=headers)
 
     @router.get("/", summary="What is here", responses=describe(Index))
     async def root() -> Response:
-        return respond(OLD_HELLO, INTERFACES)
+        return respond(OLD_HELLO, INTERFACES, vary="accept")  # browsers get the console
 
     @router.get("/api/v1/", include_in_schema=False)
     @router.get("/api/v1", summary="What this version of the API offers", responses=describe(Index))

@@ -219,6 +219,9 @@ class NoConnection(Struct):
     peer: Peer
     scheme: str = "http"
 
+    def proceed(self) -> None:
+        """No request is behind it."""
+
 
 class AppRequest(HotRequest):
     """A request of the application, as handlers of the listener know requests."""
