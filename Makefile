@@ -129,7 +129,7 @@ docs: $(STAMP) ## Run the tests of conformance for their page, and build the sit
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "Open site/index.html; or, to search too: $(BIN)/python -m http.server --bind 127.0.0.1 -d site"
 
-screenshots: $(STAMP) ## Take the pictures of the dashboard that the docs show.
+screenshots: $(STAMP) ## Take the pictures of the console and the dashboard that the docs show.
 	$(BIN)/python docs/screenshots.py
 
 lock: ## Write the locks with hashes that `make run` and the images install, from constraints.txt; needs uv.

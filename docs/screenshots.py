@@ -1,4 +1,4 @@
-"""Screenshots of the dashboard for the docs; `make screenshots` runs it.
+"""Screenshots of the console and the dashboard for the docs; `make screenshots` runs it.
 
 Load runs at every door for a minute, with one slow subscriber, and Spark archives it. Then a headless browser
 opens each page. Takes about three minutes, and needs chromium with its driver.
@@ -66,6 +66,7 @@ def main() -> None:
         _archive(lake, address)
         dashboard = running.enter_context(_dashboard(folder, address, lake))
         browser = running.enter_context(_browser(folder))
+        _take_console(browser, address)
         browser.get(dashboard)
         time.sleep(max(ON_AIR_S - (time.monotonic() - began), 10.0))
         for page, path in PAGES.items():
@@ -156,11 +157,19 @@ def _browser(folder: Path) -> Iterator[Chrome]:
         running.quit()
 
 
-def _take(browser: Chrome, address: str, path: Path, settled_s: float) -> None:
-    """Take a screenshot of a page once it is drawn."""
+def _take_console(browser: Chrome, address: str) -> None:
+    """Take the screenshots of the console."""
+    pages = {"overview": "overview", "topic": f"topics/{SPINDLE}", "live": "live?filter=plant/%2B/%23"}
+    for name, page in pages.items():
+        browser.get("about:blank")  # or another page of the console would not be loaded anew
+        _take(browser, f"{address}/#/{page}", IMAGES / f"console-{name}.png", SETTLED_S, ".top .state")
+
+
+def _take(browser: Chrome, address: str, path: Path, settled_s: float, drawn: str = ".server .state") -> None:
+    """Take a screenshot of a page once it is drawn, which is when `drawn` selects an element."""
     browser.get(address)
     deadline = time.monotonic() + 30
-    while not browser.execute_script("return Boolean(document.querySelector('.server .state'))"):
+    while not browser.execute_script("return Boolean(document.querySelector(arguments[0]))", drawn):
         assert time.monotonic() < deadline, f"{address} is not drawn"
         time.sleep(0.1)
     time.sleep(settled_s)

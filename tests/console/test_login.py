@@ -71,7 +71,7 @@ def test_pages_without_a_right_are_hidden_and_say_why(screen: Screen, guarded: R
     log_in(screen, "viewer", "viewer-secret")
     screen.wait(lambda: screen.texts("nav.pages a"), "not logged in")
     assert screen.texts("nav.pages a") == ["Overview", "Topics", "Live", "Retained", "Why"]
-    assert "subscribe to $SYS/#" in screen.text()
+    screen.wait(lambda: "subscribe to $SYS/#" in screen.text(), "the missing right is not said")
     screen.go("clients")
     screen.wait(lambda: "Not allowed" in screen.text(".panel.bad"), "it is not said")
     screen.go("live?filter=secret/%23")

@@ -11,35 +11,41 @@ ELEMENTS = 120
 """More rows than a window has room for, and far fewer than there are topics."""
 
 
-def publish_many(http: httpx.Client, count: int) -> None:
-    for start in range(0, count, TOPICS):
-        numbers = range(start, min(start + TOPICS, count))
-        batch = [{"topic": f"wide/{number:06}", "data": number} for number in numbers]
+def publish_many(http: httpx.Client, groups: int) -> None:
+    for group in range(groups):
+        batch = [{"topic": f"wide/{group}/{number:05}", "data": number} for number in range(TOPICS)]
         http.post("/api/v1/publish", json=batch).raise_for_status()
 
 
 def test_the_tree_opens_by_keys_scrolls_to_its_end_and_finds_one_of_many_topics(
     screen: Screen, console_server: RunningServer, http: httpx.Client, scale: int
 ) -> None:
-    count = TOPICS * scale
-    publish_many(http, count)
+    publish_many(http, scale)
     http.post("/api/v1/publish", json={"topic": "/odd//level", "data": "deep"}).raise_for_status()
     screen.open(console_server, "topics")
     names = screen.wait(lambda: [row[0] for row in screen.grid()], "no topics")
     assert "(empty level)" in names
+
+    def open_focused(child: str) -> list[str]:
+        screen.press(Keys.ARROW_RIGHT)
+        return screen.wait(lambda: next((row for row in screen.grid() if row[0] == child), None), "not open")
+
     screen.find("input", "Search topics").send_keys(Keys.ARROW_DOWN)
-    screen.press(*[Keys.ARROW_DOWN] * names.index("wide"), Keys.ARROW_RIGHT)
-    first = screen.wait(lambda: next((row for row in screen.grid() if row[0] == "000000"), None), "not open")
+    screen.press(*[Keys.ARROW_DOWN] * names.index("wide"))
+    assert open_focused("0")[5] == f"{TOPICS:,}"
+    screen.press(*[Keys.ARROW_DOWN] * scale)
+    first = open_focused("00000")
     assert (first[1], first[4]) == ("0", "1")
+    last = f"{TOPICS - 1:05}"
 
     def is_at_end() -> bool:
         screen.press(Keys.END)
-        return any(row[0] == f"{count - 1:06}" for row in screen.grid())
+        return any(row[0] == last for row in screen.grid())
 
     screen.wait(is_at_end, "the end is not reached")
     assert len(screen.grid()) < ELEMENTS
     screen.press(Keys.ENTER)
-    screen.wait(lambda: screen.texts("h1") == [f"wide/{count - 1:06}"], "the topic is not shown")
+    screen.wait(lambda: screen.texts("h1") == [f"wide/{scale - 1}/{last}"], "the topic is not shown")
 
 
 def test_a_search_shows_the_topics_of_a_text_or_of_a_filter(

@@ -18,7 +18,6 @@ export class CallError extends Error {
 class Link extends EventTarget {
   /** Since when the server cannot be reached; null if it can. */
   lostSince = null;
-  needsLogin = false;
 
   seen() {
     if (this.lostSince === null) return;

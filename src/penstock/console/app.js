@@ -30,6 +30,7 @@ class Shell {
   me = null;
   #page = new AbortController();
   #isFirst = true;
+  #isAsking = false;
   #visible = new Set();
 
   constructor(root) {
@@ -53,7 +54,7 @@ class Shell {
     });
     addEventListener("hashchange", () => this.route());
     link.addEventListener("change", () => this.#showBanner());
-    link.addEventListener("login", () => this.askLogin());
+    link.addEventListener("login", () => this.#isAsking || this.askLogin());
     setInterval(() => this.#showBanner(), BANNER_MS);
   }
 
@@ -62,7 +63,10 @@ class Shell {
     try {
       this.welcome(await get("/api/v1/me"));
     } catch (error) {
-      if (error.status === 401) return;
+      if (error.status === 401) {
+        this.askLogin();
+        return;
+      }
       replace(this.main, failure(error));
       link.addEventListener("retry", () => this.start(), { once: true });
       setTimeout(() => this.me === null && link.retry(), 2_000);
@@ -70,13 +74,13 @@ class Shell {
   }
 
   welcome(me) {
-    const isFirst = this.me === null;
     this.me = me;
+    this.#isAsking = false;
     setText(this.node, me.node_id ?? "");
     this.node.title = `Penstock ${me.version ?? ""}`;
     this.#showUser();
     this.#showPages();
-    if (isFirst && !this.isWatching) this.#watchHealth();
+    this.#watchHealth();
     this.route();
   }
 
@@ -85,13 +89,15 @@ class Shell {
     return !right || (this.me?.rights?.[right] === true && !isElsewhere);
   }
 
-  askLogin() {
+  /** Show the login form in place of the page; the address stays, so that the login leads back to it. */
+  askLogin(isOptional = false) {
     this.#leave();
+    this.#isAsking = true;
     this.me = null;
     this.nav.hidden = this.menu.hidden = true;
     replace(this.user);
     document.title = "Log in - Penstock";
-    login.show(this.main, { welcome: (me) => this.welcome(me) });
+    login.show(this.main, { welcome: (me) => this.welcome(me), cancel: isOptional && (() => this.start()) });
     this.#watchHealth();
   }
 
@@ -176,7 +182,7 @@ class Shell {
     if (user) {
       replace(this.user, h("span", { class: "name", text: user }), h("button", { type: "button", class: "button quiet", text: "Log out", onclick: () => this.logOut() }));
     } else {
-      replace(this.user, canLogin && h("button", { type: "button", class: "button quiet", text: "Log in", onclick: () => this.askLogin() }));
+      replace(this.user, canLogin && h("button", { type: "button", class: "button quiet", text: "Log in", onclick: () => this.askLogin(true) }));
     }
   }
 

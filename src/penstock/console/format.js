@@ -93,7 +93,7 @@ const CONTROLS = /[\u0000-\u0008\u000b\u000c\u000e-\u001f]/;
 const HEX_BYTES = 256;
 
 /** Bytes of base64. */
-export function bytesOf(base64) {
+function bytesOf(base64) {
   const text = atob(base64);
   return Uint8Array.from(text, (character) => character.charCodeAt(0));
 }

@@ -83,7 +83,7 @@ async function readOnce(filters, last, onEvents, onOpen, signal) {
 }
 
 /** Blocks of an event stream: text in, JSON of messages out. */
-export class Blocks {
+class Blocks {
   #rest = "";
 
   /** @returns {{events: string[], end: object | null}} */
@@ -110,7 +110,7 @@ export class Blocks {
 }
 
 /** One message of a buffer; it is parsed when it is first looked at. */
-export class Entry {
+class Entry {
   #text;
   #message = null;
 

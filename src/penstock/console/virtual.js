@@ -9,6 +9,15 @@ import { h, throttle } from "./dom.js";
 
 const SPARE = 6;
 
+/** Header row of columns: pairs of a title and a class. */
+export function headOf(columns) {
+  const cells = columns.map(([title, kind]) => h("span", { role: "columnheader", class: `cell ${kind}`, text: title }));
+  return h("div", { role: "row", class: "row-head", "aria-rowindex": "1" }, cells);
+}
+
+/** Empty row of the same columns. */
+export const rowOf = (columns) => h("div", {}, columns.map(([, kind]) => h("span", { role: "gridcell", class: `cell ${kind}` })));
+
 export class VirtualList {
   #rows = new Map();
   #count = 0;

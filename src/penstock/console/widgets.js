@@ -2,7 +2,7 @@
  * Small parts that pages share: explanations of terms, confirmations, notices, states, theme.
  */
 
-import { announce, freshId, h, replace } from "./dom.js";
+import { announce, freshId, h } from "./dom.js";
 import * as format from "./format.js";
 
 // Terms
@@ -159,7 +159,7 @@ export function payloadView(data) {
 /** Address of a topic's page. */
 export const topicHref = (topic) => `#/topics/${topic.split("/").map(encodeURIComponent).join("/")}`;
 export const topicLink = (topic) => h("a", { href: topicHref(topic), class: "topic", text: topic });
-export const clientHref = (id) => `#/clients/${encodeURIComponent(id)}`;
+const clientHref = (id) => `#/clients/${encodeURIComponent(id)}`;
 export const clientLink = (id) => (id ? h("a", { href: clientHref(id), class: "topic", text: id }) : h("span", { class: "muted", text: "-" }));
 
 /**
@@ -216,13 +216,10 @@ export function read(key) {
   }
 }
 
-export function write(key, value) {
+function write(key, value) {
   try {
     localStorage.setItem(key, value);
   } catch {
     // Not remembered, then.
   }
 }
-
-/** Replace a region's content by a failure. */
-export const showFailure = (region, error) => replace(region, failure(error));

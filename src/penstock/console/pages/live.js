@@ -3,7 +3,7 @@
 import { announce, debounce, field, h, replace, setText, throttle } from "../dom.js";
 import * as format from "../format.js";
 import { follow, Ring } from "../stream.js";
-import { VirtualList } from "../virtual.js";
+import { headOf, rowOf, VirtualList } from "../virtual.js";
 import { failure, facts, payloadView, term, topicLink } from "../widgets.js";
 
 const DRAW_MS = 120;
@@ -49,7 +49,7 @@ class Tail {
     const isCalm = matchMedia("(prefers-reduced-motion: reduce)").matches;
     this.draw = throttle(() => this.#drawNow(), isCalm ? CALM_DRAW_MS : DRAW_MS);
     this.list = new VirtualList({
-      label: "Messages, the newest first", role: "grid", make: makeRow, head: header(),
+      label: "Messages, the newest first", role: "grid", make: () => rowOf(COLUMNS), head: headOf(COLUMNS),
       show: (row, index) => this.#show(row, this.#at(index)),
       onOpen: (index) => this.#open(index),
       onScroll: () => this.#onScroll(),
@@ -228,11 +228,3 @@ class Tail {
 }
 
 const clip = (text) => (text.length > 400 ? `${text.slice(0, 400)}...` : text);
-
-function header() {
-  return h("div", { role: "row", class: "row-head", "aria-rowindex": "1" }, COLUMNS.map(([title, kind]) => h("span", { role: "columnheader", class: `cell ${kind}`, text: title })));
-}
-
-function makeRow() {
-  return h("div", {}, COLUMNS.map(([, kind]) => h("span", { role: "gridcell", class: `cell ${kind}` })));
-}

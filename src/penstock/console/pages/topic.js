@@ -7,7 +7,7 @@ import * as format from "../format.js";
 import { badge, clientLink, confirm, facts, failure, notify, nothing, payloadView, term, topicHref } from "../widgets.js";
 
 const POLL_MS = 1_000;
-const FIRST = 200;
+const FIRST = 100;
 const PAGE = 200;
 const SHOWN = 50;
 const POINTS = 1_000;

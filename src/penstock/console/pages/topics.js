@@ -3,10 +3,10 @@
 import { get, path, poll } from "../api.js";
 import { debounce, field, h, replace, setText, time } from "../dom.js";
 import * as format from "../format.js";
-import { VirtualList } from "../virtual.js";
+import { headOf, rowOf, VirtualList } from "../virtual.js";
 import { failure, nothing, topicHref } from "../widgets.js";
 
-const PAGE = 500;
+const PAGE = 1_000;
 const REFRESH_MS = 3_000;
 const INDENT_PX = 18;
 const COLUMNS = [["Topic", "name"], ["Last value", "last"], ["When", "when"], ["Messages/s", "rate number"], ["Messages", "count number"], ["Topics below", "below number"]];
@@ -57,7 +57,7 @@ class Tree {
     this.note = note;
     this.problem = problem;
     this.list = new VirtualList({
-      label: "Topics", role: "treegrid", head: header(), make: makeRow,
+      label: "Topics", role: "treegrid", head: headOf(COLUMNS), make: makeRow,
       show: (row, index) => this.#show(row, index),
       onKey: (event, index) => this.#onKey(event, index),
       onOpen: (index, event) => this.#open(index, event),
@@ -107,17 +107,28 @@ class Tree {
     level.isLoading = true;
     try {
       const page = await this.#page(level, level.next, PAGE);
-      level.children ??= [];
-      level.children.push(...page.levels.map((each) => new Level(each, level.depth + 1, level)));
+      const fresh = page.levels.map((each) => new Level(each, level.depth + 1, level));
+      const isMore = level.children !== null;
+      level.children = isMore ? level.children : [];
+      level.children.push(...fresh);
       level.next = page.next;
-      level.total = page.total;
       replace(this.problem);
+      if (isMore && level !== this.#root && this.#insert(level, fresh)) return;
     } catch (error) {
       if (!this.context.signal.aborted) replace(this.problem, failure(error));
     } finally {
       level.isLoading = false;
     }
     this.#flatten();
+  }
+
+  /** Put a further page of a level in place of its last row, without a walk over all rows. */
+  #insert(level, fresh) {
+    const at = this.#found ? -1 : this.#rows.findLastIndex((row) => row.more === level);
+    if (at < 0) return false;
+    this.#rows.splice(at, 1, ...fresh, ...(level.next === null ? [] : [{ more: level, depth: level.depth + 1 }]));
+    this.list.refresh(this.#rows.length);
+    return true;
   }
 
   #page(level, after, limit) {
@@ -180,7 +191,6 @@ class Tree {
       if (level) level.learn(each);
       fresh.push(level ?? new Level(each, parent.depth + 1, parent));
     }
-    parent.total = page.total;
     const isSame = fresh.length === to - from + 1 && fresh.every((level) => known.has(level.facts.name));
     if (isSame) return false;
     if (isEnd) {
@@ -253,14 +263,11 @@ class Tree {
   }
 }
 
-function header() {
-  return h("div", { role: "row", class: "row-head", "aria-rowindex": "1" }, COLUMNS.map(([title, kind]) => h("span", { role: "columnheader", class: `cell ${kind}`, text: title })));
-}
-
 function makeRow() {
-  const [first, ...rest] = COLUMNS;
-  const name = h("span", { role: "rowheader", class: `cell ${first[1]}` }, h("span", { class: "caret", "aria-hidden": "true" }), h("a", { tabindex: "-1" }));
-  return h("div", {}, name, rest.map(([, kind]) => h("span", { role: "gridcell", class: `cell ${kind}` })));
+  const row = rowOf(COLUMNS);
+  row.firstChild.role = "rowheader";
+  row.firstChild.append(h("span", { class: "caret", "aria-hidden": "true" }), h("a", { tabindex: "-1" }));
+  return row;
 }
 
 function setName(cell, { text, href = null, isEmpty = false }) {

@@ -8,7 +8,7 @@ import { badge, clientLink, facts, failure, nothing, term, topicLink } from "../
 const POLL_MS = 3_000;
 const RECORDS = 50;
 
-export const REASONS = {
+const REASONS = {
   "outbox-full": "the client was too slow; its outbox was full",
   "owed-full": "it was offline or behind, and its offline queue was full",
   "block-timeout": "it was too slow, and the publisher had waited as long as is allowed",
