@@ -154,7 +154,8 @@ def test_port_in_use_is_an_error(door: str) -> None:
         port = taken.getsockname()[1]
         ports = {"mqtt": "0", "http": "0", "sidecar": "0", door: str(port)}
         text = complaint(*(word for name, each in ports.items() for word in (f"--{name}-port", each)))
-    said = f"error: {door}.port: cannot listen on 127.0.0.1:{port}: Address already in use by process {os.getpid()} "
+    where = f"{door}.port: cannot listen on 127.0.0.1:{port}: Address already in use"
+    said = f"error: {where} by process {os.getpid()} "
     assert text.startswith(said)
     assert f"--{'grpc' if door == 'sidecar' else door}-port, or the setting {door}.port" in text
 
