@@ -54,6 +54,14 @@ def test_bytes_come_as_bytes(client: Page, free_server: RunningServer) -> None:
     assert client.run("return await box.take(2);") == [[True, [0, 255, 10]], [True, [254, 1]]]
 
 
+def test_text_comes_as_text_and_is_told_from_a_json_string(client: Page, free_server: RunningServer) -> None:
+    client.run('await client.subscribe("text", ({ data, encoding }) => box.put([data, encoding ?? null]));')
+    url = f"{address_of(free_server)}/api/v1/publish?topic=text"
+    for payload in (b"frost tonight", b'"frost"'):
+        httpx.post(url, content=payload, timeout=20, trust_env=False).raise_for_status()
+    assert client.run("return await box.take(2);") == [["frost tonight", "text"], ["frost", None]]
+
+
 def test_what_two_filters_match_comes_once_to_each(client: Page) -> None:
     got = client.run(
         """

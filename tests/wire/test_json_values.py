@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from penstock.errors import InvalidPayload
-from penstock.wire.json_values import lines_of, payload_of, value_of
+from penstock.wire.json_values import encode_value, lines_of, payload_of, value_of
 
 
 @pytest.mark.parametrize(
@@ -52,6 +52,51 @@ def test_anything_else_is_base64(payload: bytes) -> None:
     value = json.loads(bytes(value_of(payload)))
     assert list(value) == ["$bytes"]
     assert payload_of(value_of(payload)) == payload
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"",
+        b"hello",
+        "föhn 🎉".encode(),
+        b"a\tb\r\n",
+        b"1 2",
+        b"NaN",
+        b'"\\ud800 alone"',
+        b'{"$bytes":"aGk="}',
+    ],
+)
+def test_text_is_a_string_with_an_encoding_beside_it(payload: bytes) -> None:
+    value, encoding = encode_value(payload)
+    assert (json.loads(bytes(value)), encoding) == (payload.decode(), "text")
+    assert b"\n" not in bytes(value)
+    assert payload_of(value, encoding) == payload
+
+
+@pytest.mark.parametrize("payload", [b"\x00\xff", b"\xff", b"\x01\x02", b"a\x00b", b"\x7f"])
+def test_bytes_are_not_taken_for_text(payload: bytes) -> None:
+    assert encode_value(payload) == (value_of(payload), None)
+    assert list(json.loads(bytes(value_of(payload)))) == ["$bytes"]
+
+
+@pytest.mark.parametrize("payload", [b'"x"', b"17", b'{"a": 1}', b" null\n"])
+def test_json_has_no_encoding(payload: bytes) -> None:
+    assert encode_value(payload) == (value_of(payload), None)
+
+
+@given(st.binary(max_size=20) | st.text(max_size=20).map(str.encode))
+def test_every_payload_comes_back(payload: bytes) -> None:
+    value, encoding = encode_value(payload)
+    is_json = encoding is None and not bytes(value).startswith(b'{"$bytes"')
+    expected = payload.strip().translate(None, b"\r\n") if is_json else payload
+    assert payload_of(value, encoding) == expected
+
+
+@pytest.mark.parametrize("value", [b"1", b"{}", b'"\xff"', b'"'])
+def test_a_text_that_is_not_a_string_is_refused(value: bytes) -> None:
+    with pytest.raises(InvalidPayload, match="JSON string"):
+        payload_of(Raw(value), "text")
 
 
 def test_half_a_character_is_base64() -> None:

@@ -228,6 +228,8 @@ class Message(Struct, frozen=True, kw_only=True):
     door: str
     client_id: str
     value: Raw = msgspec.field(name="data")
+    encoding: str | None = None
+    """`text` if the payload is text that is not JSON."""
     content_type: str | None = None
     correlation_id: Any = None
     response_topic: str | None = None
@@ -238,7 +240,7 @@ class Message(Struct, frozen=True, kw_only=True):
     @property
     def payload(self) -> bytes:
         """Payload as bytes."""
-        return payload_of(self.value)
+        return payload_of(self.value, self.encoding)
 
     @property
     def data(self) -> Any:

@@ -111,7 +111,22 @@ async def test_a_deleted_value_or_a_retained_one_is_a_message_like_others(
         await device.publish(name, b"kept", qos=1, retain=True)
         await device.publish(name, b"", qos=1, retain=True)
     found = [await person.take(name) for _ in range(3)]
-    assert found == ["x", {"$bytes": "a2VwdA=="}, {"$bytes": ""}]
+    assert found == ["x", "kept", ""]
+
+
+async def test_text_of_another_door_is_told_from_a_json_string_by_a_header(
+    server: Server, person: Person, name: str
+) -> None:
+    await person.send_all(name, 0)  # a stream begins
+    assert await person.take(name) == 0
+    async with mqtt_of(server) as device:
+        for payload in (b"text", b'"text"', b"text"):
+            await device.publish(name, payload, qos=1)
+    first, second = await person.receive(name), await person.receive(name)
+    assert first.json()["message"] == second.json()["message"] == "text"
+    assert (first.headers.get("Penstock-Encoding"), second.headers.get("Penstock-Encoding")) == ("text", None)
+    assert "encoding" not in first.json()
+    assert (await person.receive(name, position="true")).json()["encoding"] == "text"
 
 
 async def test_another_kind_of_client_sends_and_receives(server: Server, name: str) -> None:

@@ -12,7 +12,7 @@ from penstock.errors import InvalidRequest, PenstockError, WaitTimeout
 from penstock.model import Reason, Run
 from penstock.net.http.errors import status_of
 from penstock.net.http.request import Request
-from penstock.wire.json_values import value_of
+from penstock.wire.json_values import encode_value
 
 INVALID = "invalid request schema"
 SENT = b'{"errorType":0}'
@@ -21,6 +21,7 @@ WAITED_IN_VAIN = b'{"error":"long poll waiting timeout"}'
 MALFORMED = b'{"error":"%b"}' % INVALID.encode()
 DETAIL = "Penstock-Detail"
 SEQUENCE, CURSOR, MISSING = "Penstock-Sequence", "Penstock-Cursor", "Penstock-Missing"
+ENCODING = "Penstock-Encoding"
 MISSING_LIMIT = 32
 """Gaps in a header; clients take some 8 KiB of headers."""
 LAST_SECOND = 253_402_300_799
@@ -47,12 +48,13 @@ class MissingShape(Struct, frozen=True):
 class Received(Struct, omit_defaults=True, kw_only=True):
     """One message with the keys that clients of iPubSub know: their decoder refuses any other.
 
-    Position and gaps are keys only on request or in a page, which iPubSub does not have; see `give`.
+    Position, encoding and gaps are keys only on request or in a page, which iPubSub does not have: `give`.
     """
 
     message_id: str | None = field(name="messageUuid", default=None)
     message: Raw
     timestamp: str
+    encoding: str | None = None
     sequence: int = 0
     cursor: str = ""
     token: str | None = field(name="dbResumeToken", default=None)
@@ -69,9 +71,11 @@ class ReceivedPage(Struct, omit_defaults=True, kw_only=True):
 
 def shape_of(run: Run, index: int, history: History) -> Received:
     """One message of a run."""
+    value, encoding = encode_value(run.payload(index))
     return Received(
         message_id=None if run.properties is None else run.properties.message_id,
-        message=value_of(run.payload(index)),
+        message=value,
+        encoding=encoding,
         timestamp=time_text(run.published_at),
         sequence=run.sequence + index,
         cursor=history.cursor(run.offset + index).encode(),
@@ -84,12 +88,14 @@ def missing_shapes(missing: Sequence[Missing]) -> tuple[MissingShape, ...]:
 
 
 def give(request: Request, message: Received, *, has_position: bool) -> None:
-    """Respond with one message; its position is always in headers, and in keys if that was asked for."""
+    """Respond with one message; position and encoding are in headers, and in keys if that was asked for."""
     headers = [(SEQUENCE, str(message.sequence)), (CURSOR, message.cursor)]
+    if message.encoding is not None:
+        headers.append((ENCODING, message.encoding))
     if message.missing:
         headers.append((MISSING, _encoder.encode(message.missing[:MISSING_LIMIT]).decode()))
     if not has_position:
-        message.sequence, message.cursor, message.missing = 0, "", ()
+        message.sequence, message.cursor, message.encoding, message.missing = 0, "", None, ()
     request.respond(200, _encoder.encode(message), headers=headers)
 
 

@@ -29,9 +29,10 @@ async def test_what_mqtt_clients_publish_are_events(server: Server, name: str) -
         assert [event["data"] for event in events] == [
             {"a": 1},
             {"$bytes": b64encode(b"\xff\x00").decode()},
-            {"$bytes": b64encode(b"not json").decode()},
+            "not json",
             17,
         ]
+        assert [event.get("encoding") for event in events] == [None, None, "text", None]
         assert [event["sequence"] for event in events] == [1, 2, 3, 4]
         assert len({UUID(event["message_id"]) for event in events}) == 4
 

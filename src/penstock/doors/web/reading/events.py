@@ -16,9 +16,10 @@ from penstock.core.ports.connection import Encoding, Frame
 from penstock.core.ports.log import Log
 from penstock.core.replay.message_ids import MessageIds
 from penstock.model import Run
-from penstock.wire.json_values import value_of
+from penstock.wire.json_values import json_value, text_value
 
 TOPICS_REMEMBERED = 4_096
+_TEXT = b',"encoding":"text"'
 
 
 class EventTexts:
@@ -34,9 +35,15 @@ class EventTexts:
         for index in range(run.count):
             offset = run.offset + index
             marks = self._marks.at(offset)
-            yield b'%b%b,"message_id":%b,"sequence":%d,"cursor":"%b"}' % (
+            payload = run.payload(index)
+            value, is_text = json_value(payload), False
+            if value is None:  # most payloads are JSON, and cost no second look
+                value, encoding = text_value(payload)
+                is_text = encoding is not None
+            yield b'%b%b%b,"message_id":%b,"sequence":%d,"cursor":"%b"}' % (
                 start,
-                value_of(run.payload(index)),
+                value,
+                _TEXT if is_text else b"",
                 own_id_text or b'"%b"' % marks.message_id(offset),
                 run.sequence + index,
                 marks.cursor(offset),

@@ -1,7 +1,7 @@
 """Messages, statements and times (RFC 3339) as JSON, the same in every response. No FastAPI here."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Raw, Struct
 
@@ -11,7 +11,7 @@ from penstock.core.replay.message_ids import Epochs
 from penstock.core.runtime.clock import Clock
 from penstock.errors import InvalidRequest
 from penstock.model import NEVER, Properties, Reason, Run
-from penstock.wire.json_values import value_of
+from penstock.wire.json_values import TEXT, encode_value, value_of
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -43,7 +43,9 @@ def microseconds(text: str) -> int:
 
 
 class MessageShape(Struct, omit_defaults=True):
-    """One message. `data` is its payload: JSON as it is, anything else as `{"$bytes": "<base64>"}`."""
+    """One message. `data` is its payload: JSON as it is, text as a string beside the encoding `text`,
+    anything else as `{"$bytes": "<base64>"}`.
+    """
 
     topic: str
     sequence: int
@@ -55,6 +57,7 @@ class MessageShape(Struct, omit_defaults=True):
     door: str
     client_id: str
     data: Annotated[Raw, Meta(extra_json_schema={"description": "Any JSON value."})]
+    encoding: Literal["text"] | None = None
     content_type: str | None = None
     correlation_id: str | dict[str, str] | None = None
     response_topic: str | None = None
@@ -103,6 +106,7 @@ class Messages:
     def shape(self, run: Run, index: int = 0) -> MessageShape:
         """One message of a run."""
         offset, properties = run.offset + index, run.properties or _NO_PROPERTIES
+        data, encoding = encode_value(run.payload(index))
         return MessageShape(
             topic=run.topic,
             sequence=run.sequence + index,
@@ -113,7 +117,8 @@ class Messages:
             retain=run.shape.retain,
             door=run.shape.door,
             client_id=run.client_id,
-            data=value_of(run.payload(index)),
+            data=data,
+            encoding=TEXT if encoding == TEXT else None,
             content_type=properties.content_type,
             correlation_id=_text_or_bytes(properties.correlation_id),
             response_topic=properties.response_topic,

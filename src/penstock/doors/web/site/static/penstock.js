@@ -15,7 +15,8 @@
 /**
  * @typedef {object} Message what a handler gets
  * @property {string} topic
- * @property {any} data the JSON value that was published; a payload that is no JSON is a `Uint8Array`
+ * @property {any} data the JSON value that was published, or text; any other payload is a `Uint8Array`
+ * @property {"text"} [encoding] there if `data` is a text that was published as it is, and not as a JSON string
  * @property {string} id the same for every subscriber of this message
  * @property {number} sequence counts the messages of a topic
  * @property {string} cursor the place of this message: `subscribe` with `after` goes on behind it
@@ -338,8 +339,8 @@ export class Client {
   }
 
   /** @param {Record<string, any>} event */
-  #deliver({ topic, data, message_id: id, sequence, cursor }) {
-    const message = { topic, data: unwrap(data), id, sequence, cursor };
+  #deliver({ topic, data, encoding, message_id: id, sequence, cursor }) {
+    const message = { topic, data: unwrap(data), ...(encoding && { encoding }), id, sequence, cursor };
     for (const subscription of this.#receivers(topic, cursor)) {
       if (this.#subscriptions.get(subscription.filter) !== subscription) continue; // another handler has ended it
       subscription.cursor = cursor;
