@@ -17,7 +17,11 @@ import msgspec
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
+from penstock.net.log_throttle import shortened
+
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+AUDIT = "penstock.audit"
+"""Value of `logger` in the lines of the audit trail."""
 PLAIN_WORD = re.compile(r"[^\s\"'=\\\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
@@ -50,8 +54,16 @@ def configure_logging(level: str, format: str) -> None:
     logging.basicConfig(level=threshold, handlers=[Forwarder()], force=True)
 
 
+def write_audit(event: str, details: dict[str, object]) -> None:
+    """Write a line of the audit trail, at any level of the log."""
+    shown = {key: shortened(value) if isinstance(value, str) else value for key, value in details.items()}
+    structlog.get_logger(AUDIT).info(event, logger=AUDIT, **shown)
+
+
 def drop_below(threshold: int, _logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
-    """Drop events below a level."""
+    """Drop events below a level, except those of the audit trail."""
+    if event.get("logger") == AUDIT:
+        return event
     if LEVELS.get(method, logging.CRITICAL) < threshold:
         raise structlog.DropEvent
     return event

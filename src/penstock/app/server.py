@@ -11,6 +11,7 @@ import structlog
 
 from penstock import __version__
 from penstock.app.housekeeping import Housekeeping
+from penstock.app.logging import write_audit
 from penstock.config import Loaded, Reloading, Settings, compare, core_settings
 from penstock.config.settings import access_sources, storage_settings
 from penstock.core.access.file_access import FileAccess
@@ -79,6 +80,7 @@ class Server:
         self.broker = Broker(
             core, self._access, storage.log, storage.state, self._clock, self._loop, self.node_id
         )
+        self.broker.audit.configure(write_audit if settings.logging.audit else None)
         self._reporting = SysTopics(self.broker, self._clock, __version__)
         self._address_limits = AddressLimits(settings.connections, self._clock)
         self._password_checks = PasswordChecks(self._access, self._loop, self._address_limits)
@@ -359,6 +361,7 @@ class Server:
         self.settings = settings
         names = settings.websocket
         self.on_settings(settings)
+        self.broker.audit.configure(write_audit if settings.logging.audit else None)
         self.broker.configure(core_settings(settings))
         if (shed := self._storage.upkeep.configure(settings.log)) is not None:
             self.broker.run_in_background(shed)

@@ -56,7 +56,7 @@ KEYS: dict[Reload, dict[str, str]] = {
     },
     Reload.NOW: {
         "": "topics default_ttl_ms max_payload_bytes reaper_interval_ms shutdown_timeout_s sys_interval_s",
-        "logging": "level format",
+        "logging": "level format audit",
         "connections": "rate_per_address burst_per_address failures_per_address failure_burst_per_address",
         "tls": "check_interval_s",
         "mqtt": "publish_rate publish_burst",

@@ -30,6 +30,10 @@ class LoggingSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Least severe level that is written."""
     format: Literal["text", "json"] = "text"
     """One plain line or one JSON object per event."""
+    audit: bool = False
+    """Write connections, logins, subscriptions and acts of administrators too, each as one line with
+    `logger=penstock.audit`, whatever the level.
+    """
 
 
 class Settings(CoreSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -13,6 +13,7 @@ from penstock.core.access.access import Access
 from penstock.core.access.identity import Identity
 from penstock.core.access.revocation import OnWithdrawn, Revocation
 from penstock.core.delivery.backpressure import Backpressure
+from penstock.core.diagnostics.audit import AuditTrail
 from penstock.core.diagnostics.counters import Counters
 from penstock.core.diagnostics.drops_topic import DROPS_TOPIC, DropsTopic
 from penstock.core.diagnostics.ledger import Ledger
@@ -163,6 +164,11 @@ class Broker:
     def clients(self) -> ClientDirectory:
         """Clients by the ids that they give themselves."""
         return self._node.clients
+
+    @property
+    def audit(self) -> AuditTrail:
+        """Record of connections, logins, subscriptions and acts of administrators."""
+        return self._node.audit
 
     @property
     def retained(self) -> Retained:
@@ -380,6 +386,7 @@ class Broker:
             retained_if_known=retained_if_known,
             sent_topics=sent_topics,
         )
+        self.audit.record_session("subscribed", session, filter=filter, qos=options.qos)
 
     def catch_up(
         self,
@@ -400,7 +407,7 @@ class Broker:
         Raises:
             PenstockError: a filter or the start is invalid, or not allowed.
         """
-        return self._catch_ups.begin(
+        catch_up = self._catch_ups.begin(
             session,
             filters,
             options,
@@ -412,10 +419,16 @@ class Broker:
             on_begin=on_begin,
             past_encoding=past_encoding,
         )
+        for filter in (filters,) if isinstance(filters, str) else filters:
+            self.audit.record_session("subscribed", session, filter=filter, qos=options.qos, replay=True)
+        return catch_up
 
     def unsubscribe(self, session: Session, filter: str) -> bool:
         """Remove a filter from a session. Returns False if it had no such filter."""
-        return self._subscriber.unsubscribe(session, filter)
+        is_removed = self._subscriber.unsubscribe(session, filter)
+        if is_removed:
+            self.audit.record_session("unsubscribed", session, filter=filter)
+        return is_removed
 
     def drop_queued(self, session: Session, left: str | Sequence[str]) -> None:
         """Remove from a session's outbox what came by filters that it has left, and by no other."""
@@ -546,11 +559,17 @@ class Broker:
 
     def declare_topic(self, name: str, *, by: Identity | None = None) -> bool:
         """Create a topic that stays until it is deleted. Returns False if it was created before."""
-        return self._topic_admin.declare(name, by=by)
+        is_new = self._topic_admin.declare(name, by=by)
+        if is_new and by is not None:
+            self.audit.record("topic created", user=by.user, topic=name)
+        return is_new
 
     def delete_topic(self, name: str, *, by: Identity | None = None) -> bool:
         """Delete a topic with its last messages and retained value. Returns False if there is none."""
-        return self._topic_admin.delete(name, by=by)
+        is_deleted = self._topic_admin.delete(name, by=by)
+        if is_deleted and by is not None:
+            self.audit.record("topic deleted", user=by.user, topic=name)
+        return is_deleted
 
     def when_topics_stored(self, callback: Settled) -> None:
         """Call back when the topics created or deleted in this turn are stored."""

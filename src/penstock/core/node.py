@@ -12,6 +12,7 @@ from penstock.core.delivery.fanout import Fanout
 from penstock.core.delivery.offline_fetch import OfflineFetch
 from penstock.core.delivery.policy import Limits
 from penstock.core.delivery.queueing import Queues
+from penstock.core.diagnostics.audit import AuditTrail
 from penstock.core.diagnostics.counters import Counters
 from penstock.core.diagnostics.ledger import Ledger
 from penstock.core.diagnostics.slow_consumers import SlowConsumers
@@ -66,6 +67,7 @@ class Node:
         self.slow_consumers = SlowConsumers(settings.slow, clock)
         self.sessions: dict[str, Session] = {}
         self.clients = ClientDirectory(self.sessions)
+        self.audit = AuditTrail()
         self.request_senders = RequestSenders(scheduler)
         self.retained = Retained(settings.retained.max_messages)
         self.history = History(self.topics, self.catalog, log, clock)

@@ -16,6 +16,7 @@ from base64 import b64decode, b64encode
 from binascii import Error
 from collections.abc import Iterator
 from io import BytesIO
+from typing import Literal
 
 from msgspec import DecodeError, Raw, Struct, ValidationError, field
 from msgspec.json import Decoder, encode
@@ -25,7 +26,7 @@ from penstock.errors import InvalidPayload
 BYTES_KEY = "$bytes"
 LINE_ENDS = b"\r\n"
 """In JSON they stand only between its parts: inside texts they are escaped."""
-TEXT = "text"
+TEXT: Literal["text"] = "text"
 """Encoding of a value that is a payload's text. JSON and `$bytes` have none."""
 _CONTROL = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _text = Decoder(str)
@@ -48,13 +49,13 @@ def value_of(payload: bytes) -> Raw:
     return _bytes_value(payload) if value is None else value
 
 
-def encode_value(payload: bytes) -> tuple[Raw, str | None]:
+def encode_value(payload: bytes) -> tuple[Raw, Literal["text"] | None]:
     """Return the value that stands for a payload, and the encoding beside it: `TEXT`, or None."""
     value = json_value(payload)
     return text_value(payload) if value is None else (value, None)
 
 
-def text_value(payload: bytes) -> tuple[Raw, str | None]:
+def text_value(payload: bytes) -> tuple[Raw, Literal["text"] | None]:
     """Return value and encoding of a payload that is not JSON: text if it is, else `$bytes`."""
     if _CONTROL.search(payload) is None:
         try:

@@ -3,6 +3,7 @@
 from urllib.parse import urlsplit
 
 import pytest
+from structlog.testing import capture_logs
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 from websockets.typing import Origin, Subprotocol
@@ -177,6 +178,27 @@ async def test_a_listed_page_may_call_and_read(house: House, path: str) -> None:
         assert answer.headers["vary"] == "origin"
     assert (await peer.ask(post(path, b"", EVIL))).status == 403
     assert "access-control-allow-origin" not in (await peer.ask(get(path))).headers
+
+
+async def test_a_page_that_may_not_read_is_logged_once(house: House) -> None:
+    await house.open()
+    peer = await house.connect()
+    with capture_logs() as lines:
+        for _ in range(3):
+            assert (await peer.ask(get("/hot", EVIL))).status == 200
+        assert (await peer.ask(get("/hot"))).status == 200
+    [line] = [each for each in lines if each["event"] == "page not served"]
+    assert line["origin"] == EVIL.partition(": ")[2]
+    assert (line["path"], "http.cors_origins" in line["detail"]) == ("/hot", True)
+
+
+async def test_a_page_of_this_server_or_of_the_list_is_not_logged(house: House) -> None:
+    await house.open(cors_origins=("https://app.example.org",))
+    peer = await house.connect()
+    with capture_logs() as lines:
+        for origin in (PAGE, "Origin: http://localhost"):
+            assert (await peer.ask(get("/hot", origin))).status == 200
+    assert not lines
 
 
 async def test_a_listed_page_may_read_why_it_was_refused(house: House) -> None:

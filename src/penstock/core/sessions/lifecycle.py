@@ -130,6 +130,7 @@ class SessionService:
         if session.is_persistent or session.will is not None or is_known:
             self._node.recorder.save(session)
         session.is_promised = had_record or session.journal is not None or session.will is not None
+        self._node.audit.record_session("connected", session, resumed=is_known)
         return session, is_known
 
     def check_owner(self, identity: Identity) -> None:
@@ -272,6 +273,8 @@ class SessionService:
         """End every connection at the end of the server; wills and sessions stay as they are."""
         for session in list(self._node.sessions.values()):
             connection, session.last_position = session.connection, self.position_of(session)
+            if connection is not None:
+                self._node.audit.record_session("disconnected", session)
             session.connection = None
             if connection is not None:
                 self._node.counters.disconnections += 1
@@ -339,6 +342,7 @@ class SessionService:
 
     def _detach(self, session: Session) -> None:
         self._node.queues.discard_late(session)
+        self._node.audit.record_session("disconnected", session)
         session.last_position = self.position_of(session)
         session.connection = None
         self._node.counters.disconnections += 1

@@ -142,6 +142,7 @@ class ConnectHandler:
         """Refuse wrong credentials."""
         self._door.counters.authentications_failed += 1
         self._door.note("credentials refused", connection, client=client_id, user=user or "")
+        self._door.broker.audit.record_login(user, Door.MQTT, connection.peer, refusal="wrong credentials")
 
     # The response
 

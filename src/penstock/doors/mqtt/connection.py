@@ -467,6 +467,11 @@ class Connection(asyncio.BufferedProtocol):
     # Ending
 
     @property
+    def user(self) -> str:
+        """User name; empty before the connection is accepted, or without one."""
+        return (self._session.identity.user or "") if self._session is not None else ""
+
+    @property
     def client_id(self) -> str:
         """Client identifier; empty before acceptance."""
         return self._session.client_id if self._session is not None else ""

@@ -366,6 +366,7 @@ class MqttDoor:
         if connection.lines_logged <= LINES_PER_CONNECTION:
             is_last = connection.lines_logged == LINES_PER_CONNECTION
             words = [detail, "(no more of this connection is written)"] if is_last else [detail]
-            known = {"peer": str(connection.peer), "client": connection.client_id} | about
+            known = {"peer": str(connection.peer), "client": connection.client_id, "user": connection.user}
+            known |= about
             shown = {key: shortened(value) for key, value in known.items()}
             self._throttled_log.write(event, **shown, detail=" ".join(filter(None, words)))

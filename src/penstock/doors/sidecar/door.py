@@ -123,6 +123,7 @@ class SidecarDoor:
             self.loop,
             password_checks,
             broker.counters,
+            broker.audit,
             is_named_by_certificate=names_users(certificates),
         )
         self._unfinished_bytes = 0

@@ -137,6 +137,14 @@ def parse_authorization(value: bytes) -> tuple[str, bytes]:
         raise BadCredentials("the user name is not UTF-8") from None
 
 
+def named_user(authorization: bytes) -> str | None:
+    """Return the user that credentials name, for a record of their refusal; None if they name none."""
+    try:
+        return parse_authorization(authorization)[0]
+    except BadCredentials:
+        return None
+
+
 def authorization_in(query: bytes) -> bytes | None:
     """Return the token of a query as an `Authorization` header; None if there is none.
 
@@ -291,12 +299,14 @@ class ConnectionAuth:
             self._connection.proceed()
 
     def _accept(self, request: Request, identity: Identity) -> None:
+        if identity.user is not None and identity != self._identity:
+            self._door.on_authenticated(request.peer, identity)
         self._known_as = (request.authorization, request.client_id, self._door.credentials.generation)
         self._identity = request.identity = identity
         request.is_proven = True
 
     def _refuse(self, request: Request, error: BadCredentials) -> None:
-        self._door.on_unauthenticated(is_named=request.authorization is not None)
+        self._door.on_unauthenticated(request.peer, request.authorization)
         detail, headers = str(error), headers_of(error)
         if request.login is not None or is_from_console(request):
             headers = [("WWW-Authenticate", QUIET_CHALLENGE)]

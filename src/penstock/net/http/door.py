@@ -7,15 +7,17 @@ from http import HTTPStatus
 
 import structlog
 
+from penstock.core.access.identity import Identity
 from penstock.core.access.logins import Logins
 from penstock.core.broker import Broker
 from penstock.core.runtime.clock import Clock
 from penstock.errors import InvalidConfig
+from penstock.model import Door
 from penstock.net.address_limits import AddressLimits, AddressLimitSettings
 from penstock.net.connections import ConnectionLimit, ConnectionRegistry
 from penstock.net.door import Peer
 from penstock.net.http.asgi import Application, ASGIApp
-from penstock.net.http.auth import Authenticator
+from penstock.net.http.auth import Authenticator, named_user
 from penstock.net.http.connection import HttpConnection, Scheme
 from penstock.net.http.heads import Heads, Port
 from penstock.net.http.request import BodyBudget, Refusal, Request
@@ -35,6 +37,9 @@ LINES_PER_SECOND = 100
 LOAD_AFTER_S = 1.0
 """The application is loaded this long after the start: reconnecting clients need the processor first."""
 
+UNREADABLE_INTERVAL_S = 60.0
+"""Least time between two log lines about pages of one origin."""
+ORIGINS_REMEMBERED = 100
 URGE_INTERVAL_S = 0.1
 """Interval at which a closing door checks its connections."""
 
@@ -71,6 +76,7 @@ class HttpDoor:
     ) -> None:
         self.settings = settings
         self.counters = broker.counters
+        self._audit = broker.audit
         self.loop = asyncio.get_running_loop()
         self.shares = shares or TurnShares(self.loop)
         self.now = clock.monotonic
@@ -98,6 +104,7 @@ class HttpDoor:
         self._registry.limit(settings.max_connections)
         self.connections = self._registry.connections
         self._throttled_log = ThrottledLog(log, clock.monotonic, LINES_PER_SECOND)
+        self._unreadable: dict[str, float] = {}  # origins that were logged, and until when that is enough
         self._loader: asyncio.TimerHandle | None = None
         self._closing_timer: asyncio.TimerHandle | None = None
         self._heads: list[Heads] = []
@@ -137,7 +144,7 @@ class HttpDoor:
         proxies = parse_networks(settings.proxies, "http.proxies")
         logins = self.credentials.logins
         cookie = b"" if logins is None else logins.cookie.encode()
-        heads = Heads(settings, self._routes, self._origins, kind, cookie)
+        heads = Heads(settings, self._routes, self._origins, kind, self.on_unreadable, cookie)
         self._heads.append(heads)
         scheme: Scheme = "http" if secure is None else "https"
         return Listener(
@@ -251,9 +258,28 @@ class HttpDoor:
         self.counters.wire_errors += refusal.is_fatal
         self.note("request refused", request.peer, status=refusal.status, detail=shortened(refusal.detail))
 
-    def on_unauthenticated(self, *, is_named: bool) -> None:
+    def on_unreadable(self, request: Request, origin: str) -> None:
+        """Log that a page gets no response, of which its browser says little: once a minute per origin."""
+        reported = self._unreadable
+        now, origin = self.now(), shortened(origin)
+        if now < reported.get(origin, 0.0):
+            return
+        if len(reported) >= ORIGINS_REMEMBERED:
+            reported.clear()
+        reported[origin] = now + UNREADABLE_INTERVAL_S
+        detail = "the page may not read the response: see http.cors_origins"
+        self.note("page not served", request.peer, origin=origin, path=shortened(request.path), detail=detail)
+
+    def on_authenticated(self, peer: Peer, identity: Identity) -> None:
+        """A user has proven itself on a connection."""
+        self._audit.record_login(identity.user, Door.WEB, peer)
+
+    def on_unauthenticated(self, peer: Peer, authorization: bytes | None) -> None:
         """Count a failed authentication; a request without credentials may be a first try."""
-        self.counters.authentications_failed += is_named
+        if authorization is not None:
+            self.counters.authentications_failed += 1
+            user = named_user(authorization)
+            self._audit.record_login(user, Door.WEB, peer, refusal="wrong credentials")
 
     def note(self, event: str, peer: Peer, **details: object) -> None:
         """Log one event, unless there are too many."""

@@ -12,6 +12,7 @@ segment `..`, control characters, invalid escapes and text that is not UTF-8 are
 
 import re
 from base64 import b64decode
+from collections.abc import Callable
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 from urllib.parse import unquote_to_bytes
@@ -132,14 +133,23 @@ class Port(Enum):
 
 
 class Heads:
-    """Makes requests of heads, at one port."""
+    """Makes requests of heads, at one port.
+
+    Args:
+        on_unreadable: notified of requests whose responses the browser keeps from the page of an origin.
+        cookie: name of the login cookie; empty if there are no logins.
+    """
 
     def __init__(
-        self, settings: HttpSettings, routes: Routes, origins: Origins, port: Port, cookie: bytes = b""
+        self,
+        settings: HttpSettings,
+        routes: Routes,
+        origins: Origins,
+        port: Port,
+        on_unreadable: Callable[[Request, str], None],
+        cookie: bytes = b"",
     ) -> None:
-        """Args:
-        cookie: name of the login cookie; empty if there are no logins.
-        """
+        self._on_unreadable = on_unreadable
         self._routes = routes
         self._origins = origins
         self._port = port
@@ -256,6 +266,9 @@ class Heads:
         if is_checked and not self._origins.is_welcome(origin, host.decode("latin-1").strip()):
             detail = f"Origin {origin!r} is not allowed: see websocket.origins"
             raise Refusal(403, detail, code=NotAuthorized.code, is_fatal=False)
+        is_foreign = request.reader is None and b"upgrade" not in noted
+        if is_foreign and not is_same_place(origin, host.decode("latin-1").strip()):
+            self._on_unreadable(request, origin)
 
     def _respond_to_preflight(self, request: Request, origin: str) -> None:
         if request.reader is None:

@@ -14,11 +14,13 @@ from msgspec.structs import replace
 
 from penstock.core.access.access import Access
 from penstock.core.access.identity import Identity
+from penstock.core.diagnostics.audit import AuditTrail
 from penstock.core.diagnostics.counters import Counters
 from penstock.doors.sidecar.transport.method import Call, EndCause, Handler, Metadata
 from penstock.doors.sidecar.transport.status import refuse
 from penstock.errors import BadCredentials, InvalidRequest, PenstockError, StorageUnavailable
-from penstock.net.http.auth import Authenticator
+from penstock.model import Door
+from penstock.net.http.auth import Authenticator, named_user
 from penstock.net.http.heads import MAX_CLIENT_ID_BYTES
 from penstock.net.log_throttle import ThrottledLog
 from penstock.net.password_checks import PasswordChecks, TooManyWaiting
@@ -44,12 +46,14 @@ class CallAuth:
         loop: AbstractEventLoop,
         checks: PasswordChecks,
         counters: Counters,
+        audit: AuditTrail,
         *,
         is_named_by_certificate: bool,
     ) -> None:
         self._credentials = Authenticator(access, checks, is_named_by_certificate=is_named_by_certificate)
         self._access = access
         self._counters = counters
+        self._audit = audit
         self._loop = loop
         self._throttled_log = ThrottledLog(log, loop.time)
         self._checks: set[Task[None]] = set()
@@ -100,10 +104,18 @@ class CallAuth:
 
     def _recall(self, call: Call, known: Known, authorization: bytes | None) -> Identity | None:
         key = (authorization, self._access.generation)
-        identity = known.get(key) or self._credentials.decide_now(authorization, "", call.peer)
-        if identity is not None:
-            _remember(known, key, identity)
+        identity = known.get(key)
+        if identity is None:
+            identity = self._credentials.decide_now(authorization, "", call.peer)
+            if identity is not None:
+                self._accept(call, known, key, identity)
         return identity
+
+    def _accept(self, call: Call, known: Known, key: tuple[bytes | None, int], identity: Identity) -> None:
+        """Remember an identity on its connection."""
+        _remember(known, key, identity)
+        if identity.user is not None:
+            self._audit.record_login(identity.user, Door.SIDECAR, call.peer)
 
     def _check(self, call: Call, known: Known, authorization: bytes, begin: Callable[[], None]) -> None:
         check = self._loop.create_task(self._verify(call, known, authorization, begin))
@@ -125,13 +137,15 @@ class CallAuth:
             self._throttled_log.write_failure("password not checked", peer=str(call.peer))
             refuse(call, StorageUnavailable("passwords cannot be checked now"))
         else:
-            _remember(known, (authorization, generation), identity)
+            self._accept(call, known, (authorization, generation), identity)
             if not call.is_over:
                 call.handler, call.identity = None, _named(identity, call)
                 begin()
 
     def _turn_away(self, call: Call, error: PenstockError) -> None:
-        self._counters.authentications_failed += isinstance(error, BadCredentials)
+        if isinstance(error, BadCredentials):
+            self._counters.authentications_failed += 1
+            self._audit.record_login(_named_user(call), Door.SIDECAR, call.peer, refusal=str(error))
         self._throttled_log.write("call refused", peer=str(call.peer), reason=str(error))
         refuse(call, error)
 
@@ -147,6 +161,15 @@ class _Waiting(Handler):
     def ended(self, cause: EndCause) -> None:
         """The call was cancelled."""
         self._check.cancel()
+
+
+def _named_user(call: Call) -> str | None:
+    """Return the user that a refused call names; None if it names none."""
+    try:
+        authorization = authorization_of(call.metadata)
+    except BadCredentials:
+        return None
+    return None if authorization is None else named_user(authorization)
 
 
 def _remember(known: Known, key: tuple[bytes | None, int], identity: Identity) -> None:

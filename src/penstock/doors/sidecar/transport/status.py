@@ -111,6 +111,8 @@ class CallLog:
         self._throttled_log.write(
             self._event,
             peer=str(call.peer),
+            client="" if call.identity is None else shortened(call.identity.client_id),
+            user="" if call.identity is None else shortened(call.identity.user or ""),
             method=call.path.rpartition("/")[2],
             code=error.code,
             detail=shortened(str(error)),

@@ -218,6 +218,8 @@ def routes(web: Web) -> APIRouter:
             else:
                 entry.close(Ending.SESSION_ENDED if end_session else Ending.ADMINISTRATIVE)
                 is_ended = True
+        act = "end the session" if end_session else "disconnect"
+        web.broker.audit.record("client dismissed", user=who.user, act=act, client=client_id)
         if end_session:
             log.info("session ended on request", client_id=client_id, user=who.user)
         elif is_ended:

@@ -119,6 +119,11 @@ class SocketConnection:
         self.lines_logged = 0
 
     @property
+    def user(self) -> str:
+        """User name; empty without one."""
+        return self._identity.user or ""
+
+    @property
     def client_id(self) -> str:
         """Its unique client id."""
         return self._identity.client_id

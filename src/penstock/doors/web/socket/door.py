@@ -226,6 +226,7 @@ class SocketDoor:
                 event,
                 peer=str(connection.peer),
                 client=connection.client_id,
+                user=connection.user,
                 **{key: shortened(value) for key, value in about.items()},
                 detail=shortened(str(error)),
             )

@@ -11,7 +11,7 @@ from penstock.core.replay.message_ids import Epochs
 from penstock.core.runtime.clock import Clock
 from penstock.errors import InvalidRequest
 from penstock.model import NEVER, Properties, Reason, Run
-from penstock.wire.json_values import TEXT, encode_value, value_of
+from penstock.wire.json_values import encode_value, value_of
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -118,7 +118,7 @@ class Messages:
             door=run.shape.door,
             client_id=run.client_id,
             data=data,
-            encoding=TEXT if encoding == TEXT else None,
+            encoding=encoding,
             content_type=properties.content_type,
             correlation_id=_text_or_bytes(properties.correlation_id),
             response_topic=properties.response_topic,
