@@ -52,12 +52,14 @@ from penstock.wire.mqtt.reasons import ReasonCode
 if TYPE_CHECKING:
     from penstock.client.grpc.client import Client, connect
     from penstock.client.grpc.connection import Reconnection
-    from penstock.client.grpc.subscription import CursorFile, Subscription
+    from penstock.client.grpc.cursors import CursorFile, CursorStore
+    from penstock.client.grpc.subscription import Subscription
     from penstock.client.grpc.sync import SyncClient, SyncSubscription, connect_sync
 
 _MODULE_BY_LAZY_NAME = {
     "Client": "client",
-    "CursorFile": "subscription",
+    "CursorFile": "cursors",
+    "CursorStore": "cursors",
     "Reconnection": "connection",
     "Subscription": "subscription",
     "SyncClient": "sync",
@@ -72,6 +74,7 @@ __all__ = [
     "ConnectionLost",
     "ConnectionRefused",
     "CursorFile",
+    "CursorStore",
     "Explanation",
     "Gap",
     "GapNotice",

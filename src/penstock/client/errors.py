@@ -105,6 +105,35 @@ _CORE_FAILED = "Internal error from Core"
 _CODE_KEY = "penstock-code"
 
 
+_TRANSPORT_TEXTS = ("failed to connect to all addresses", "errors resolving", "DNS resolution failed")
+"""Beginnings of the texts with which gRPC reports that there is no connection, its own names included."""
+_CAUSES = (
+    ("Connection refused", "nothing listens there"),
+    ("Domain name not found", "there is no host of that name"),
+    ("DNS resolution failed", "there is no host of that name"),
+    ("address lookup failed", "there is no host of that name"),
+    ("CERTIFICATE_VERIFY_FAILED", "its certificate is not trusted"),
+    ("certificate verify failed", "its certificate is not trusted"),
+    ("Hostname Verification Check failed", "its certificate is for another name"),
+    ("SSL", "TLS failed"),
+    ("Ssl", "TLS failed"),
+    ("http1.x server", "an HTTP/1 server responds there, and not gRPC"),
+    ("HTTP/2", "another protocol than gRPC is spoken there"),
+    ("No route to host", "there is no route to the host"),
+    ("unreachable", "the network is unreachable"),
+    ("reset by peer", "the connection was reset"),
+    ("imed out", "the connection timed out"),
+)
+"""Parts of those texts, and the same in plain words; the first that is found counts."""
+
+
+def _in_plain_words(text: str) -> str:
+    """A text of gRPC about a failed connection, without its internals; any other text as it is."""
+    if not text.startswith(_TRANSPORT_TEXTS):
+        return text
+    return next((words for part, words in _CAUSES if part in text), "no connection could be made")
+
+
 def is_worth_retrying(error: BaseException) -> bool:
     """Return whether the same request may succeed later, without any change."""
     return isinstance(error, _WORTH_RETRYING)
@@ -134,7 +163,7 @@ def error_from_status(status: str, text: str, code: str = "") -> PenstockError:
         kind = ConnectionLost
     if kind is errors.QuotaExceeded and any(part in text for part in _TOO_LARGE_TEXTS):
         kind = errors.TooLarge
-    return kind(text or status)
+    return kind(_in_plain_words(text) or status)
 
 
 def error_from_code(code: str, text: str) -> PenstockError:

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from penstock.client.payloads import JsonPayload
 from penstock.wire.json_values import payload_of
 
 _UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -148,7 +149,7 @@ class ReceivedRun(Struct, frozen=True, gc=False):
             yield ReceivedMessage(payload, self.sequence + index, cursor, self)
 
 
-class ReceivedMessage(Struct, frozen=True, gc=False):
+class ReceivedMessage(JsonPayload, Struct, frozen=True, gc=False):
     """Message received over gRPC: a view of its run, so that many messages stay cheap."""
 
     payload: bytes
@@ -215,7 +216,7 @@ class ReceivedMessage(Struct, frozen=True, gc=False):
         return self.run.is_replay
 
 
-class Message(Struct, frozen=True, kw_only=True):
+class Message(JsonPayload, Struct, frozen=True, kw_only=True):
     """Stored or retained message, as the HTTP API returns it."""
 
     topic: str

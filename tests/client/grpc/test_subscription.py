@@ -1,9 +1,11 @@
 """Cursor file and inbox of a subscription."""
 
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
+import penstock
 from penstock.client import CursorFile
 from penstock.client.grpc.dialect import Arrived
 from penstock.client.grpc.subscription import Inbox
@@ -86,3 +88,49 @@ def test_no_more_are_taken_than_wait() -> None:
     assert [message.payload for message in inbox.take_many(2)] == [b"1", b"2"]
     assert [message.payload for message in inbox.take_many(2)] == [b"3"]
     assert not inbox
+
+
+class Shelf:
+    """Cursor store of a program: any object that loads and saves."""
+
+    def __init__(self) -> None:
+        self.saved: list[str] = []
+
+    def load(self) -> str | None:
+        return self.saved[-1] if self.saved else None
+
+    def save(self, cursor: str) -> None:
+        self.saved.append(cursor)
+
+
+async def test_any_store_keeps_a_cursor_across_subscriptions(address: str) -> None:
+    topic, shelf = f"shelf/{uuid4().hex}", Shelf()
+    async with penstock.connect(address) as client:
+        async with client.subscribe(topic, after=shelf) as messages:
+            await client.publish_json(topic, {"number": 1})
+            assert (await anext(messages)).json() == {"number": 1}
+            messages.confirm()
+        assert shelf.saved
+        await client.publish_json(topic, 2, retain=True)
+        async with client.subscribe(topic, after=shelf, last=10) as messages:
+            message = await anext(messages)
+            assert (message.json(int), message.content_type) == (2, "application/json")
+
+
+async def test_an_error_of_a_store_reaches_the_application(address: str) -> None:
+    class Broken(Shelf):
+        def save(self, cursor: str) -> None:
+            raise OSError("no room")
+
+    async with penstock.connect(address) as client:
+        with pytest.raises(OSError, match="no room"):
+            async with client.subscribe(f"shelf/{uuid4().hex}", after=Broken()):
+                pass
+
+
+def test_a_blocking_client_publishes_json_and_takes_a_store(address: str) -> None:
+    topic, shelf = f"shelf/{uuid4().hex}", Shelf()
+    with penstock.connect_sync(address) as client, client.subscribe(topic, after=shelf) as messages:
+        client.publish_json(topic, [1, 2])
+        assert next(iter(messages)).json(list[int]) == [1, 2]
+    assert shelf.saved

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterable, Callable, Coroutine, Iterable, Sequen
 from contextlib import AsyncExitStack, aclosing
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
 from penstock.client.errors import ConnectionLost, ConnectionRefused, NoAnswer, is_worth_retrying
 from penstock.client.grpc.connection import (
@@ -21,6 +21,7 @@ from penstock.client.grpc.connection import (
     client_id_metadata,
     credentials_metadata,
 )
+from penstock.client.grpc.cursors import CursorStore
 from penstock.client.grpc.dialect import Acknowledgement, Dialect, Entry, FeedOptions
 from penstock.client.grpc.publish import (
     Publishable,
@@ -32,7 +33,7 @@ from penstock.client.grpc.publish import (
     make_receipt,
 )
 from penstock.client.grpc.request import ResponseInbox
-from penstock.client.grpc.subscription import CursorFile, OnGap, Subscription, make_start
+from penstock.client.grpc.subscription import OnGap, Subscription, make_start
 from penstock.client.messages import (
     ClientState,
     Explanation,
@@ -42,6 +43,7 @@ from penstock.client.messages import (
     PublishSummary,
     ReceivedMessage,
 )
+from penstock.client.payloads import JSON_TYPE, PublishOptions, encode_json
 from penstock.client.tls import TlsOption
 from penstock.errors import InvalidRequest, PenstockError
 
@@ -199,6 +201,19 @@ class Client:
         entry = make_entry(message)
         return make_receipt(entry, await self.publish_entries([entry]))
 
+    async def publish_json(self, topic: str, value: Any, **options: Unpack[PublishOptions]) -> PublishReceipt:
+        """Publish a value as JSON, with the content type `application/json`.
+
+        The value may contain dataclasses, `msgspec.Struct`s, Pydantic models, dates, UUIDs and enums. The
+        options are those of `publish`.
+
+        Raises:
+            TypeError: a part of the value has no JSON form.
+            PenstockError: as `publish` does.
+        """
+        options.setdefault("content_type", JSON_TYPE)
+        return await self.publish(topic, encode_json(value), **options)
+
     async def publish_many(
         self, messages: Iterable[Publishable] | AsyncIterable[Publishable]
     ) -> PublishSummary:
@@ -239,7 +254,7 @@ class Client:
     def subscribe(
         self,
         *filters: str,
-        after: str | CursorFile | None = None,
+        after: str | CursorStore | None = None,
         last: int | None = None,
         retained: bool = False,
         buffer: int = 1_000,
@@ -249,7 +264,8 @@ class Client:
         """Create a subscription: enter it with `async with`, then iterate over it.
 
         Args:
-            after: resume after this cursor, from any door. A `CursorFile` keeps it across restarts.
+            after: resume after this cursor, from any door. A `CursorFile`, or
+                any `CursorStore`, keeps it across restarts.
             last: start with this many of the newest messages.
             retained: start with the retained values.
             buffer: limit of messages in flight or waiting for the application; the rest queue at the server.
@@ -259,16 +275,16 @@ class Client:
         """
         if buffer < 1:
             raise ValueError(f"buffer must be at least 1, not {buffer}")
-        file = after if isinstance(after, CursorFile) else None
-        cursor = file.read() if file is not None else after
-        if file is not None and cursor is not None and (last is not None or retained):
+        store = None if after is None or isinstance(after, str) else after
+        cursor = after if store is None else store.load()
+        if store is not None and cursor is not None and (last is not None or retained):
             last, retained = None, False  # they apply to the first start only
         return Subscription(
             self._connection,
             filters,
             make_start(cursor if isinstance(cursor, str) else None, last, retained),
             FeedOptions(self.client_id, buffer, policy),
-            file=file,
+            store=store,
             on_gap=on_gap or self._on_gap,
             timeout_s=self._timeout_s,
             registry=self._subscriptions,

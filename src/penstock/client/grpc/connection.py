@@ -15,9 +15,10 @@ from typing import Any
 import grpc
 from msgspec import Struct
 
-from penstock.client.address import grpc_target
+from penstock.client.address import Address, grpc_target
 from penstock.client.errors import (
     ConnectionLost,
+    ConnectionRefused,
     UnknownService,
     copy_error,
     error_from_call,
@@ -25,6 +26,7 @@ from penstock.client.errors import (
 )
 from penstock.client.grpc.dialect import Dialect
 from penstock.client.messages import ClientState
+from penstock.client.probe import describe_grpc_mismatch
 from penstock.client.tls import File, Tls, TlsOption, make_tls
 from penstock.errors import PenstockError
 
@@ -46,6 +48,8 @@ _OPTIONS: list[tuple[str, int | str]] = [
     ("grpc.http2.ping_timeout_ms", 10_000),
 ]
 _PING_WHEN_IDLE = ("grpc.http2.max_pings_without_data", 0)  # otherwise a pure subscriber sends two pings only
+PROBE_AFTER_S = 1.0
+"""Time for a first connection before the address is examined."""
 _MOST_DOUBLINGS = 64
 _POLL_S = 0.5
 
@@ -75,6 +79,11 @@ class ChannelFactory:
         if self._credentials is None:
             return grpc.aio.insecure_channel(self.target, options)
         return grpc.aio.secure_channel(self.target, self._credentials, options)
+
+    def describe_mismatch(self) -> str | None:
+        """Say what is at the address if it is not gRPC as this client speaks it. Blocks for some seconds."""
+        address = Address.parse(self.target, ("grpc",))
+        return describe_grpc_mismatch(address, is_secure=self._credentials is not None)
 
     def _set_tls(self, tls: Tls) -> None:
         self._credentials = grpc.ssl_channel_credentials(
@@ -189,6 +198,7 @@ class Connection:
         self.state = ClientState.DISCONNECTED
         self.number = 0
         """Number of the current connection, or of the last one; counted from 1."""
+        self._is_probed = False
         self.last_error: PenstockError | None = None
         """Error of the last attempt."""
         # Of one connection:
@@ -244,7 +254,7 @@ class Connection:
         try:
             attempt = 0
             while True:
-                error = self.last_error = await self._try()
+                error = self.last_error = await (self._try() if self.number else self._try_first())
                 if error is None:
                     attempt = 0
                     error = await self._wait_lost()
@@ -262,6 +272,24 @@ class Connection:
         self._end(error)
         self._set_state(ClientState.FAILED, error)
         await self._close_channel()
+
+    async def _try_first(self) -> PenstockError | None:
+        """Connect once, and look meanwhile whether the address is that of a gRPC server.
+
+        Raises:
+            ConnectionRefused: another protocol is spoken there, so that no attempt can succeed.
+        """
+        attempt = asyncio.create_task(self._try())
+        try:
+            done, _ = await asyncio.wait([attempt], timeout=PROBE_AFTER_S)
+            if (not done or attempt.result() is not None) and not self._is_probed:
+                self._is_probed = True
+                found = await asyncio.to_thread(self._channels.describe_mismatch)
+                if found is not None and (not attempt.done() or attempt.result() is not None):
+                    raise ConnectionRefused(found)
+            return await attempt
+        finally:
+            attempt.cancel()
 
     async def _try(self) -> PenstockError | None:
         """Connect once; returns the error, if any."""

@@ -7,15 +7,14 @@ processed message.
 
 import asyncio
 import contextlib
-import os
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from penstock.client.errors import ConnectionLost, NoAnswer, copy_error, error_from_code, is_worth_retrying
 from penstock.client.grpc.connection import Connection, call_safely
+from penstock.client.grpc.cursors import SAVE_INTERVAL_S, CursorStore
 from penstock.client.grpc.dialect import (
     Arrived,
     Dropped,
@@ -28,59 +27,9 @@ from penstock.client.grpc.dialect import (
     Withdrawn,
 )
 from penstock.client.messages import GapNotice, ReceivedMessage, Statement
-from penstock.errors import InvalidCursor, PenstockError
-
-MAX_CURSOR_LENGTH = 1_000_000
+from penstock.errors import PenstockError
 
 OnGap = Callable[[GapNotice], None]
-
-
-class CursorFile:
-    """File with the cursor of a subscription, so that a restarted process resumes where it was.
-
-    ```python
-    async with client.subscribe("orders/#", after=CursorFile("orders.cursor")) as messages:
-        async for message in messages:
-            process(message)
-    ```
-
-    The file is replaced atomically: it contains a whole cursor, or does not exist. It survives any end of the
-    process; it is not synced to disk, so a power cut may set it back.
-
-    Args:
-        path: the file; its folder has to exist. Without a file the subscription starts with new messages.
-        every_s: write interval while messages keep arriving; it is also written when none waits.
-    """
-
-    def __init__(self, path: str | os.PathLike[str], *, every_s: float = 0.2) -> None:
-        self.path = Path(path)
-        self.every_s = every_s
-
-    def __repr__(self) -> str:
-        return f"CursorFile({str(self.path)!r})"
-
-    def read(self) -> str | None:
-        """The cursor; None if there is no file.
-
-        Raises:
-            InvalidCursor: the file does not contain a cursor.
-        """
-        try:
-            with self.path.open(encoding="ascii") as file:
-                text = file.read(MAX_CURSOR_LENGTH).strip()
-        except FileNotFoundError:
-            return None
-        except UnicodeDecodeError:
-            text = ""
-        if not text:
-            raise InvalidCursor(f"{self.path} contains no cursor; delete it to start with new messages")
-        return text
-
-    def write(self, cursor: str) -> None:
-        """Replace the cursor in the file."""
-        fresh = self.path.with_name(f"{self.path.name}.{os.getpid()}.new")
-        fresh.write_text(f"{cursor}\n", encoding="ascii")
-        fresh.replace(self.path)
 
 
 class Inbox:
@@ -151,7 +100,7 @@ class Subscription:
         start: Start,
         options: FeedOptions,
         *,
-        file: CursorFile | None = None,
+        store: CursorStore | None = None,
         on_gap: OnGap | None = None,
         timeout_s: float | None = None,
         registry: set["Subscription"] | None = None,
@@ -160,12 +109,12 @@ class Subscription:
         self._requested = tuple(filters)
         self._start = start
         self._options = options
-        self._file = file
+        self._store = store
         self._on_gap = on_gap
         self._timeout_s = timeout_s
         self._registry = registry if registry is not None else set()
         self._inbox = Inbox(start.after)
-        self._saved = start.after  # content of the file
+        self._saved = start.after  # content of the store
         self._saved_at = 0.0
         self._current: ReceivedMessage | None = None  # taken, not yet confirmed
         self._changed = asyncio.Event()
@@ -395,12 +344,12 @@ class Subscription:
             call_safely(self._on_gap, notice)
 
     def _save_cursor(self, *, force: bool = False) -> None:
-        file, cursor = self._file, self._inbox.cursor
-        if file is None or cursor is None or cursor == self._saved:
+        store, cursor = self._store, self._inbox.cursor
+        if store is None or cursor is None or cursor == self._saved:
             return
         now = asyncio.get_running_loop().time()
-        if force or now - self._saved_at >= file.every_s:
-            file.write(cursor)
+        if force or now - self._saved_at >= getattr(store, "every_s", SAVE_INTERVAL_S):
+            store.save(cursor)
             self._saved, self._saved_at = cursor, now
 
 

@@ -13,14 +13,15 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
 from penstock.client.errors import ConnectionLost
 from penstock.client.grpc.client import Client, connect
 from penstock.client.grpc.connection import OnState, Reconnection
+from penstock.client.grpc.cursors import CursorStore
 from penstock.client.grpc.dialect import Acknowledgement, Entry
 from penstock.client.grpc.publish import IN_FLIGHT, Publishable, SummaryBuilder, make_batches
-from penstock.client.grpc.subscription import CursorFile, OnGap, Subscription
+from penstock.client.grpc.subscription import OnGap, Subscription
 from penstock.client.messages import (
     ClientState,
     Explanation,
@@ -30,6 +31,7 @@ from penstock.client.messages import (
     ReceivedMessage,
     Statement,
 )
+from penstock.client.payloads import PublishOptions
 from penstock.client.tls import TlsOption
 
 T = TypeVar("T")
@@ -234,6 +236,10 @@ class SyncClient:
             )
         )
 
+    def publish_json(self, topic: str, value: Any, **options: Unpack[PublishOptions]) -> PublishReceipt:
+        """Publish a value as JSON; see `Client.publish_json`."""
+        return self._running().run(self._client.publish_json(topic, value, **options))
+
     def publish_many(self, messages: Iterable[Publishable]) -> PublishSummary:
         """Publish many messages in order, in batches; see `Client.publish_many`."""
         thread, summary = self._running(), SummaryBuilder()
@@ -255,7 +261,7 @@ class SyncClient:
     def subscribe(
         self,
         *filters: str,
-        after: str | CursorFile | None = None,
+        after: str | CursorStore | None = None,
         last: int | None = None,
         retained: bool = False,
         buffer: int = 1_000,

@@ -12,9 +12,9 @@ import penstock
 from penstock.client.errors import UnknownService
 from penstock.client.grpc.client import Client
 from penstock.client.grpc.connection import Reconnection
+from penstock.client.grpc.cursors import CursorFile
 from penstock.client.grpc.nexusd import feed
 from penstock.client.grpc.nexusd.dialect import NexusdDialect
-from penstock.client.grpc.subscription import CursorFile
 from penstock.client.grpc.v1.dialect import V1Dialect
 from penstock.client.messages import GapNotice, Outgoing
 from penstock.errors import InvalidCursor, InvalidRequest
