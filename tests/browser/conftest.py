@@ -9,6 +9,7 @@ from selenium.webdriver import Chrome, ChromeOptions, ChromeService
 
 from tests.browser.pages import Page
 from tests.browser.places import Place
+from tests.support.fork_server import ForkServer
 from tests.support.servers import RunningServer, Settings, StartServer
 
 SCRIPT_TIMEOUT_S = 40
@@ -55,12 +56,12 @@ def web_server(start_server: StartServer) -> RunningServer:
 
 
 @pytest.fixture
-def place_of(tmp_path: Path) -> Iterator[Callable[..., Place]]:
+def place_of(tmp_path: Path, fork_server: ForkServer | None) -> Iterator[Callable[..., Place]]:
     """Makes places where servers go and come back."""
     places: list[Place] = []
 
     def make(settings: Settings | None = None) -> Place:
-        place = Place(tmp_path / f"place-{len(places)}", settings or {})
+        place = Place(tmp_path / f"place-{len(places)}", settings or {}, fork_server)
         places.append(place)
         return place
 

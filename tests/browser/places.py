@@ -5,6 +5,7 @@ from typing import Any
 
 import httpx
 
+from tests.support.fork_server import ForkServer
 from tests.support.ports import free_port
 from tests.support.servers import RunningServer, Settings, start
 
@@ -12,8 +13,9 @@ from tests.support.servers import RunningServer, Settings, start
 class Place:
     """A port at which one server after another listens, and the settings that they share."""
 
-    def __init__(self, folder: Path, settings: Settings) -> None:
+    def __init__(self, folder: Path, settings: Settings, forks: ForkServer | None) -> None:
         self._folder = folder
+        self._forks = forks
         self._settings = settings
         self._lives = 0
         self.port = free_port()
@@ -25,7 +27,7 @@ class Place:
         folder = self._folder / str(self._lives)
         folder.mkdir(parents=True)
         http = {"port": self.port if port is None else port}
-        self.server = start(folder, {**self._settings, "http": http}, (), {})
+        self.server = start(folder, {**self._settings, "http": http}, (), {}, self._forks)
         return self.server
 
     def kill(self) -> None:

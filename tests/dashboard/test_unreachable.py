@@ -10,6 +10,7 @@ from penstock.core.access.passwords import hash_password
 from tests.browser.places import Place, address_of, publish
 from tests.dashboard.browser import Shown
 from tests.dashboard.conftest import StartDashboard
+from tests.support.fork_server import ForkServer
 from tests.support.servers import StartServer
 
 pytestmark = pytest.mark.timeout(120)
@@ -17,9 +18,9 @@ PANEL = "[class*=st-key-failure-]"
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
+def place(tmp_path: Path, fork_server: ForkServer | None) -> Iterator[Place]:
     """Server that can restart at the same address."""
-    place = Place(tmp_path, {"web": {"explicit_topics": False}})
+    place = Place(tmp_path, {"web": {"explicit_topics": False}}, fork_server)
     yield place
     place.close()
 

@@ -34,7 +34,7 @@ def test_every_place_that_repeats_the_version_has_it() -> None:
         ROOT / "docs" / "how-to" / "run-in-containers.md",
         ROOT / "docs" / "how-to" / "run-on-kubernetes.md",
     ):
-        named = re.findall(r"penstock(?:-dashboard)?:(\d[\d.]*\d)", read(path))
+        named = re.findall(r"penstock(?:-dashboard)?:(\d+\.\d+\.\d+)", read(path))
         assert set(named) == {__version__}, path
 
 

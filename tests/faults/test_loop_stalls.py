@@ -280,10 +280,16 @@ async def stored(burst: Burst) -> None:
 
 
 async def post(burst: Burst, path: str, body: bytes, media: str = "application/json") -> None:
+    await ask(burst, "POST", path, body, media)
+
+
+async def ask(
+    burst: Burst, method: str, path: str, body: bytes = b"", media: str = "application/json"
+) -> None:
     """Send a request over HTTP, and wait for the response, which is a success."""
     reader, writer = await asyncio.open_connection("127.0.0.1", burst.server.port_of("http"))
     lines = (
-        f"POST {path} HTTP/1.1",
+        f"{method} {path} HTTP/1.1",
         "Host: localhost",
         f"Content-Type: {media}",
         f"Content-Length: {len(body)}",
@@ -335,6 +341,19 @@ async def stages(burst: Burst) -> None:
     await burst.settle()
 
 
+async def pages(burst: Burst) -> None:
+    """Pages of lists with very many entries."""
+    for name in range(2 * burst.scale):
+        messages = [
+            {"topic": f"{name}/{each}/x", "payload": "hello", "retain": True} for each in range(10_000)
+        ]
+        await post(burst, "/api/v1/publish", json.encode(messages))
+    lists = (f"{name}?limit=1000" for name in ("topics", "retained", "clients", "drops"))
+    for path in (*lists, "slow"):
+        await asyncio.gather(*(ask(burst, "GET", f"/api/v1/{path}") for _ in range(3)))
+    await burst.settle()
+
+
 async def warm(server: RunningServer) -> None:
     """Use WebSockets once: what only they need is loaded then."""
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port_of("http"))
@@ -370,6 +389,7 @@ ATTACKS = {
     "lists to new topics": Attack(lists, HTTP),
     "batches to new topics": Attack(batches),
     "stages to new topics": Attack(stages, HTTP | {"data_dir": "data"}),
+    "pages of long lists": Attack(pages, HTTP),
     "stored messages": Attack(stored, {"data_dir": "data"}),
 }
 

@@ -157,6 +157,7 @@ async def _serve(
     loop.add_signal_handler(signal.SIGHUP, signals.put_nowait, signal.SIGHUP)
 
     from penstock.app import Server  # noqa: PLC0415 - takes a while; only if the settings are valid
+    from penstock.app.garbage import GarbagePauses  # noqa: PLC0415
 
     # Before the server, which would have to close what it has opened.
     companion = None if dashboard is None else _make_dashboard(dashboard)
@@ -167,7 +168,8 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, signals.put_nowait, number)
     await server.start()
-    notifier = Notifier(os.environ)
+    notifier, garbage = Notifier(os.environ), GarbagePauses()
+    garbage.begin()
     try:
         if companion is not None:
             await companion.start(server)
@@ -177,6 +179,7 @@ async def _serve(
         if companion is not None:
             await companion.stop()
         await server.stop()
+        garbage.end()
         notifier.close()
 
 

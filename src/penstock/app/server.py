@@ -10,6 +10,7 @@ import msgspec
 import structlog
 
 from penstock import __version__
+from penstock.app.garbage import THRESHOLDS
 from penstock.app.housekeeping import Housekeeping
 from penstock.app.logging import write_audit
 from penstock.config import Loaded, Reloading, Settings, compare, core_settings
@@ -45,8 +46,6 @@ from penstock.telemetry.metrics import ServerMetrics
 from penstock.telemetry.samples import LoopLag, LoopStall
 
 log = structlog.get_logger("penstock")
-GARBAGE_THRESHOLD = 50_000
-"""Runs are not tracked by the garbage collector; what is left rarely forms cycles."""
 DRAIN_INTERVAL_S = 0.05
 """Polling interval while a stopping server drains."""
 GOODBYE_S = 2.0
@@ -245,7 +244,7 @@ class Server:
         """
         if self._storage.log.is_durable:
             log.info("restored", **self._recovered())
-        gc.set_threshold(GARBAGE_THRESHOLD, 20, 50)
+        gc.set_threshold(*THRESHOLDS)
         if self.settings.sys_interval_s:
             self._reporting.publish()  # before the first client, so that its topics fit the limit
         for door in self.doors:

@@ -10,6 +10,7 @@ import pytest
 from penstock.wire.sidecar.messages import nexusd
 from tests.doors.sidecar.calling import Stub
 from tests.doors.sidecar.following import Follower
+from tests.support.fork_server import ForkServer
 from tests.support.servers import RunningServer, start
 from tests.support.waiting import until
 
@@ -20,12 +21,13 @@ KILLS = 4
 class Site:
     """One data directory, and one server after another in it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, forks: ForkServer | None) -> None:
         self._folder = folder
+        self._forks = forks
         self.running = self._open()
 
     def _open(self) -> RunningServer:
-        running = start(self._folder, {"data_dir": str(self._folder / "data")}, (), {})
+        running = start(self._folder, {"data_dir": str(self._folder / "data")}, (), {}, self._forks)
         self.address = f"127.0.0.1:{running.port_of('grpc')}"
         return running
 
@@ -64,8 +66,10 @@ class Publisher:
 
 
 @pytest.mark.timeout(600)
-async def test_a_killed_server_takes_nothing_with_it_that_was_answered(tmp_path: Path, scale: int) -> None:
-    site = await asyncio.to_thread(Site, tmp_path)
+async def test_a_killed_server_takes_nothing_with_it_that_was_answered(
+    tmp_path: Path, scale: int, fork_server: ForkServer | None
+) -> None:
+    site = await asyncio.to_thread(Site, tmp_path, fork_server)
     try:
         follower, publisher = Follower(lambda: site.address, "a", "b/#"), Publisher(site)
         following = asyncio.ensure_future(follower.follow())

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
+from penstock.cli.commands.past import PastFlags, Writing, follow
 from penstock.cli.connect import Connect, MqttServer, Qos, Timings, complete_topic, run_mqtt
 from penstock.cli.flags import duration_option, spread
 from penstock.cli.output import Output, OutputOption, json_value, printable
@@ -55,6 +56,7 @@ def sub(
     retained: Annotated[
         bool, typer.Option("--retained/--no-retained", help="Also show the retained messages.")
     ] = True,
+    past: PastFlags,
     server: MqttServer,
     output: OutputOption = Output.TEXT,
     timings: Timings = False,
@@ -62,12 +64,24 @@ def sub(
         bool, typer.Option("--verbose", "-v", help="Show the topic before each message.")
     ] = False,
 ) -> None:
-    """Subscribe and write every message, until Ctrl-C."""
+    """Subscribe and write every message, until Ctrl-C.
+
+    With --last, --since or --after it begins in the past. These read over HTTP: --port is the HTTP port then.
+    """
+    past.check()
     if session_expiry is not None and not server.client_id:
         raise typer.BadParameter("--session-expiry needs --client-id, which names the session")
     if session_expiry is not None and not server.is_5:
         raise typer.BadParameter("--session-expiry needs MQTT 5")
     received = ReceiveRate()
+    if past.is_given:
+        if qos or session_expiry is not None or server.websocket or not server.is_5:
+            raise typer.BadParameter("--last, --since and --after read over HTTP, without QoS and sessions")
+        follow(server, filters, past, Writing(output, verbose, count, timeout), received.add)
+        if timings:
+            typer.echo(received.total(), err=True)
+        _check_count(received, count, timeout)
+        return
 
     async def work(connect: Connect) -> None:
         async with connect() as client, received.reporting() if timings else nullcontext():
@@ -78,7 +92,12 @@ def sub(
                     await _write_all(client.messages, as_bytes, received, count, retained)
 
     run_mqtt(server, work, session_expiry_s=session_expiry)
-    if count is not None and received.messages < count:
+    _check_count(received, count, timeout)
+
+
+def _check_count(received: "ReceiveRate", count: int | None, timeout: float | None) -> None:
+    """Exit with 1 if fewer messages came than were waited for."""
+    if count is not None and timeout is not None and received.messages < count:
         typer.echo(f"error: {received.messages} of {count} messages came within {timeout:g} s", err=True)
         raise typer.Exit(1)
 

@@ -23,6 +23,12 @@ INCOMPLETE = 3
 """Exit code when part of the requested data is missing."""
 
 Directory = Annotated[Path, typer.Argument(metavar="DIRECTORY", help="The data directory.")]
+DirectoryOrServer = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="DIRECTORY", help="The data directory; without one a running server is asked, over HTTP."
+    ),
+]
 
 
 @contextmanager

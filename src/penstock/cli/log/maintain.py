@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from penstock.cli.log.directory import INCOMPLETE, Directory, open_snapshot, reporting_errors
+from penstock.cli.connect import HttpServer
+from penstock.cli.flags import spread
+from penstock.cli.log.directory import (
+    INCOMPLETE,
+    Directory,
+    DirectoryOrServer,
+    open_snapshot,
+    reporting_errors,
+)
+from penstock.cli.log.read import check_place
+from penstock.cli.log.remote import show_info
 from penstock.cli.output import Output, OutputOption, one_line, print_pairs, progress_bar
 from penstock.common.text import counted, moment_text, offsets_text, size_text
 from penstock.errors import InvalidConfig
@@ -34,8 +44,15 @@ RestoreTarget = Annotated[
 ]
 
 
-def info(directory: Directory, *, output: OutputOption = Output.TEXT) -> None:
-    """Show the size, age, sessions, holds and gaps of a data directory."""
+@spread
+def info(
+    directory: DirectoryOrServer = None, *, server: HttpServer, output: OutputOption = Output.TEXT
+) -> None:
+    """Show the size, age, sessions, holds and gaps of a data directory, or the log of a running server."""
+    check_place(directory, server)
+    if directory is None:
+        show_info(server, output)
+        return
     with open_snapshot(directory) as snapshot:
         from penstock.storage.disk.stats import gather_stats  # noqa: PLC0415 - RocksDB takes a while
 

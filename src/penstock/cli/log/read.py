@@ -4,9 +4,10 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from sys import maxsize
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,8 +16,10 @@ import msgspec
 import typer
 from msgspec.structs import asdict
 
+from penstock.cli.connect import HttpServer
 from penstock.cli.flags import Group, spread
-from penstock.cli.log.directory import INCOMPLETE, Directory, open_snapshot
+from penstock.cli.log.directory import INCOMPLETE, Directory, DirectoryOrServer, open_snapshot
+from penstock.cli.log.remote import read_remote
 from penstock.cli.output import Output, OutputOption, json_value, one_line
 from penstock.common.cursor import Cursor
 from penstock.common.statement import Missing, Statement
@@ -149,18 +152,29 @@ def _check_filter(filter: str) -> None:
         raise InvalidFilter(f"{filter}: a log is not shared; leave out the group")
 
 
+def check_place(directory: Path | None, server: HttpServer) -> None:
+    """Refuse a directory together with flags of a server."""
+    if directory is not None and server != HttpServer():
+        raise typer.BadParameter("give a DIRECTORY, or --address and the other flags of a server")
+
+
 @spread
 def read(
-    directory: Directory,
+    directory: DirectoryOrServer = None,
     *,
     asked: RequestFlags,
+    server: HttpServer,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Write messages, oldest first, and at the end what is missing.
+    """Write messages of a data directory or a running server, oldest first, and at the end what is missing.
 
     Ends with 3 when part of the requested data is missing.
     """
     asked.check()
+    check_place(directory, server)
+    if directory is None:
+        read_remote(server, asked, output)
+        return
     with open_snapshot(directory) as snapshot:
         from penstock.storage.disk.scan import Scan  # noqa: PLC0415 - Arrow takes a while
 
@@ -272,7 +286,12 @@ def _follow(snapshot: "Snapshot", scan: "Scan", lines: Lines, interruption: Inte
 
 
 def _write(scan: "Scan", lines: Lines, check: Callable[[], None] = lambda: None) -> None:
-    for batch in scan.batches(lambda _: check()):
+    write_batches(scan.batches(lambda _: check()), lines)
+
+
+def write_batches(batches: "Iterable[pa.RecordBatch]", lines: Lines) -> None:
+    """Write messages to standard output."""
+    for batch in batches:
         sys.stdout.buffer.writelines(lines(batch))
     sys.stdout.flush()
 

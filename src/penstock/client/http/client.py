@@ -13,6 +13,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec import UNSET
 
+from penstock.client.http.events import EventRequests
 from penstock.client.http.log import LogRequests
 from penstock.client.http.stages import StageRequests
 from penstock.client.http.transport import Parameter, T, Transport, decode_body, require_key
@@ -32,7 +33,7 @@ class _RetainedPage(msgspec.Struct):
     next: str | None
 
 
-class HttpClient(LogRequests, StageRequests):
+class HttpClient(EventRequests, LogRequests, StageRequests):
     """Client of a server's HTTP port.
 
     Args:
