@@ -101,11 +101,13 @@ function bytesOf(base64) {
 const isBytes = (data) => typeof data === "object" && data !== null && typeof data.$bytes === "string";
 
 /**
- * A payload for people.
+ * The payload of a message for people.
+ * @param {{data: any, encoding?: "text"}} message
  * @returns {{kind: "json" | "text" | "bytes" | "empty", text: string, pretty: string, bytes: number}}
  *   `text` fits one line, `pretty` is the whole payload.
  */
-export function payload(data) {
+export function payload({ data, encoding }) {
+  if (encoding === "text") return { kind: "text", text: data, pretty: data, bytes: new Blob([data]).size };
   if (!isBytes(data)) {
     const text = JSON.stringify(data) ?? "";
     const pretty = typeof data === "object" ? JSON.stringify(data, null, 2) : text;
@@ -133,7 +135,7 @@ const MOST_PATHS = 50;
 /** Numbers in a payload by path: `value` for a bare number, `vibration.x` for a field. */
 export function numbersIn(data) {
   const found = new Map();
-  const value = isBytes(data) ? numberOf(payload(data).text) : data;
+  const value = isBytes(data) ? numberOf(payload({ data }).text) : data;
   const walk = (each, path, depth) => {
     if (found.size >= MOST_PATHS) return;
     if (typeof each === "number" && Number.isFinite(each)) found.set(path || "value", each);
