@@ -101,11 +101,15 @@ function bytesOf(base64) {
 const isBytes = (data) => typeof data === "object" && data !== null && typeof data.$bytes === "string";
 
 /**
- * A payload for people.
+ * The payload of a message for people: `data`, and `encoding` where that is text.
  * @returns {{kind: "json" | "text" | "bytes" | "empty", text: string, pretty: string, bytes: number}}
  *   `text` fits one line, `pretty` is the whole payload.
  */
-export function payload(data) {
+export function payload({ data, encoding }) {
+  if (encoding === "text") {
+    if (data === "") return { kind: "empty", text: "(empty)", pretty: "(empty)", bytes: 0 };
+    return { kind: "text", text: data, pretty: data, bytes: new Blob([data]).size };
+  }
   if (!isBytes(data)) {
     const text = JSON.stringify(data) ?? "";
     const pretty = typeof data === "object" ? JSON.stringify(data, null, 2) : text;

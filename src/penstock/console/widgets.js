@@ -145,9 +145,9 @@ export function facts(pairs) {
   return h("dl", { class: "facts" }, shown.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
 }
 
-/** A payload as it is, foldable if it is long. */
-export function payloadView(data) {
-  const shown = format.payload(data);
+/** The payload of a message as it is, foldable if it is long. */
+export function payloadView(message) {
+  const shown = format.payload(message);
   const kinds = { json: "JSON", text: "text", bytes: "bytes", empty: "empty" };
   const limit = 20_000;
   const text = shown.pretty.length > limit ? `${shown.pretty.slice(0, limit)}\n... (cut here)` : shown.pretty;

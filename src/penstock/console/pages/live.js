@@ -92,8 +92,8 @@ class Tail {
   }
 
   #isWanted(entry) {
-    const { topic, data } = entry.message;
-    return topic.toLowerCase().includes(this.#wanted) || format.payload(data).text.toLowerCase().includes(this.#wanted);
+    const { topic } = entry.message;
+    return topic.toLowerCase().includes(this.#wanted) || format.payload(entry.message).text.toLowerCase().includes(this.#wanted);
   }
 
   #take(lines) {
@@ -123,14 +123,14 @@ class Tail {
     row.setAttribute("aria-selected", String(entry === this.#chosen));
     if (row.entry === entry) return;
     row.entry = entry;
-    const { topic, data, sequence } = entry.message;
+    const { topic, sequence } = entry.message;
     const [when, name, last, count] = row.children;
     const at = new Date(entry.at);
     setText(when, format.localTime(at, false));
     when.title = format.utcTime(at);
     setText(name, topic);
     name.title = topic;
-    setText(last, clip(format.payload(data).text));
+    setText(last, clip(format.payload(entry.message).text));
     setText(count, format.count(sequence));
   }
 
@@ -209,7 +209,7 @@ class Tail {
     this.#freeze();
     this.#chosen = entry;
     this.draw();
-    const { topic, data, sequence, cursor, message_id: id } = entry.message;
+    const { topic, sequence, cursor, message_id: id } = entry.message;
     const why = `#/why?${new URLSearchParams({ topic, sequence })}`;
     const at = new Date(entry.at);
     const close = () => {
@@ -221,7 +221,7 @@ class Tail {
     replace(this.detail,
       h("div", { class: "heading" }, h("h2", { text: "Message" }), h("button", { type: "button", class: "button quiet", text: "Close", onclick: close })),
       facts([["Topic", topicLink(topic)], [term("sequence", "Sequence"), format.count(sequence)], ["Received here", h("span", { title: format.utcTime(at), text: format.localTime(at) })], ["Message id", id], [term("cursor", "Cursor"), h("code", { text: cursor })]]),
-      payloadView(data),
+      payloadView(entry.message),
       h("p", {}, h("a", { href: why, text: "Why was it not delivered to a client?" })));
     this.detail.hidden = false;
   }

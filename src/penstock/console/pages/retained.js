@@ -29,7 +29,7 @@ export function show(content, context) {
   }
 
   function row(value) {
-    const shown = format.payload(value.data);
+    const shown = format.payload(value);
     return h("tr", {},
       h("td", {}, topicLink(value.topic)),
       h("td", { class: "value-cell", text: shown.text.length > 200 ? `${shown.text.slice(0, 200)}...` : shown.text }),
@@ -42,7 +42,7 @@ export function show(content, context) {
 
   function open(value, opener) {
     const close = () => { detail.hidden = true; opener.focus(); };
-    replace(detail, h("div", { class: "heading" }, h("h2", { tabindex: "-1", text: value.topic }), h("button", { type: "button", class: "button quiet", text: "Close", onclick: close })), payloadView(value.data));
+    replace(detail, h("div", { class: "heading" }, h("h2", { tabindex: "-1", text: value.topic }), h("button", { type: "button", class: "button quiet", text: "Close", onclick: close })), payloadView(value));
     detail.hidden = false;
     detail.querySelector("h2").focus();
   }

@@ -127,7 +127,7 @@ class TopicPage {
       this.retained.dataset.key = key;
       replace(this.retained, h("div", { class: "heading" }, h("h2", {}, term("retained", "Retained value")),
         value && this.context.may("publish") && h("button", { type: "button", class: "button danger", text: "Delete", onclick: () => this.#deleteRetained() })),
-      value ? [h("p", { class: "muted" }, "Sequence ", format.count(value.sequence), ", ", time(value.published_at)), payloadView(value.data)] : nothing("None."));
+      value ? [h("p", { class: "muted" }, "Sequence ", format.count(value.sequence), ", ", time(value.published_at)), payloadView(value)] : nothing("None."));
     } catch (error) {
       if (!this.context.signal.aborted && error.status > 0) replace(this.retained, failure(error));
     }
@@ -152,7 +152,7 @@ class TopicPage {
 
   #row(message) {
     const open = h("button", { type: "button", class: "linklike", "aria-label": `Message ${message.sequence}`, text: format.count(message.sequence), onclick: () => this.#open(message) });
-    const { text } = format.payload(message.data);
+    const { text } = format.payload(message);
     return h("tr", { onclick: (event) => !event.target.closest("a, button") && this.#open(message) },
       h("td", { class: "number" }, open),
       h("td", { class: "tight" }, time(message.published_at)),
@@ -170,7 +170,7 @@ class TopicPage {
     replace(this.detail,
       h("div", { class: "heading" }, h("h3", { text: `Message ${format.count(message.sequence)}`, tabindex: "-1" }), h("button", { type: "button", class: "button quiet", text: "Close", onclick: close })),
       facts([["Published", time(message.published_at)], ["Expires", message.expires_at && time(message.expires_at)], ["Content type", message.content_type], ["Message id", message.message_id], ["Response topic", message.response_topic], ["Properties", properties], [term("cursor", "Cursor"), h("code", { text: message.cursor })]]),
-      payloadView(message.data),
+      payloadView(message),
       before && changes(before.data, message.data),
       h("p", {}, h("a", { href: `#/why?${new URLSearchParams({ topic: this.topic, sequence: message.sequence })}`, text: "Why was it not delivered to a client?" })));
     this.detail.hidden = false;

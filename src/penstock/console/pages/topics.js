@@ -303,6 +303,6 @@ function countText({ last, sequence, published }) {
 /** A value on one line; what was cut by the server says so. */
 function preview(last) {
   if (last.data === undefined || last.data === null) return last.size ? format.size(last.size) : "null";
-  const { text } = format.payload(last.data);
+  const { text } = format.payload(last);
   return text.length > 200 ? `${text.slice(0, 200)}...` : text;
 }
