@@ -107,7 +107,10 @@ const isBytes = (data) => typeof data === "object" && data !== null && typeof da
  *   `text` fits one line, `pretty` is the whole payload.
  */
 export function payload({ data, encoding }) {
-  if (encoding === "text") return { kind: "text", text: data, pretty: data, bytes: new Blob([data]).size };
+  if (encoding === "text") {
+    if (data === "") return { kind: "empty", text: "(empty)", pretty: "(empty)", bytes: 0 };
+    return { kind: "text", text: data, pretty: data, bytes: new Blob([data]).size };
+  }
   if (!isBytes(data)) {
     const text = JSON.stringify(data) ?? "";
     const pretty = typeof data === "object" ? JSON.stringify(data, null, 2) : text;

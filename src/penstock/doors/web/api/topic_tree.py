@@ -7,7 +7,7 @@ only in part is counted topic by topic, some in each turn of the loop, and only 
 from asyncio import sleep
 from contextlib import suppress
 from itertools import islice
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Response
 from msgspec import Meta, Raw, Struct
@@ -21,7 +21,7 @@ from penstock.doors.web.support.responses import describe, json_response
 from penstock.doors.web.support.schemas import Time, time_text
 from penstock.errors import InvalidTopic, NotAuthorized, StorageUnavailable
 from penstock.model import Run
-from penstock.wire.json_values import value_of
+from penstock.wire.json_values import encode_value
 
 DEFAULT_LIMIT = 200
 MAX_LIMIT = 1_000
@@ -49,17 +49,20 @@ Under = Annotated[
 Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Most levels of the response.")]
 
 
-class LastShape(Struct):
+class LastShape(Struct, omit_defaults=True):
     """Last message of a topic, if it is in memory."""
 
     at: Time
     sequence: int
     data: Annotated[Raw, Meta(extra_json_schema={"description": "Any JSON value."})]
-    """Payload: JSON as it is, anything else as `{"$bytes": "<base64>"}`; null if it is left out."""
+    """Payload: JSON as it is, text as a string beside `encoding`, anything else as `{"$bytes": "<base64>"}`;
+    null if it is left out.
+    """
     size: int
     """Bytes of the payload."""
     is_cut: bool
     """The payload is too large for a list, and left out."""
+    encoding: Literal["text"] | None = None
 
 
 class LevelShape(Struct, kw_only=True):
@@ -174,5 +177,5 @@ def _last_of(topic: Topic, now: float) -> LastShape | None:
         return None
     payload = run.payload(run.count - 1)
     is_cut = len(payload) > MOST_DATA_BYTES
-    data = Raw(b"null") if is_cut else value_of(payload)
-    return LastShape(time_text(run.published_at), run.last_sequence, data, len(payload), is_cut)
+    data, encoding = (Raw(b"null"), None) if is_cut else encode_value(payload)
+    return LastShape(time_text(run.published_at), run.last_sequence, data, len(payload), is_cut, encoding)
