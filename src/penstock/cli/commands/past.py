@@ -89,6 +89,7 @@ class EventMessage(msgspec.Struct):
     sequence: int
     cursor: str
     data: msgspec.Raw = msgspec.Raw(b"null")
+    encoding: str | None = None
 
 
 def follow(
@@ -189,7 +190,7 @@ def _report_missing(missing: dict[str, Any]) -> None:
 def _write(message: EventMessage, writing: Writing) -> bytes:
     from penstock.wire.json_values import payload_of  # noqa: PLC0415 - only for messages
 
-    payload = payload_of(message.data)
+    payload = payload_of(message.data, message.encoding)
     out = sys.stdout.buffer
     if writing.output is Output.JSON:
         out.write(_as_json(message, payload))
