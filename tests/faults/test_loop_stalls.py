@@ -187,9 +187,9 @@ async def departures(burst: Burst) -> None:
 
 
 async def overlapping(burst: Burst) -> None:
-    filters = ["/".join("+a"[number >> bit & 1] for bit in range(11)) + "/+" for number in range(2_048)]
+    filters = ["/".join("+a"[number >> bit & 1] for bit in range(12)) + "/+" for number in range(4_096)]
     await burst.subscribe(filters)
-    deep = (Publish("a/" * 11 + str(each), b"") for each in range(100 * burst.scale))
+    deep = (Publish("a/" * 12 + str(each), b"") for each in range(100 * burst.scale))
     await burst.send_from(2, mqtt(*deep))
 
 

@@ -369,11 +369,17 @@ class SessionService:
 
     def _reencode(self, session: Session, reencode: Callable[[Encoding], Encoding]) -> None:
         """Replace every encoding: the client reconnected on another wire."""
-        for filter, old in list(session.subscriptions.items()):
-            new = Subscription(filter, old.options, reencode(old.encoding), old.policy, old.since)
-            group = self._node.router.open_group(filter)
+        encodings: dict[Encoding, Encoding] = {}  # few, however many filters there are
+        subscriptions, find_group = session.subscriptions, self._node.router.find_group
+        for filter, old in list(subscriptions.items()):
+            encoding = encodings.get(old.encoding)
+            if encoding is None:
+                encoding = encodings[old.encoding] = reencode(old.encoding)
+            new = Subscription(filter, old.options, encoding, old.policy, old.since)
+            group = find_group(filter)
+            assert group is not None
             group.leave(session, old)
-            session.subscriptions[filter] = new
+            subscriptions[filter] = new
             group.join(session, new)
         reencoding.reencode(session, reencode)
 

@@ -6,6 +6,7 @@ copy, in an encoding merged from all of them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from operator import attrgetter
 from typing import Any, Generic
 
 from penstock.core.ports.connection import Encoding
@@ -38,10 +39,11 @@ class Others(Mapping[MemberT, Subscription]):
 class Group(Generic[MemberT]):
     """The subscribers of one filter, in classes."""
 
-    __slots__ = ("classes", "filter", "version")
+    __slots__ = ("_members", "classes", "filter", "version")
 
     def __init__(self, filter: str) -> None:
         self.filter = filter
+        self._members = 0
         self.classes: dict[Encoding, dict[MemberT, Subscription]] = {}
         self.version = 0
 
@@ -49,13 +51,14 @@ class Group(Generic[MemberT]):
         return bool(self.classes)
 
     def __len__(self) -> int:
-        return sum(map(len, self.classes.values()))
+        return self._members
 
     def join(self, session: MemberT, subscription: Subscription) -> None:
         """Add a member to the class of its encoding."""
         members = self.classes.get(subscription.encoding)
         if members is None:
             members = self.classes[subscription.encoding] = {}
+        self._members += session not in members
         members[session] = subscription
         self.version += 1
 
@@ -63,6 +66,7 @@ class Group(Generic[MemberT]):
         """Remove a member; no other member is looked at."""
         members = self.classes[subscription.encoding]
         del members[session]
+        self._members -= 1
         if not members:
             del self.classes[subscription.encoding]
         self.version += 1
@@ -92,7 +96,7 @@ class Audience(Generic[MemberT]):
         groups = self.groups
         if len(groups) == 1:
             return groups[0].classes.items()
-        version = sum(group.version for group in groups)
+        version = sum([group.version for group in groups])
         if version != self._version:
             self._table = self._build()
             self._version = version
@@ -126,6 +130,8 @@ class Audience(Generic[MemberT]):
         table: list[tuple[Encoding, Members[MemberT]]] = []
         for group in self.groups:
             for encoding, members in group.classes.items():
+                if len(members) == 1 and next(iter(members)) in overlapping:
+                    continue  # as nearly all, where one session has very many filters
                 merged_here = _count_common(members, overlapping)
                 if merged_here < len(members):
                     table.append((encoding, Others(members, overlapping) if merged_here else members))
@@ -140,7 +146,7 @@ class Audience(Generic[MemberT]):
 
         The largest group is not walked.
         """
-        largest = max(self.groups, key=len, default=None)
+        largest = max(self.groups, key=_size_of, default=None)
         found: dict[MemberT, list[Subscription]] = {}
         for group in self.groups:
             for members in group.classes.values() if group is not largest else ():
@@ -164,8 +170,8 @@ def _count_common(one: Mapping[MemberT, object], other: Mapping[MemberT, object]
     return sum([session in many for session in few])
 
 
-def _qos_of(subscription: Subscription) -> int:
-    return subscription.encoding.qos
+_size_of = attrgetter("_members")  # quicker than `len`, for very many groups
+_qos_of = attrgetter("encoding.qos")
 
 
 NOBODY: Audience[Any] = Audience((), ())

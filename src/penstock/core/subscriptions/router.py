@@ -38,7 +38,7 @@ class Level:
 
 
 class Router:
-    """Number of different filters."""
+    """Finds the subscribers of each topic: groups by name, and a tree of groups with wildcards."""
 
     def __init__(self, topics: Registry, offline_limits: Limits) -> None:
         self.version = 0
@@ -48,7 +48,7 @@ class Router:
         self._root = Level()
         self._changes: deque[tuple[int, str]] = deque(maxlen=_CHANGES_REMEMBERED)
         self._audiences: WeakValueDictionary[tuple[AnyGroup, ...], Audience[Session]] = WeakValueDictionary()
-        self.filters = 0
+        self.filters = 0  # different ones
 
     def names(self) -> list[str]:
         """Return the topics that are subscribed to by name, used or not."""
@@ -140,22 +140,23 @@ class Router:
         nodes, is_reserved = [self._root], topic.startswith("$")
         for level in topic.split("/"):
             deeper: list[Level] = []
-            for node in nodes:
-                child = node.children.get(level)
-                if child is not None:
-                    deeper.append(child)
+            for node in nodes:  # very many, where filters overlap
+                children = node.children
+                if level in children:
+                    deeper.append(children[level])
                 if not is_reserved:  # MQTT-4.7.2-1: wildcards do not match a leading `$`
-                    found += node.tail_groups.values()
-                    child = node.children.get("+")
-                    if child is not None:
-                        deeper.append(child)
+                    if node.tail_groups:
+                        found += node.tail_groups.values()
+                    if "+" in children:
+                        deeper.append(children["+"])
             is_reserved = False
             nodes = deeper
             if not nodes:
                 return found
         for node in nodes:
             found += node.groups.values()
-            found += node.tail_groups.values()  # `a/#` matches `a`
+            if node.tail_groups:
+                found += node.tail_groups.values()  # `a/#` matches `a`
         return found
 
     def _is_untouched(self, topic: Topic) -> bool:
@@ -175,8 +176,9 @@ class Router:
         key = tuple(groups)
         audience = self._audiences.get(key)
         if audience is None:
-            plain = tuple(group for group in groups if isinstance(group, Group))
-            shared = tuple(group for group in groups if isinstance(group, SharedGroup))
+            plain = tuple([group for group in groups if isinstance(group, Group)])
+            is_shared = len(plain) < len(groups)
+            shared = tuple([group for group in groups if isinstance(group, SharedGroup)]) if is_shared else ()
             audience = self._audiences[key] = Audience(plain, shared)
         return audience
 
