@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock.core.settings import RingSettings
-from penstock.core.topics.ring import PLAIN_BYTES, RUN_BYTES, Partition, Ring, Rings
+from penstock.core.topics.ring import MOST_RELEASED, PLAIN_BYTES, RUN_BYTES, Partition, Ring, Rings
 from penstock.model import NEVER, Door, Run, Shape
 from tests.support.samples import make_run, payloads_of
 
@@ -204,6 +204,25 @@ def test_a_ring_in_use_outlives_those_that_are_not() -> None:
         fill(partition, chr(1_000 + number))
     assert hot.messages == 10
     assert partition.evictions == 50 + 1 - 4
+
+
+def test_rings_that_were_closed_leave_the_line_and_may_be_filled_again() -> None:
+    partition = Partition(ROOMY)
+    names = "".join(chr(1_000 + number) for number in range(1_000))
+    rings = fill(partition, names)
+    for name in names[:999]:
+        rings[name][0].close()
+    assert (len(partition), partition.reserved_bytes) == (1, STEP)
+    assert len(partition._rings) <= 1 + MOST_RELEASED, "what is gone is kept alive"
+    for name in names[990:999]:  # some of these still are in the line
+        ring, writer = rings[name]
+        ring.append(writer.make(1, 10))
+    assert (len(partition), partition.reserved_bytes) == (10, 10 * STEP)
+    assert has_messages(rings) == names[990:]
+    partition.resize(0)
+    while partition.shed():
+        pass
+    assert (len(partition), partition.reserved_bytes, has_messages(rings)) == (0, 0, "")
 
 
 @pytest.mark.parametrize("is_plain", [True, False])

@@ -23,6 +23,8 @@ PLAIN_BYTES = 64
 _STEP_BYTES = 4096
 SHED_BYTES = 64 * _STEP_BYTES
 """Most bytes that are evicted at once after a limit was lowered."""
+MOST_RELEASED = 100
+"""Rings without memory that may stay in the line of a partition, or half of the line if that is more."""
 
 
 class Partition:
@@ -33,15 +35,20 @@ class Partition:
         self._allowed_bytes = limit_bytes  # more than the limit while a lower one is on its way
         self.reserved_bytes = 0
         self.evictions = 0
-        self._rings: deque[Ring] = deque()
+        self._rings: deque[Ring] = deque()  # in the order in which the hand passes them
+        self._released = 0  # of these: rings that have nothing reserved any more
 
     def __len__(self) -> int:
-        return len(self._rings)
+        return len(self._rings) - self._released
 
     def reserve(self, ring: "Ring", size: int) -> None:
         """Let a ring grow to `size` bytes, at the expense of rings not used for longest."""
         if not ring.reserved_bytes:
-            self._rings.append(ring)
+            if ring.is_in_line:
+                self._released -= 1
+            else:
+                self._rings.append(ring)
+                ring.is_in_line = True
             ring.seen_offset = ring.last_offset  # to be new is not to be used again
         self.reserved_bytes += size - ring.reserved_bytes
         ring.reserved_bytes = size
@@ -64,20 +71,33 @@ class Partition:
             # A second chance for each ring that was used since the hand last passed: close to LRU,
             # and an append costs nothing.
             coldest = self._rings.popleft()
-            if self._rings and (coldest is ring or coldest.seen_offset != coldest.last_offset):
+            if not coldest.reserved_bytes:
+                coldest.is_in_line = False
+                self._released -= 1
+            elif self._rings and (coldest is ring or coldest.seen_offset != coldest.last_offset):
                 coldest.seen_offset = coldest.last_offset
                 self._rings.append(coldest)
             else:
                 self._evict(coldest)
 
     def release(self, ring: "Ring") -> None:
-        """Release everything that a ring has reserved."""
+        """Release everything that a ring has reserved. It leaves the line later, together with others."""
         if ring.reserved_bytes:
-            self._rings.remove(ring)
             self.reserved_bytes -= ring.reserved_bytes
             ring.reserved_bytes = 0
+            self._released += 1
+            if self._released > MOST_RELEASED and 2 * self._released > len(self._rings):
+                self._clear_line()
+
+    def _clear_line(self) -> None:
+        """Take rings out of the line that have nothing reserved."""
+        for ring in self._rings:
+            ring.is_in_line = bool(ring.reserved_bytes)
+        self._rings = deque([ring for ring in self._rings if ring.reserved_bytes])
+        self._released = 0
 
     def _evict(self, ring: "Ring") -> None:
+        ring.is_in_line = False
         self.reserved_bytes -= ring.reserved_bytes
         ring.reserved_bytes = 0
         ring.clear()
@@ -109,6 +129,7 @@ class Ring:
         "_times",
         "_whole",
         "forgotten_offset",
+        "is_in_line",
         "reserved_bytes",
         "seen_offset",
     )
@@ -131,6 +152,7 @@ class Ring:
         self._mould_head = 0
         self.forgotten_offset = 0
         self.reserved_bytes = 0
+        self.is_in_line = False  # of the partition
         self.seen_offset = 0  # the newest message when the partition's hand last passed
 
     def resize(self, limit: int, limit_bytes: int) -> None:
