@@ -10,7 +10,7 @@ from selenium.webdriver.remote.webelement import WebElement
 
 from tests.support.servers import RunningServer
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 100.0
 WIDE, NARROW = (1280, 900), (360, 740)
 T = TypeVar("T")
 

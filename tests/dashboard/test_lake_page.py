@@ -14,7 +14,7 @@ from tests.dashboard.conftest import StartDashboard
 from tests.dashboard.lakes import add_insights, make_lake
 from tests.support.servers import RunningServer, StartServer
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ OVERLAP = (
     "return Math.max(...edges) - document.querySelector('.server').getBoundingClientRect().left"
 )
 DRAWN = ".stVegaLiteChart svg, .st-key-table-slow"
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 Rows = list[list[str]]
 
 

@@ -13,7 +13,7 @@ from tests.dashboard.conftest import StartDashboard
 from tests.support.fork_server import ForkServer
 from tests.support.servers import StartServer
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 PANEL = "[class*=st-key-failure-]"
 
 
