@@ -40,7 +40,9 @@ def write_duration(seconds: float) -> str:
     if seconds % 1 == 0:
         return f"{seconds:.0f}s"
     milliseconds = round(seconds * 1e3, 6)
-    return f"{milliseconds:.0f}ms" if milliseconds % 1 == 0 else f"{seconds}s"
+    if milliseconds and milliseconds % 1 == 0:
+        return f"{milliseconds:.0f}ms"
+    return f"{seconds:.12f}".rstrip("0") + "s"
 
 
 def _seconds(number: float, unit: str) -> float:

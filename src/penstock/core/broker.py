@@ -669,8 +669,8 @@ class Broker:
 
     def stop(self) -> None:
         """Refuse new publishes and flush. Queues of slow subscribers continue to drain."""
-        for procedure in list(self._running):
-            procedure.finish()
+        while self._running:  # one may begin another
+            next(iter(self._running)).finish()
         self._publisher.is_stopping = True
         self.streams.drain()
         self._publisher.forget_topics(self.sessions.values())  # every publish is decided anew, and refused

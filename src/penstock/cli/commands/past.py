@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from time import monotonic
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import msgspec
 import typer
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from penstock.client import HttpClient
     from penstock.client.http.events import Event
 
+T = TypeVar("T")
 MOST_LAST = 10_000
 SILENCE_S = 60.0
 """Longest silence of a stream; the server sends a sign of life every 15 seconds."""
@@ -127,13 +128,15 @@ def _start(client: "HttpClient", filters: Sequence[str], past: PastFlags) -> str
     """The cursor to begin after."""
     if past.since is not None:
         return client.position(_EPOCH + timedelta(microseconds=past.since)).cursor
-    if past.after is None or not past.after.isdigit():
+    if past.after is None or not (past.after.isascii() and past.after.isdigit()):
         return past.after
     if len(filters) != 1 or is_wildcard(filters[0]):
         raise typer.BadParameter("--after with a sequence needs one topic without wildcards")
     sequence = int(past.after)
-    found = client.messages(filters[0], after_sequence=max(sequence - 1, 0), limit=1).messages
-    if sequence and found and found[0].sequence == sequence:
+    if sequence == 0:
+        raise typer.BadParameter("--after: sequences begin with 1; --last begins with the newest messages")
+    found = client.messages(filters[0], after_sequence=sequence - 1, limit=1).messages
+    if found and found[0].sequence == sequence:
         return found[0].cursor
     raise InvalidCursor(f"{filters[0]} has no message {sequence} any more, or not yet; try --last or --since")
 
@@ -149,10 +152,12 @@ def _until(events: "Iterator[Event] | Any", timeout_s: float | None) -> "Iterato
             waiting.put(None)
         except PenstockError as error:
             waiting.put(error)
+        except Exception as error:  # else the other thread would wait for ever
+            waiting.put(PenstockError(f"not a stream of events: {error}"))
 
     threading.Thread(target=read, daemon=True).start()
     deadline = None if timeout_s is None else monotonic() + timeout_s
-    while True:
+    while deadline is None or monotonic() < deadline:
         try:
             event = waiting.get(timeout=None if deadline is None else max(deadline - monotonic(), 0.0))
         except queue.Empty:
@@ -168,14 +173,21 @@ def _messages(events: "Iterator[Event]") -> Iterator[EventMessage]:
     """Messages among events; what is missing goes to standard error."""
     for event in events:
         if not event.name:
-            yield msgspec.json.decode(event.data, type=EventMessage)
+            yield _decode(event, EventMessage)
         elif event.name == "gap":
-            statement: dict[str, Any] = msgspec.json.decode(event.data)
+            statement = _decode(event, dict[str, Any])
             for missing in statement.get("missing") or [{}]:
                 _report_missing(missing)
         elif event.name == "end":
-            content = msgspec.json.decode(event.data)
+            content = _decode(event, dict[str, Any])
             raise PenstockError(f"the server ended it: {content.get('detail') or content.get('code')}")
+
+
+def _decode(event: "Event", kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(event.data, type=kind)
+    except msgspec.MsgspecError as error:
+        raise PenstockError(f"not a stream of events: {error}") from None
 
 
 def _report_missing(missing: dict[str, Any]) -> None:

@@ -1,6 +1,5 @@
 """`penstock log read` and `penstock log tail`: messages of a data directory, and what is missing."""
 
-import re
 import signal
 import sys
 import time
@@ -22,6 +21,7 @@ from penstock.cli.log.directory import INCOMPLETE, Directory, DirectoryOrServer,
 from penstock.cli.log.remote import read_remote
 from penstock.cli.output import Output, OutputOption, json_value, one_line
 from penstock.common.cursor import Cursor
+from penstock.common.durations import parse_duration
 from penstock.common.statement import Missing, Statement
 from penstock.common.text import counted, moment_text, offsets_text
 from penstock.common.topics import TopicLimits, check_filter, check_topic, split_share
@@ -37,8 +37,6 @@ POLL_S = 0.2
 """Interval at which `tail --follow` checks for new commits."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-_AGO = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _MICROSECOND = timedelta(microseconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _WIDEST = TopicLimits(max_bytes=1 << 16, max_levels=1 << 16)
@@ -54,8 +52,9 @@ def parse_time(text: str | int) -> int:
     if isinstance(text, int):
         return text
     try:
-        if ago := _AGO.fullmatch(text):
-            when = datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: float(ago[1])})
+        ago_s = parse_duration(text)
+        if ago_s is not None:
+            when = datetime.now(UTC) - timedelta(seconds=ago_s)
         else:
             when = datetime.fromisoformat(text)
     except (ValueError, OverflowError):  # an age before the first date

@@ -15,6 +15,8 @@ from penstock.client.http.transport import Transport
 
 EVENTS = "/api/v1/events"
 MEDIA_TYPE = "text/event-stream"
+END = "end"
+"""Name of the last event of a stream that the server ends."""
 
 
 class Event(Struct, frozen=True):
@@ -33,6 +35,7 @@ class EventStream:
         self._connection = connection
         self._response = response
         self._is_closed = False
+        self._has_ended = False  # by the server, which says so
 
     def __enter__(self) -> "EventStream":
         return self
@@ -60,10 +63,11 @@ class EventStream:
             value = value.removeprefix(b" ")
             if not line:
                 if data:
+                    self._has_ended = name == END
                     yield Event(name, b"\n".join(data))
                 name, data = "", []
             elif field == b"event":
-                name = value.decode()
+                name = value.decode(errors="replace")
             elif field == b"data":
                 data.append(value)
 
@@ -74,6 +78,8 @@ class EventStream:
         except (OSError, HTTPException, ValueError, AttributeError) as error:
             if not self._is_closed:  # http.client raises any of these when it is closed under a read
                 raise ConnectionLost(f"the stream of events broke: {error}") from None
+        if not (self._is_closed or self._has_ended):
+            raise ConnectionLost("the stream of events broke")
 
 
 class EventRequests:

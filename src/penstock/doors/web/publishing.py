@@ -415,13 +415,16 @@ def send_all(
 
     def settle(published: ListReceipt) -> None:
         def respond(failure: Exception | None) -> None:
-            error = failure or published.failure
+            error = failure or published.failure  # of the last part, or of an earlier one
             if error is None:
                 broker.when_acknowledgeable(sender, lambda: done(request, published.receipts))
             else:
                 refuse(request, _storage_error(error))
 
-        broker.when_committed(published.ticket, respond)
+        if published.failure is None:
+            broker.when_committed(published.ticket, respond)
+        else:
+            respond(published.failure)
         request.share_connection()
 
     def fail(error: Exception) -> None:

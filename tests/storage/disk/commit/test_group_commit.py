@@ -340,6 +340,9 @@ async def test_a_failed_commit_is_reported_and_its_messages_are_discarded(
     assert [ticket for ticket, failure in bench.told if failure is not None] == [refused]
     assert isinstance(bench.commits.failure, StorageUnavailable)
     assert bench.commits.last_offset == 1
+    late: list[Exception | None] = []
+    bench.commits.when_committed(refused, late.append)
+    assert late == [bench.commits.failure]
     disk.is_failing = False
     await until(lambda: bench.commits.failure is None, "the commits did not recover from their failure")
     bench.append(b"3")

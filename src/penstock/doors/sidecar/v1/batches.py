@@ -146,8 +146,9 @@ class Batch:
             self._refuse(index, error)
             return
         receipts = published.receipts
-        self._wait_for(published.ticket)
         self.note_commit(published.failure)
+        if published.failure is None:
+            self._wait_for(published.ticket)
         fresh = [receipt for receipt in receipts if not receipt.is_duplicate]
         place.sequence = (fresh or receipts)[0].sequence
         place.duplicates = len(receipts) - len(fresh)
@@ -156,11 +157,16 @@ class Batch:
         self._places[index] = place
 
     def _wait_for(self, ticket: Ticket | None) -> None:
-        if ticket is None:
+        """Learn of a commit that fails before the batch is published whole; it is forgotten after a retry."""
+        if ticket is None or ticket == self.ticket:
             return
-        if self.ticket is not None and self.ticket != ticket:
-            self._broker.when_committed(min(self.ticket, ticket), self.note_commit)
+        self._broker.when_committed(ticket, self.note_commit)
         self.ticket = ticket if self.ticket is None else max(self.ticket, ticket)
+
+    @property
+    def has_failed(self) -> bool:
+        """The commit of a part has failed."""
+        return self._failure is not None
 
     def note_commit(self, failure: Exception | None) -> None:
         """The commit of a part was made, or has failed."""

@@ -208,7 +208,7 @@ class PublishCall(Handler):
             self._service.note(self._call, batch.refusal)
         self._unacknowledged += 1
         self._unacknowledged_bytes += batch.size_bytes
-        self._acks.add(batch.ticket, batch)
+        self._acks.add(None if batch.has_failed else batch.ticket, batch)
 
     def _fail_internally(self, error: Exception) -> None:
         self._leave()

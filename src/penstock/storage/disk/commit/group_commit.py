@@ -115,12 +115,19 @@ class GroupCommit:
         if ticket <= self._committed:
             callback(None)
             return
-        commit = self.open
-        if commit.number != ticket:
-            commit = next(commit for commit in self._unfinished() if commit.number == ticket)
+        commit = self._find(ticket)
+        if commit is None:
+            callback(self.failure or StorageUnavailable("the commit has failed"))
+            return
         commit.waiting.append(callback)
         commit.is_wanted = True
         self._begin()
+
+    def _find(self, ticket: Ticket) -> PendingCommit | None:
+        """The commit of a ticket; None if it has failed."""
+        if self.open.number == ticket:
+            return self.open
+        return next((commit for commit in self._unfinished() if commit.number == ticket), None)
 
     def when_caught_up(self, callback: Callable[[], None]) -> None:
         """Call back once when the log is not behind any more."""
