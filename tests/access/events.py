@@ -23,6 +23,7 @@ class Told(Struct):
 
     topic: str
     data: Raw
+    encoding: str | None = None
 
 
 class Stream(asyncio.Protocol):
@@ -47,7 +48,7 @@ class Stream(asyncio.Protocol):
         self.received = rest
         lines = (whole + end).split(b"\n")
         events = [json.decode(line[6:], type=Told) for line in lines if line.startswith(EVENT)]
-        return [(event.topic, payload_of(event.data)) for event in events]
+        return [(event.topic, payload_of(event.data, event.encoding)) for event in events]
 
 
 class EventsVisitor(HttpVisitor):

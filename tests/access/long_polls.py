@@ -79,4 +79,9 @@ def _message_of(stream: str, answer: httpx.Response | None) -> list[Heard]:
     """The message that was received, if there is one."""
     if answer is None or answer.status_code != 200:
         return []
-    return [(stream, payload_of(Raw(json.encode(answer.json()["message"]))))]
+    return [
+        (
+            stream,
+            payload_of(Raw(json.encode(answer.json()["message"])), answer.headers.get("penstock-encoding")),
+        )
+    ]

@@ -59,7 +59,8 @@ class SocketVisitor:
         """The next thing that the server says; events are kept."""
         said: dict[str, Any] = json.decode(await self._connection.recv())
         if said["type"] == "event":
-            self._events.append((said["topic"], payload_of(Raw(json.encode(said["data"])))))
+            payload = payload_of(Raw(json.encode(said["data"])), said.get("encoding"))
+            self._events.append((said["topic"], payload))
         return said
 
     async def leave(self) -> None:

@@ -108,7 +108,10 @@ class HttpVisitor:
 
     async def _retained(self, filter: str | None) -> list[Heard]:
         page = await self._page("/api/v1/retained", "retained", {} if filter is None else {"filter": filter})
-        return [(value["topic"], payload_of(Raw(json.encode(value["data"])))) for value in page]
+        return [
+            (value["topic"], payload_of(Raw(json.encode(value["data"])), value.get("encoding")))
+            for value in page
+        ]
 
     async def _page(self, path: str, key: str, asked: dict[str, str]) -> list[dict[str, Any]]:
         answer = await self._send("GET", path, params={"limit": "10000", **asked})

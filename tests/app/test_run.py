@@ -20,7 +20,7 @@ class Server:
     moments: dict[str, Callable[[], None]]
     told: list[str]
 
-    def __init__(self, settings: object, origins: object) -> None:
+    def __init__(self, settings: object, origins: object, read: object) -> None:
         self.doors = [self]
         self._reach("made")
 

@@ -287,7 +287,7 @@ def test_a_server_is_told_as_options_of_the_source(tmp_path: Path) -> None:
     secret.write_text("pass word\nsecond line\n")
     assert ServerOptions(address="http://host:8080").options() == {"address": "http://host:8080"}
     assert ServerOptions(address="host:8080", user="ann", password_file=secret).options() == {
-        "address": "host:8080",
+        "address": "http://host:8080",
         "user": "ann",
         "password": "pass word",
     }

@@ -108,6 +108,7 @@ def sidecar(server: Server) -> Any:
 LOOKS: dict[str, Look] = {
     # No section
     "topics": lambda server: server.broker.topics._settings.topics,
+    "logging.audit": lambda server: server.broker.audit._write is not None,
     "default_ttl_ms": lambda server: known(server).rules.ttl * 1000,
     "max_payload_bytes": lambda server: server.broker._node.settings.max_payload_bytes,
     "reaper_interval_ms": lambda server: server._housekeeping.timers.intervals["reap"] * 1000,

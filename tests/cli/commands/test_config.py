@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import msgspec
@@ -31,8 +32,7 @@ def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_version_is_the_one_of_the_package() -> None:
-    project = Path(__file__).parents[3] / "pyproject.toml"
-    assert f'\nversion = "{__version__}"\n' in project.read_text()
+    assert version("penstock") == __version__
 
 
 def test_an_unknown_command_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:

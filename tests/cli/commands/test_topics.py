@@ -57,7 +57,7 @@ def test_a_limit_ends_the_list() -> None:
 
 @pytest.mark.parametrize(
     ("page", "shown"),
-    [(PAGE, ["name", "ring_messages", r"b\tc\x1b[31m", "true"]), (EMPTY, ["no such topic"])],
+    [(PAGE, ["topic", "in memory", r"b\tc\x1b[31m", "yes"]), (EMPTY, ["no topics"])],
 )
 def test_people_get_a_table(page: dict[str, object], shown: list[str]) -> None:
     terminal, theirs = os.openpty()

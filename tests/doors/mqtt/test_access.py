@@ -130,7 +130,9 @@ async def test_the_log_names_who_was_refused_and_leaves_out_what_is_empty(
     alice = await peers.connect(name, user="alice", password=b"alice!", port=ruled.port)
     await alice.publish("t/news/1", b"x", 1)
     (line,) = [line for line in ruled.logged.splitlines() if name in line]
-    assert line.endswith(f" client={name} topic=t/news/1 detail='not allowed to publish to t/news/1'")
+    assert line.endswith(
+        f" client={name} user=alice topic=t/news/1 detail='not allowed to publish to t/news/1'"
+    )
 
 
 @both_versions
