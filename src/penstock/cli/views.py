@@ -191,7 +191,7 @@ def verdict_facts(verdict: Row) -> Pairs:
     if verdict.get("rows_forgotten"):
         yield "forgotten", f"{counted(verdict['rows_forgotten'], 'older row')} of the ledger"
     if verdict.get("truncated"):
-        yield "note", "there is more than is shown; --client asks about one subscriber"
+        yield "note", "there is more than is shown; --client selects one subscriber"
 
 
 def _waiting_text(waiting: object) -> str:

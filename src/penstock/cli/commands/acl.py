@@ -45,9 +45,9 @@ def test(
     sources: SourceFlags,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Tell whether a user may publish to a topic or subscribe to a filter; ends with 1 if not.
+    """Check whether a user may publish to a topic or subscribe to a filter; ends with 1 if not.
 
-    The access list is that of the settings, or --acl-file. No server is asked.
+    The access list is that of the settings, or --acl-file. No server is needed.
     """
     if action not in ACTIONS:
         raise typer.BadParameter(f"{action!r} is not an action; write publish or subscribe")

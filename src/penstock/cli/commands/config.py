@@ -40,7 +40,7 @@ class Format(StrEnum):
 FormatOption = Annotated[
     Format, typer.Option("--output", "-o", metavar="FORMAT", help="Output format: yaml or json.")
 ]
-FromServer = Annotated[bool, typer.Option("--server", help="Ask a running server for its settings.")]
+FromServer = Annotated[bool, typer.Option("--server", help="Read the settings of a running server.")]
 
 DEFAULT = "default"
 """Prefix of the origin of a default value."""
@@ -225,11 +225,11 @@ def _look_at(sources: SourceFlags, server: HttpServer, from_server: bool, print_
     """Read the settings of a server or of the sources, and print them."""
     if from_server:
         if sources != SourceFlags():
-            raise typer.BadParameter("--server asks a server; leave out --config, --set and --preset")
+            raise typer.BadParameter("--server reads a server; leave out --config, --set and --preset")
         run_http(server, lambda client: _print_of_server(client, print_them))
         return
     if server != HttpServer():
-        raise typer.BadParameter("--host, --port and what else is about a server need --server")
+        raise typer.BadParameter("--host, --port and other flags of a server need --server")
     loaded = sources.load()
     print_them(Shown(loaded.settings, loaded.values(), loaded.origins))
 

@@ -35,7 +35,7 @@ def dashboard(
     host: Host = HOST,
     port: Port = DASHBOARD_PORT,
 ) -> None:
-    """Show the metrics of a server in a browser, live and read-only."""
+    """Show the lake, latency and backpressure of a server in a browser, live and read-only."""
     from penstock.dashboard.listener import address_of, is_loopback, listen  # noqa: PLC0415 - takes a while
     from penstock.dashboard.poller import Source  # noqa: PLC0415
 
@@ -49,7 +49,7 @@ def dashboard(
     )
     if not is_loopback(listener):
         print(
-            f"note: everyone who can reach {host} sees the dashboard; it asks for no password.",
+            f"note: the dashboard needs no password: every browser that reaches {host} can see it.",
             file=sys.stderr,
         )
     from penstock.dashboard.server import serve  # noqa: PLC0415 - takes a while; early browsers wait

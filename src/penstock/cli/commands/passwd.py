@@ -146,9 +146,9 @@ def read_password() -> bytes:
 
 
 def ask_password(user: str) -> bytes:
-    """Ask for the password twice on a terminal."""
+    """Prompt for the password twice on a terminal."""
     if not sys.stdin.isatty():
-        raise InvalidConfig("there is no terminal to ask for a password: give it with --stdin")
+        raise InvalidConfig("there is no terminal to prompt for a password: give it with --stdin")
     password: str = typer.prompt(f"Password for {user}", hide_input=True, confirmation_prompt="Once more")
     return check_password(password.encode("utf-8", "surrogateescape"))
 

@@ -128,7 +128,7 @@ class Receipt:
         """Print it: all of it as JSON, only warnings and timings as text.
 
         Args:
-            tells_unheard: warn about messages without subscribers; only for a QoS that was asked for.
+            tells_unheard: warn about messages without subscribers; only for an explicit QoS.
         """
         if output is Output.JSON:
             print(json.dumps(self._as_dict(with_timings), ensure_ascii=False))

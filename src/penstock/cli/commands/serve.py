@@ -109,7 +109,7 @@ class SettingFlags(Group, frozen=True, kw_only=True):
         typer.Option("--grpc-host", metavar="ADDRESS", help="Address that the gRPC port listens on."),
     ] = None
     allow_anonymous: Annotated[
-        bool | None, typer.Option(help="Let clients in without a user name.", show_default=False)
+        bool | None, typer.Option(help="Accept clients without a user name.", show_default=False)
     ] = None
     node_id: Annotated[str | None, typer.Option("--node-id", metavar="NAME", help="Name of this node.")] = (
         None
@@ -198,7 +198,10 @@ class DashboardFlags(Group, frozen=True, kw_only=True):
     """Flags of the dashboard beside the server."""
 
     dashboard: Annotated[
-        bool, typer.Option("--dashboard", help="Also run the dashboard.", rich_help_panel=DASHBOARD_PANEL)
+        bool,
+        typer.Option(
+            "--dashboard", help="Also run the Streamlit dashboard.", rich_help_panel=DASHBOARD_PANEL
+        ),
     ] = False
     dashboard_port: Annotated[
         int | None,
