@@ -66,7 +66,7 @@ def _check_data_dir(data_dir: str | None) -> None:
         return
     require_extra("log", "data_dir")
     path = Path(data_dir).absolute()
-    nearest = next(each for each in (path, *path.parents) if each.exists())
+    nearest = next(each for each in (path, *path.parents) if os.path.exists(each))  # noqa: PTH110 - `Path.exists` raises
     if not nearest.is_dir():
         what = "Not a directory" if nearest != path else "File exists"
         raise InvalidConfig(f"data_dir: {data_dir} cannot be used: {what}")

@@ -20,7 +20,7 @@ const PAGES = [
   { name: "retained", label: "Retained", right: "subscribe" },
   { name: "clients", label: "Clients", right: "admin" },
   { name: "slow", label: "Slow consumers", right: "admin" },
-  { name: "why", label: "Why" },
+  { name: "why", label: "Why", isAtAdminPort: true },
   { name: "log", label: "Log", right: "admin" },
   { name: "settings", label: "Settings", right: "admin" },
   { name: "cluster", label: "Cluster", right: "admin", isHidden: true },
@@ -54,15 +54,19 @@ class Shell {
     });
     addEventListener("hashchange", () => this.route());
     link.addEventListener("change", () => this.#showBanner());
-    link.addEventListener("login", () => this.#isAsking || this.askLogin());
+    link.addEventListener("login", () => this.#isAsking || this.#loginEnded());
     setInterval(() => this.#showBanner(), BANNER_MS);
   }
 
   /** Learn the user and the rights, then show the page of the address. */
-  async start() {
+  async start(isRetry = false) {
     try {
-      this.welcome(await get("/api/v1/me"));
+      this.welcome(await call("GET", "/api/v1/me", { isLogin: true }));
     } catch (error) {
+      if (error.status === 401 && !isRetry) {
+        await this.start(true); // the refusal of a login that has ended deletes its cookie
+        return;
+      }
       if (error.status === 401) {
         this.askLogin();
         return;
@@ -87,6 +91,14 @@ class Shell {
   may(right) {
     const isElsewhere = ADMIN.has(right) && this.me?.has_admin_calls === false;
     return !right || (this.me?.rights?.[right] === true && !isElsewhere);
+  }
+
+  /** A login has ended: go on without one where the server accepts that, else show the form. */
+  #loginEnded() {
+    this.#leave();
+    this.#isAsking = true;
+    this.me = null;
+    this.start();
   }
 
   /** Show the login form in place of the page; the address stays, so that the login leads back to it. */
@@ -138,8 +150,8 @@ class Shell {
       refresh: () => this.route(),
     };
     context.title(known.label);
-    if (!this.may(known.right)) {
-      replace(content, failure({ status: 403, message: this.#refusal(known.right) }));
+    if (!this.#shows(known)) {
+      replace(content, failure({ status: 403, message: this.#refusal(known) }));
     } else {
       module.show(content, context);
     }
@@ -148,8 +160,12 @@ class Shell {
     this.#isFirst = false;
   }
 
-  #refusal(right) {
-    if (this.me.has_admin_calls === false && ADMIN.has(right)) return "This page is at the server's admin port.";
+  #shows(page) {
+    return this.may(page.right) && !(page.isAtAdminPort && this.me?.has_admin_calls === false);
+  }
+
+  #refusal({ right, isAtAdminPort = ADMIN.has(right) }) {
+    if (this.me.has_admin_calls === false && isAtAdminPort) return "This page is at the server's admin port.";
     return `Your user has no right to see this page. It needs the right to ${RIGHTS[right]}.`;
   }
 
@@ -160,7 +176,7 @@ class Shell {
 
   #showPages() {
     this.nav.hidden = this.menu.hidden = false;
-    const shown = PAGES.filter((each) => this.may(each.right) && (!each.isHidden || this.#visible.has(each.name)));
+    const shown = PAGES.filter((each) => this.#shows(each) && (!each.isHidden || this.#visible.has(each.name)));
     replace(this.list, shown.map((each) => h("li", {}, h("a", { href: `#/${each.name}`, "data-page": each.name, text: each.label }))));
     if (this.may("admin") && !this.#visible.has("cluster")) this.#lookForCluster();
   }

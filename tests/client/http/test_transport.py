@@ -92,7 +92,7 @@ def test_names_and_parameters_are_written_so_that_a_server_reads_the_same() -> N
         expected = "/api/v1/messages?topic=a%2Fb+%C3%BC%3F&from=2026-01-31T12%3A00%3A00.000001Z&limit=5"
         assert caller.take()[0] == f"GET {expected} HTTP/1.1"
         caller.answer(history)
-        assert caller.take()[0] == "GET /api/v1/clients/a%2Fb HTTP/1.1"
+        assert caller.take()[0] == "GET /api/v1/client?client_id=a%2Fb HTTP/1.1"
         caller.answer()
         assert caller.take()[0].startswith("GET /api/v1/clients?limit=1000&connected=true ")
         caller.answer(b'{"clients":[],"next":null}')
@@ -274,7 +274,7 @@ def test_several_threads_may_share_a_client() -> None:
     def script(caller: Caller) -> None:
         for _ in range(20):
             first, _, _ = caller.take()
-            caller.answer(msgspec.json.encode({"name": first.split()[1].rpartition("/")[2]}))
+            caller.answer(msgspec.json.encode({"name": first.split()[1].rpartition("=")[2]}))
 
     answers: dict[str, object] = {}
 

@@ -8,7 +8,6 @@ from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
-from urllib.parse import quote
 
 import msgspec
 from msgspec import UNSET
@@ -169,7 +168,7 @@ class HttpClient(EventRequests, LogRequests, StageRequests):
 
     def client(self, client_id: str) -> dict[str, Any]:
         """All details of one client."""
-        return self.get(f"/api/v1/clients/{quote(client_id, safe='')}")
+        return self.get("/api/v1/client", client_id=client_id)
 
     def disconnect(self, client_id: str, *, end_session: bool = False) -> bool:
         """Disconnect a client; False if it was not connected.
@@ -177,9 +176,10 @@ class HttpClient(EventRequests, LogRequests, StageRequests):
         Args:
             end_session: end its session, too, connected or not; otherwise the session is kept.
         """
-        path = f"/api/v1/clients/{quote(client_id, safe='')}"
-        query = {"end_session": True} if end_session else {}
-        return bool(require_key(self._transport.send("DELETE", path, query).value(), "disconnected"))
+        query = {"client_id": client_id, "end_session": end_session or None}
+        return bool(
+            require_key(self._transport.send("DELETE", "/api/v1/client", query).value(), "disconnected")
+        )
 
     def slow(self) -> list[dict[str, Any]]:
         """Clients that are slow, or were recently."""

@@ -80,7 +80,7 @@ function showOne(content, context, id) {
     });
     if (!isSure) return;
     try {
-      const done = await call("DELETE", path(`/api/v1/clients/${encodeURIComponent(id)}`, isSession ? { end_session: "true" } : {}));
+      const done = await call("DELETE", path("/api/v1/client", { client_id: id, end_session: isSession ? "true" : null }));
       notify(done.session_ended ? `The session of ${id} has ended.` : done.disconnected ? `${id} was disconnected.` : `${id} was not connected.`);
     } catch (error) {
       notify(error.message, "bad");
@@ -93,7 +93,7 @@ function showOne(content, context, id) {
   replace(content, h("p", {}, h("a", { href: "#/clients", text: "All clients" })), about, actions, filtersSection, lostSection);
   const again = poll(POLL_MS, async () => {
     const [client, drops] = await Promise.all([
-      get(`/api/v1/clients/${encodeURIComponent(id)}`, context),
+      get(path("/api/v1/client", { client_id: id }), context),
       get(path("/api/v1/drops", { client: id, limit: 20 }), context),
     ]);
     actions.hidden = !context.may("manage");

@@ -1,6 +1,6 @@
 /** Retained values: look at them, and delete them. */
 
-import { call, get, inPath, path } from "../api.js";
+import { call, get, path } from "../api.js";
 import { debounce, field, h, replace, table, time } from "../dom.js";
 import * as format from "../format.js";
 import { confirm, failure, notify, nothing, pager, payloadView, topicLink } from "../widgets.js";
@@ -51,7 +51,7 @@ export function show(content, context) {
     const isSure = await confirm({ title: "Delete the retained value?", text: `New subscribers of ${topic} will not get it any more. Messages that were published stay in the log.`, action: "Delete" });
     if (!isSure) return;
     try {
-      await call("DELETE", `/api/v1/retained/${inPath(topic)}`);
+      await call("DELETE", path("/api/v1/retained", { topic }));
       notify(`The retained value of ${topic} is deleted.`);
     } catch (error) {
       notify(error.message, "bad");

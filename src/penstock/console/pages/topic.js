@@ -1,6 +1,6 @@
 /** One topic: its newest messages, its retained value, and a plot of its numbers. */
 
-import { call, get, inPath, messagesPath, path, poll } from "../api.js";
+import { call, get, messagesPath, path, poll } from "../api.js";
 import { Chart } from "../charts.js";
 import { field, h, reconcile, replace, setText, table, time } from "../dom.js";
 import * as format from "../format.js";
@@ -137,7 +137,7 @@ class TopicPage {
     const isSure = await confirm({ title: "Delete the retained value?", text: `New subscribers of ${this.topic} will not get it any more. Messages that were published stay in the log.`, action: "Delete" });
     if (!isSure) return;
     try {
-      await call("DELETE", `/api/v1/retained/${inPath(this.topic)}`);
+      await call("DELETE", path("/api/v1/retained", { topic: this.topic }));
       notify("The retained value is deleted.");
     } catch (error) {
       notify(error.message, "bad");

@@ -22,6 +22,7 @@ ADMIN_PATHS = (
     "/metrics",
     "/cluster/status",
     "/api/v1/log",
+    "/api/v1/client",
     "/api/v1/clients",
     "/api/v1/slow",
     "/api/v1/drops",

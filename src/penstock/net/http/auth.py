@@ -43,6 +43,8 @@ FOREIGN = (
 CONSOLE = "penstock-console"
 """Value of `X-Requested-With` by which our own pages make themselves known. Pages of other origins cannot
 send that header."""
+LONGEST_COOKIE_S = 400 * 86_400
+"""Browsers keep no cookie for longer."""
 QUIET_CHALLENGE = 'Bearer realm="penstock"'
 """Challenge without a dialog of the browser."""
 TOKEN = b"access_token"
@@ -169,9 +171,16 @@ def token_in(cookies: bytes, name: bytes) -> bytes | None:
     return None
 
 
+def cookie_name(name: bytes, *, is_secure: bool) -> bytes:
+    """Return the name of the login cookie: a plain connection may not replace that of an encrypted one."""
+    return name + b"_s" if is_secure else name
+
+
 def login_cookie(name: str, token: str, lifetime_s: float, *, is_secure: bool) -> tuple[str, str]:
     """Return the header that sets the login cookie; with a lifetime of 0 it deletes the cookie."""
     secure = "; Secure" if is_secure else ""
+    name = cookie_name(name.encode(), is_secure=is_secure).decode()
+    lifetime_s = min(lifetime_s, LONGEST_COOKIE_S)
     value = f"{name}={token}; Path=/; Max-Age={int(lifetime_s)}; HttpOnly; SameSite=Strict{secure}"
     return "Set-Cookie", value
 
@@ -320,7 +329,8 @@ class ConnectionAuth:
 
 def _has_cookie(request: Request, name: str) -> bool:
     cookies = request.header(b"cookie")
-    return cookies is not None and token_in(cookies.encode("latin-1"), name.encode()) is not None
+    known = cookie_name(name.encode(), is_secure=request.is_encrypted)
+    return cookies is not None and token_in(cookies.encode("latin-1"), known) is not None
 
 
 def _retry_later(status: int, detail: str, code: str) -> Refusal:

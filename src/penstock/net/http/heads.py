@@ -20,7 +20,7 @@ from urllib.parse import unquote_to_bytes
 from msgspec import Struct
 
 from penstock.errors import InvalidRequest, NotAuthorized, UnsupportedMedia
-from penstock.net.http.auth import authorization_in, is_from_console, token_in
+from penstock.net.http.auth import authorization_in, cookie_name, is_from_console, token_in
 from penstock.net.http.request import Refusal, Request, too_large
 from penstock.net.http.response import preferred
 from penstock.net.http.routes import OPEN_PATHS, HotPath, Routes, Upgrade
@@ -58,7 +58,7 @@ NOTED = frozenset(
 )
 """Headers that decide something here, and so may be given only once."""
 EVENT_STREAM = "text/event-stream"
-HTML, JSON = "text/html", "application/json"
+HTML, JSON, XHTML = "text/html", "application/json", "application/xhtml+xml"
 OWN_SITES = frozenset({b"same-origin", b"none"})
 """Values of `Sec-Fetch-Site` for pages of this origin, and for what the user typed."""
 FOREIGN_SITES = frozenset({b"cross-site", b"same-site"})
@@ -286,7 +286,7 @@ class Heads:
         which browsers send to trustworthy addresses only, a request that changes something needs a header
         that no other origin can send, or an `Origin` of this host and port.
         """
-        token = token_in(noted[b"cookie"], self._cookie)
+        token = token_in(noted[b"cookie"], cookie_name(self._cookie, is_secure=request.is_encrypted))
         if token is None:
             return None
         route = request.route
@@ -362,9 +362,15 @@ def noted_in(headers: list[tuple[bytes, bytes]]) -> Noted:
 
 
 def _prefers_page(request: Request) -> bool:
-    """True if a client prefers HTML to JSON. One that takes anything, or does not say, is a program."""
+    """True if a client prefers HTML to JSON. One that takes anything, or does not say, is a program.
+
+    Browsers take anything, too, but name XHTML. Java's oldest HTTP client prefers HTML unless it is told.
+    """
     accept = request.header(b"accept")
-    return accept is not None and HTML in accept.lower() and preferred(accept, (JSON, HTML)) == HTML
+    if accept is None or preferred(accept, (JSON, HTML)) != HTML:
+        return False
+    accept = accept.lower()
+    return XHTML in accept or (HTML in accept and "*" not in accept)
 
 
 def _check_site(request: Request, site: bytes) -> None:

@@ -15,6 +15,8 @@ from penstock.net.http.settings import HttpSettings
 from tests.doors.serving import Start, client_of
 
 INDEX = files(PACKAGE).joinpath("index.html").read_bytes()
+JAVA = "text/html, image/gif, image/jpeg, *; q=.2, */*; q=.2"
+"""Of `HttpURLConnection`, unless a program says otherwise."""
 FIREFOX = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 CHROME = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8"
 
@@ -26,6 +28,7 @@ CHROME = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image
         (CHROME, True),
         ("Text/HTML", True),
         ("text/html;q=0.9, application/json;q=0.8", True),
+        (JAVA, False),
         ("*/*", False),  # curl, Go, Python
         ("", False),
         (None, False),

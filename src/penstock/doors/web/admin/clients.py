@@ -11,6 +11,7 @@ from fastapi import APIRouter, Path, Query, Response
 from msgspec import Struct
 
 from penstock.core.access.access import ADMIN_FILTER
+from penstock.core.access.identity import Identity
 from penstock.core.sessions.clients import PublishingCall
 from penstock.core.sessions.session import FOREVER, Ending, Session
 from penstock.doors.web.context import Web
@@ -42,6 +43,23 @@ ClientId = Annotated[
         description="The id of a client; a slash in it may be written as it is.",
     ),
 ]
+
+
+AnyClientId = Annotated[
+    str,
+    Query(
+        min_length=1,
+        examples=["pump-7"],
+        json_schema_extra={"format": "client-id"},
+        description="The id of a client, also one that no path can name.",
+    ),
+]
+EndSession = Annotated[bool, Query(description="End the session, too.")]
+ENDING = (
+    "All of its connections and streams end. Its session stays if it outlives connections, and it may "
+    "connect again; with `end_session` the session ends, too, connected or not, and any user may have its "
+    f"client id. For those who may publish to `{ADMIN_FILTER}`."
+)
 
 
 Entry = Session | PublishingCall
@@ -195,20 +213,33 @@ def routes(web: Web) -> APIRouter:
     async def client(client_id: ClientId) -> Response:
         return json_response(_detail(_find(client_id)))
 
+    @router.get(
+        "/client",
+        summary="One client, also one whose id no path can name",
+        responses=describe(ClientDetail, NotAuthorized, UnknownClient),
+    )
+    async def any_client(client_id: AnyClientId) -> Response:
+        return json_response(_detail(_find(client_id)))
+
     @router.delete(
         "/clients/{client_id:path}",
         summary="End the connection of a client",
-        description="All of its connections and streams end. Its session stays if it outlives connections, "
-        "and it may connect again; with "
-        "`end_session` the session ends, too, connected or not, and any user may have its client id. For "
-        f"those who may publish to `{ADMIN_FILTER}`.",
+        description=ENDING,
         responses=describe(Dismissal, NotAuthorized, UnknownClient),
     )
-    async def disconnect(
-        client_id: ClientId,
-        who: Who,
-        end_session: Annotated[bool, Query(description="End the session, too.")] = False,
-    ) -> Response:
+    async def disconnect(client_id: ClientId, who: Who, end_session: EndSession = False) -> Response:
+        return _dismiss(client_id, who, end_session)
+
+    @router.delete(
+        "/client",
+        summary="End the connection of a client, also of one whose id no path can name",
+        description=ENDING,
+        responses=describe(Dismissal, NotAuthorized, UnknownClient),
+    )
+    async def disconnect_any(client_id: AnyClientId, who: Who, end_session: EndSession = False) -> Response:
+        return _dismiss(client_id, who, end_session)
+
+    def _dismiss(client_id: str, who: Identity, end_session: bool) -> Response:
         if not web.broker.access.may_publish(who, ADMIN_FILTER):
             raise NotAuthorized(f"this needs the right to publish to {ADMIN_FILTER}")
         is_ended = False

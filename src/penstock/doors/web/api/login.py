@@ -16,6 +16,7 @@ from penstock.core.access.identity import Identity
 from penstock.doors.web.context import Web
 from penstock.doors.web.publishing import decode
 from penstock.errors import BadCredentials, Conflict, InvalidRequest, PenstockError, QuotaExceeded
+from penstock.model import Door
 from penstock.net.http.auth import QUIET_CHALLENGE, REFUSED, login_cookie
 from penstock.net.http.errors import RETRY_AFTER_S, response_for, response_to
 from penstock.net.http.request import Request
@@ -60,7 +61,7 @@ class Me(Struct, kw_only=True):
     version: str
     node_id: str
     doors: dict[str, list[str]]
-    """Addresses of the open doors by name."""
+    """Addresses of the open doors by name, for callers that may see clients and figures."""
 
 
 class NewLogin(Struct, forbid_unknown_fields=True):
@@ -121,7 +122,10 @@ class LoginCalls:
         checks = self._web.password_checks
         assert checks is not None
         try:
-            is_right = await checks.verify(given.user, given.password.encode(), request.peer.host)
+            if await checks.verify(given.user, given.password.encode(), request.peer.host):
+                self._admit(request, given.user)
+            else:
+                self._refuse(request, given.user)
         except QuotaExceeded as error:
             request.fail(error)
         except TooManyWaiting:
@@ -132,11 +136,6 @@ class LoginCalls:
         except Exception:  # an error must neither admit a client nor leave it waiting
             log.exception("password not checked", peer=str(request.peer))
             request.fail_internally()
-        else:
-            if is_right:
-                self._admit(request, given.user)
-            else:
-                self._refuse(request, given.user)
 
     def _admit(self, request: Request, user: str) -> None:
         logins = self._web.logins
@@ -148,12 +147,16 @@ class LoginCalls:
         token = logins.begin(user)
         cookie = login_cookie(logins.cookie, token, logins.lifetime_s, is_secure=request.is_encrypted)
         self._throttled_log.write("logged in", user=user, peer=str(request.peer))
+        self._web.broker.audit.record_login(user, Door.WEB, request.peer)
         me = self._describe(request, Identity(user, request.client_id))
         request.respond(200, json.encode(me), headers=[UNCACHED, cookie])
 
     def _refuse(self, request: Request, user: str) -> None:
         self._web.broker.counters.authentications_failed += 1
         self._throttled_log.write("login refused", user=shortened(user), peer=str(request.peer))
+        self._web.broker.audit.record_login(
+            shortened(user), Door.WEB, request.peer, refusal="wrong credentials"
+        )
         status, body, media = response_to(BadCredentials(REFUSED), request.path)
         request.respond(
             status, body, content_type=media, headers=[UNCACHED, ("WWW-Authenticate", QUIET_CHALLENGE)]
@@ -162,13 +165,14 @@ class LoginCalls:
     def _describe(self, request: Request, who: Identity) -> Me:
         web, access = self._web, self._web.broker.access
         user, rights = access.proven_user(who), access.rights_of(who)
+        is_admin = access.may_subscribe(who, ADMIN_FILTER)
         return Me(
             user=user,
             is_anonymous=user is None,
             needs_login=not access.verify_now(None, None),
             can_login=access.has_passwords and web.logins is not None,
             rights=RightsShape(
-                admin=access.may_subscribe(who, ADMIN_FILTER),
+                admin=is_admin,
                 manage=access.may_publish(who, ADMIN_FILTER),
                 publish=rights.publish,
                 subscribe=rights.subscribe,
@@ -176,7 +180,7 @@ class LoginCalls:
             has_admin_calls=request.has_admin,
             version=web.version,
             node_id=web.node_id,
-            doors=web.addresses(),
+            doors=web.addresses() if is_admin else {},
         )
 
 

@@ -41,6 +41,7 @@ RATE_WINDOW_US = 10_000_000
 Under = Annotated[
     str | Unset,
     Query(
+        json_schema_extra={"format": "topic"},
         examples=["garden"],
         description="Path of a level; without it the first levels. An empty one is the level of topics that "
         "begin with a slash.",

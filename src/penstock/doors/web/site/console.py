@@ -57,6 +57,7 @@ PATHS = (
     "/api/v1/publish",
     "/api/v1/events",
     "/api/v1/topics",
+    "/api/v1/messages",
     "/api/v1/retained",
 )
 """Paths of the console and of its calls, which the admin port serves, too."""
