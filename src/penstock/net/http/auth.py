@@ -43,6 +43,8 @@ FOREIGN = (
 CONSOLE = "penstock-console"
 """Value of `X-Requested-With` by which our own pages make themselves known. Pages of other origins cannot
 send that header."""
+SECURE = b"_s"
+"""End of the cookie's name, if its login is encrypted."""
 LONGEST_COOKIE_S = 400 * 86_400
 """Browsers keep no cookie for longer."""
 QUIET_CHALLENGE = 'Bearer realm="penstock"'
@@ -163,26 +165,32 @@ def authorization_in(query: bytes) -> bytes | None:
 
 
 def token_in(cookies: bytes, name: bytes) -> bytes | None:
-    """Return the value of a cookie; of several the first (RFC 6265, 5.4: the most specific path)."""
+    """Return the value of a login cookie; of several the first (RFC 6265, 5.4: the most specific path).
+
+    An encrypted login comes first, whose cookie has a name of its own.
+    """
+    found: dict[bytes, bytes] = {}
     for pair in cookies.split(b";"):
-        found, _, value = pair.strip().partition(b"=")
-        if found == name:
-            return value
-    return None
-
-
-def cookie_name(name: bytes, *, is_secure: bool) -> bytes:
-    """Return the name of the login cookie: a plain connection may not replace that of an encrypted one."""
-    return name + b"_s" if is_secure else name
+        known, _, value = pair.strip().partition(b"=")
+        found.setdefault(known, value)
+    return found.get(name + SECURE, found.get(name))
 
 
 def login_cookie(name: str, token: str, lifetime_s: float, *, is_secure: bool) -> tuple[str, str]:
-    """Return the header that sets the login cookie; with a lifetime of 0 it deletes the cookie."""
+    """Return the header that sets the login cookie; with a lifetime of 0 it deletes the cookie.
+
+    A plain connection may not replace the cookie of an encrypted one, so they have different names.
+    """
     secure = "; Secure" if is_secure else ""
-    name = cookie_name(name.encode(), is_secure=is_secure).decode()
+    name += SECURE.decode() if is_secure else ""
     lifetime_s = min(lifetime_s, LONGEST_COOKIE_S)
     value = f"{name}={token}; Path=/; Max-Age={int(lifetime_s)}; HttpOnly; SameSite=Strict{secure}"
     return "Set-Cookie", value
+
+
+def no_login_cookies(name: str) -> list[tuple[str, str]]:
+    """Return the headers that delete the login cookies of plain and of encrypted connections."""
+    return [login_cookie(name, "", 0, is_secure=is_secure) for is_secure in (False, True)]
 
 
 def is_from_console(request: Request) -> bool:
@@ -321,7 +329,7 @@ class ConnectionAuth:
             headers = [("WWW-Authenticate", QUIET_CHALLENGE)]
         logins = self._door.credentials.logins
         if logins is not None and request.login is not None:
-            headers.append(login_cookie(logins.cookie, "", 0, is_secure=request.is_encrypted))
+            headers += no_login_cookies(logins.cookie)
         elif logins is not None and request.authorization is None and _has_cookie(request, logins.cookie):
             detail = FOREIGN
         request.refusal = Refusal(401, detail, code=error.code, headers=headers, is_fatal=False)
@@ -329,8 +337,7 @@ class ConnectionAuth:
 
 def _has_cookie(request: Request, name: str) -> bool:
     cookies = request.header(b"cookie")
-    known = cookie_name(name.encode(), is_secure=request.is_encrypted)
-    return cookies is not None and token_in(cookies.encode("latin-1"), known) is not None
+    return cookies is not None and token_in(cookies.encode("latin-1"), name.encode()) is not None
 
 
 def _retry_later(status: int, detail: str, code: str) -> Refusal:

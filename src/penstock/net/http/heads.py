@@ -20,7 +20,7 @@ from urllib.parse import unquote_to_bytes
 from msgspec import Struct
 
 from penstock.errors import InvalidRequest, NotAuthorized, UnsupportedMedia
-from penstock.net.http.auth import authorization_in, cookie_name, is_from_console, token_in
+from penstock.net.http.auth import authorization_in, is_from_console, token_in
 from penstock.net.http.request import Refusal, Request, too_large
 from penstock.net.http.response import preferred
 from penstock.net.http.routes import OPEN_PATHS, HotPath, Routes, Upgrade
@@ -286,7 +286,7 @@ class Heads:
         which browsers send to trustworthy addresses only, a request that changes something needs a header
         that no other origin can send, or an `Origin` of this host and port.
         """
-        token = token_in(noted[b"cookie"], cookie_name(self._cookie, is_secure=request.is_encrypted))
+        token = token_in(noted[b"cookie"], self._cookie)
         if token is None:
             return None
         route = request.route

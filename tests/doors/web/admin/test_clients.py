@@ -176,6 +176,20 @@ async def test_a_client_that_is_not_known_is_said_so(http: httpx.AsyncClient) ->
     assert (answer.status_code, answer.json()["code"]) == (404, "unknown-client")
 
 
+@pytest.mark.parametrize("client_id", ["a/../b", "..", "a?b#c"])
+async def test_a_client_whose_id_no_path_can_name_is_seen_and_disconnected_too(
+    server: Server, http: httpx.AsyncClient, client_id: str
+) -> None:
+    asked = {"client_id": client_id}
+    async with mqtt_of(server, "other"):
+        gone = mqtt_of(server, client_id)
+        await gone.__aenter__()
+        assert (await http.get("/api/v1/client", params=asked)).json()["client_id"] == client_id
+        ended = await http.delete("/api/v1/client", params=asked)
+        assert ids(await listed(http, connected=True)) == ["other"]
+        assert ended.json() == {"client_id": client_id, "disconnected": True, "session_ended": False}
+
+
 async def test_where_a_client_is_connected_from_is_told(server: Server, http: httpx.AsyncClient) -> None:
     async with mqtt_of(server, "a", **lasting()), Talker(server) as talker, follow(server, "x"):
         here = {row["client_id"]: row for row in (await listed(http))["clients"]}

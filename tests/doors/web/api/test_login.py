@@ -88,6 +88,23 @@ async def test_rights_are_those_of_the_user(guarded: Server) -> None:
         assert (await http.get("/api/v1/me")).json()["rights"]["manage"] is True
 
 
+async def test_addresses_of_the_doors_are_for_administrators(guarded: Server) -> None:
+    for user, is_admin in (("ann", False), ("root", True)):
+        async with client_of(guarded, auth=(user, "two" if is_admin else "one")) as http:
+            me = (await http.get("/api/v1/me")).json()
+        assert (me["rights"]["admin"], bool(me["doors"])) == (is_admin, is_admin)
+
+
+async def test_logins_of_pages_are_in_the_audit_trail(guarded: Server, page: httpx.AsyncClient) -> None:
+    recorded: list[tuple[str, object, object]] = []
+    guarded.broker.audit.configure(
+        lambda event, details: recorded.append((event, details["user"], details.get("reason")))
+    )
+    assert (await page.post("/api/v1/login", json={**ANN, "password": "no"})).status_code == 401
+    await log_in(page)
+    assert recorded == [("login refused", "ann", "wrong credentials"), ("logged in", "ann", None)]
+
+
 async def test_a_page_gets_no_dialog_and_other_clients_their_challenge(guarded: Server) -> None:
     async with client_of(guarded) as http:
         answer = await http.get("/api/v1/me", headers=CONSOLE)
@@ -122,6 +139,11 @@ async def test_a_cookie_from_behind_a_proxy_with_tls_is_secure(guarded: Server) 
     async with client_of(guarded) as http:
         answer = await http.post("/api/v1/login", json=ANN, headers={"Origin": f"https://{host}"})
         assert "; Secure" in answer.headers["set-cookie"]
+        (cookie,) = SimpleCookie(answer.headers["set-cookie"]).values()
+        mine = {"Cookie": f"{cookie.key}={cookie.value}"}  # as the proxy passes it on; reads have no Origin
+        assert (await http.get("/api/v1/me", headers=mine)).json()["user"] == "ann"
+        plain = (await http.post("/api/v1/login", json=ANN)).headers["set-cookie"]
+        assert cookie.key not in plain, "browsers let no plain connection replace it"
 
 
 async def test_logout_ends_the_login_and_deletes_the_cookie(page: httpx.AsyncClient) -> None:

@@ -17,7 +17,7 @@ from penstock.doors.web.context import Web
 from penstock.doors.web.publishing import decode
 from penstock.errors import BadCredentials, Conflict, InvalidRequest, PenstockError, QuotaExceeded
 from penstock.model import Door
-from penstock.net.http.auth import QUIET_CHALLENGE, REFUSED, login_cookie
+from penstock.net.http.auth import QUIET_CHALLENGE, REFUSED, login_cookie, no_login_cookies
 from penstock.net.http.errors import RETRY_AFTER_S, response_for, response_to
 from penstock.net.http.request import Request
 from penstock.net.http.routes import Routes
@@ -115,7 +115,7 @@ class LoginCalls:
         if logins is not None:
             if request.login is not None:
                 logins.end(request.login)
-            headers.append(login_cookie(logins.cookie, "", 0, is_secure=request.is_encrypted))
+            headers += no_login_cookies(logins.cookie)
         request.respond(204, headers=headers)
 
     async def _check(self, request: Request, given: NewLogin) -> None:
