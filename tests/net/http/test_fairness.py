@@ -34,6 +34,7 @@ async def test_many_requests_at_once_are_answered_over_several_turns(house: Hous
 
 async def test_others_are_answered_between_the_requests_of_one(house: House) -> None:
     await house.open()
+    slow_down(house)
     greedy, witness = await house.connect(), await house.connect()
     assert (await witness.ask(get("/open"))).status == 200
     await greedy.send(get() * 2_000)

@@ -152,7 +152,7 @@ def _until(events: "Iterator[Event] | Any", timeout_s: float | None) -> "Iterato
             waiting.put(None)
         except PenstockError as error:
             waiting.put(error)
-        except Exception as error:  # else the other thread would wait for ever
+        except Exception as error:  # else the other thread would wait without end
             waiting.put(PenstockError(f"not a stream of events: {error}"))
 
     threading.Thread(target=read, daemon=True).start()
