@@ -12,8 +12,6 @@ from penstock.core.diagnostics.why import explain
 from penstock.core.settings import LogSettings
 from penstock.doors.sidecar.v1 import why
 from penstock.errors import StorageUnavailable
-from penstock.storage.disk.commit import group_commit
-from penstock.storage.disk.rocksdb.store import Store
 from tests.doors.sidecar.v1.conftest import Build
 from tests.doors.sidecar.v1.people import Caller, House, entry
 
@@ -55,28 +53,6 @@ async def test_what_cannot_be_stored_is_refused_and_what_need_not_be_is_not(
         (4, "storage-unavailable"),
     ]
     assert house.broker.counters.publishes_refused == 4
-
-
-async def test_first_part_of_a_long_batch_is_refused_although_the_disk_recovers_before_its_end(
-    build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    house = await build(data_dir=str(tmp_path / "data"), log=LogSettings(capture=("kept/#",)))
-    publisher, write = house.caller().publish(), Store.write
-    failures = [OSError("the disk is full")]
-
-    def write_but_once(*given: Any, **named: Any) -> Any:
-        if failures:
-            raise failures.pop()
-        return write(*given, **named)
-
-    monkeypatch.setattr(group_commit, "RETRY_S", (0.0,))
-    monkeypatch.setattr(Store, "write", write_but_once)
-    ack = await publisher.send(*(entry(f"kept/{number}", b"1") for number in range(5_000)))
-    assert not failures
-    assert ack.accepted + len(ack.refusals) == 5_000
-    assert (ack.refusals[0].index, ack.refusals[0].code) == (0, "storage-unavailable")
-    again = await publisher.send(entry("kept/0", b"2"))
-    assert again.accepted == 1
 
 
 async def test_mistake_of_ours_ends_the_call_that_met_it_with_one_line(
