@@ -364,7 +364,7 @@ def noted_in(headers: list[tuple[bytes, bytes]]) -> Noted:
 def _prefers_page(request: Request) -> bool:
     """True if a client prefers HTML to JSON. One that takes anything, or does not say, is a program.
 
-    Browsers take anything, too, but name XHTML. Java's oldest HTTP client prefers HTML unless it is told.
+    Browsers take anything, too, but name XHTML. The default of Java's oldest HTTP client prefers HTML.
     """
     accept = request.header(b"accept")
     if accept is None or preferred(accept, (JSON, HTML)) != HTML:

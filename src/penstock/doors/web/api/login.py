@@ -99,7 +99,7 @@ class LoginCalls:
         """
         given = decode(_new_login, request.body)
         if not self._web.broker.access.has_passwords or self._web.logins is None:
-            raise Conflict("this server has no users with passwords: nobody has to log in")
+            raise Conflict("this server has no users with passwords: no login is needed")
         task = asyncio.get_running_loop().create_task(self._check(request, given))
 
         def give_up() -> None:
@@ -185,7 +185,7 @@ class LoginCalls:
 
 
 def add_hot_routes(table: Routes, web: Web) -> None:
-    """Let the listener log users in itself, since nobody has credentials before."""
+    """Let the listener log users in itself: a client has no credentials before."""
     calls = LoginCalls(web)
     table.add("GET", ME, calls.show, max_body_bytes=0)
     table.add("POST", LOGIN, calls.log_in, is_open=True, max_body_bytes=MAX_BODY_BYTES)
