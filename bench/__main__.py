@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from bench.errors import BenchError, WrongOption
+from bench.peers.recipes import PEERS
 from bench.suite import Plan, run
 from penstock.cli.output import Output, OutputOption
 
@@ -13,11 +14,12 @@ from penstock.cli.output import Output, OutputOption
 def main(
     *,
     scenario: Annotated[
-        str, typer.Option(help="Comma list of scenarios, `quick` or `all` (about twelve minutes).")
+        str,
+        typer.Option(help="Comma list of scenarios, or `quick`, `goals` or `all` (a quarter of an hour)."),
     ] = "quick",
     peers: Annotated[
-        str, typer.Option(help="Comma list of mosquitto, nats, redis, nchan, grpcpp; or `none`.")
-    ] = "mosquitto,nats,nchan,grpcpp",
+        str, typer.Option(help=f"Comma list of {', '.join(PEERS)}; or `none`.")
+    ] = "mosquitto-debian,mosquitto,nats,nchan,grpcpp",
     repeat: Annotated[int, typer.Option(min=1, help="Rounds over all brokers; figures are medians.")] = 3,
     duration: Annotated[float, typer.Option(min=0.05, help="Measured seconds of each run.")] = 1.5,
     warm: Annotated[float, typer.Option(min=0.0, help="Unmeasured seconds before them.")] = 0.4,

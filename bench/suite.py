@@ -181,6 +181,7 @@ def _measure(plan: Plan, scenarios: list[Scenario], folder: Path, stack: ExitSta
         warm_s=plan.warm_s,
         rows=make_rows(scenarios, runs),
         runs=runs,
+        left_out=contenders.left_out,
     )
 
 

@@ -14,6 +14,7 @@ from importlib import resources
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from bench.artifacts import build_once, user_cache
 from bench.errors import BenchError
 
 SOURCES = Path(__file__).parent
@@ -103,14 +104,9 @@ def _install(packages: tuple[str, ...], advice: str) -> None:
 
 def _cached(source: Path, included: list[Path], compile_to: Callable[[Path], None]) -> Path:
     contents = b"".join(file.read_bytes() for file in (*included, source))
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock"
-    program = cache / f"{source.stem}-{hashlib.sha256(contents).hexdigest()[:16]}"
-    if not program.exists():
-        cache.mkdir(parents=True, exist_ok=True)
-        unfinished = program.with_suffix(f".{os.getpid()}")
-        compile_to(unfinished)
-        unfinished.replace(program)
-    return program
+    # A suffix, because earlier versions left files without one.
+    folder = user_cache("penstock") / f"{source.stem}-{hashlib.sha256(contents).hexdigest()[:16]}.built"
+    return build_once(folder, lambda unfinished: compile_to(unfinished / source.stem)) / source.stem
 
 
 def _compile_c(say: Say, source: Path, made: Path) -> None:

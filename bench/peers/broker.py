@@ -137,8 +137,14 @@ def pinned_to(cpu: int) -> Iterator[None]:
 
 
 def make_broker(recipe: Recipe, folder: Path, cpu: int, say: Callable[[str], None]) -> Broker:
-    """Prepare a broker: compile or install its program if necessary."""
-    if recipe.source:
+    """Prepare a broker: fetch, compile or install its program if necessary.
+
+    Raises:
+        BenchError: that is not possible here.
+    """
+    if recipe.build is not None:
+        program = recipe.build.require(say)
+    elif recipe.source:
         program = str(build_program(say, SOURCES / recipe.source))
     else:
         program = require_program(recipe.program, recipe.packages, say, recipe.files)

@@ -1,9 +1,10 @@
 """Contenders of a bench: the brokers that it starts, and those that meet in each contest."""
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from bench.errors import WrongOption
+from bench.errors import BenchError, WrongOption
 from bench.peers.broker import Broker, Contender, GivenBroker, make_broker
 from bench.peers.recipes import (
     DURABLE_PEERS,
@@ -15,6 +16,9 @@ from bench.peers.recipes import (
 )
 from bench.peers.target import Target
 from bench.scenarios import BROKER_SCHEMES, GRPC_SCHEMES, PENSTOCK_HTTP_ONLY, WEBSOCKET_SCHEMES
+
+HOST = re.compile(r"\b[a-z+]+://[^\s/]+")
+"""Left out of reasons: raw results are published, and the mirrors of a machine are its own matter."""
 
 
 class Contenders:
@@ -45,6 +49,8 @@ class Contenders:
         self._cpu = cpu
         self._say = say
         self._brokers: dict[str, Broker] = {}
+        self.left_out: dict[str, str] = {}
+        """Peers that cannot be built or started here, with the reason."""
         _check_unique(
             [recipe.name for recipe in (*ours, *peers, *([PENSTOCK_HTTP, PENSTOCK_GRPC] if ours else []))],
             targets,
@@ -70,7 +76,7 @@ class Contenders:
         """Penstock and its peers with persistence, to be started for each run."""
         ours = [*self._ours, *(DURABLE_PENSTOCKS if self._ours else ())]
         peers = [DURABLE_PEERS[recipe.name] for recipe in self._peers if recipe.name in DURABLE_PEERS]
-        return _not_empty([self._make(recipe) for recipe in (*ours, *peers)])
+        return _not_empty([*map(self._make, ours), *self._make_peers(peers)])
 
     def stop(self) -> None:
         """Stop the brokers of this bench that still run."""
@@ -79,11 +85,30 @@ class Contenders:
 
     def _start(self, ours: Sequence[Recipe], schemes: frozenset[str]) -> list[Contender]:
         peers = [recipe for recipe in self._peers if recipe.scheme in schemes]
-        brokers = [self._make(recipe) for recipe in (*ours, *peers)]
+        brokers = [self._make(recipe) for recipe in ours]
         for broker in brokers:
             broker.restart()
+        brokers += self._make_peers(peers, is_started=True)
         given = [GivenBroker(target) for target in self._targets if target.scheme in schemes]
         return _not_empty([*brokers, *given])
+
+    def _make_peers(self, recipes: Sequence[Recipe], *, is_started: bool = False) -> list[Broker]:
+        """Make peers, and start them if wanted; one that cannot be had here is left out with a line."""
+        made = []
+        for recipe in recipes:
+            if recipe.name in self.left_out:
+                continue
+            try:
+                broker = self._make(recipe)
+                if is_started:
+                    broker.restart()
+            except BenchError as error:
+                reason = HOST.sub("", " ".join(str(error).split()))
+                self.left_out[recipe.name] = reason
+                self._say(f"{recipe.name} is left out: {reason}")
+            else:
+                made.append(broker)
+        return made
 
     def _make(self, recipe: Recipe) -> Broker:
         if recipe.name not in self._brokers:

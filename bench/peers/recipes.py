@@ -12,6 +12,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from bench.errors import WrongOption
+from bench.peers.builds import NEW_MOSQUITTO, NEW_NATS, Build
+from bench.report.machine import build_of_server
 from penstock import __version__
 
 MOSQUITTO_CONFIG = """\
@@ -99,6 +101,8 @@ class Recipe(Struct, frozen=True):
     program: str = ""
     source: str = ""
     """Source file of a program that is compiled for the bench, beside this module."""
+    build: Build | None = None
+    """Build of a program whose source is fetched."""
     packages: tuple[str, ...] = ()
     config: str = ""
     """Format string with `{port}` and `{data}`, a folder beside the configuration file."""
@@ -123,6 +127,10 @@ def _first_line(*arguments: str) -> Callable[[str], str]:
     return read_version
 
 
+def _own_version() -> str:
+    return f"penstock {__version__} ({build_of_server()})"
+
+
 def penstock_command(program: str, port: int) -> list[str]:
     """Command line of a Penstock with MQTT only and no data directory."""
     ports = ("--mqtt-port", str(port), "--http-port", "off", "--sidecar-port", "off")
@@ -139,19 +147,36 @@ def _durable_penstock(name: str, durability: str) -> Recipe:
         scheme="mqtt",
         program=sys.executable,
         command=command,
-        version=lambda _: f"penstock {__version__}, durability {durability}",
+        version=lambda _: f"{_own_version()}, durability {durability}",
     )
 
 
-def _mosquitto(name: str, persistence: str) -> Recipe:
+def _mosquitto(name: str, persistence: str, build: Build | None = None) -> Recipe:
+    """Mosquitto of a build, or of Debian."""
     return Recipe(
         name=name,
         scheme="mqtt",
         program="mosquitto",
         packages=("mosquitto",),
+        build=build,
         config=MOSQUITTO_CONFIG + persistence,
         command=lambda program, _, config: [program, "-c", str(config)],
         version=_first_line("-h"),
+    )
+
+
+def _nats(name: str, build: Build | None = None) -> Recipe:
+    """NATS of a build, or of Debian."""
+    return Recipe(
+        name=name,
+        scheme="nats",
+        program="nats-server",
+        packages=("nats-server",),
+        build=build,
+        config=NATS_CONFIG,
+        command=lambda program, _, config: [program, "-c", str(config)],
+        version=_first_line("--version"),
+        environment=(("GOMAXPROCS", "1"),),
     )
 
 
@@ -160,21 +185,14 @@ PENSTOCK = Recipe(
     scheme="mqtt",
     program=sys.executable,
     command=lambda program, port, _: penstock_command(program, port),
-    version=lambda _: f"penstock {__version__}",
+    version=lambda _: _own_version(),
 )
 
 PEERS: dict[str, Recipe] = {
-    "mosquitto": _mosquitto("mosquitto", MOSQUITTO_IN_MEMORY),
-    "nats": Recipe(
-        name="nats",
-        scheme="nats",
-        program="nats-server",
-        packages=("nats-server",),
-        config=NATS_CONFIG,
-        command=lambda program, _, config: [program, "-c", str(config)],
-        version=_first_line("--version"),
-        environment=(("GOMAXPROCS", "1"),),
-    ),
+    "mosquitto": _mosquitto("mosquitto", MOSQUITTO_IN_MEMORY, NEW_MOSQUITTO),
+    "mosquitto-debian": _mosquitto("mosquitto-debian", MOSQUITTO_IN_MEMORY),
+    "nats": _nats("nats", NEW_NATS),
+    "nats-debian": _nats("nats-debian"),
     "redis": Recipe(
         name="redis",
         scheme="redis",
@@ -212,7 +230,7 @@ PENSTOCK_HTTP = Recipe(
         *("--mqtt-port", "off", "--http-port", str(port), "--sidecar-port", "off"),
     ],
     first_request=b"GET /topics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
-    version=lambda _: f"penstock {__version__}",
+    version=lambda _: _own_version(),
 )
 """Penstock with an HTTP port only."""
 
@@ -224,14 +242,17 @@ PENSTOCK_GRPC = Recipe(
         *(program, "-m", "penstock", "serve"),
         *("--mqtt-port", "off", "--http-port", "off", "--sidecar-port", str(port)),
     ],
-    version=lambda _: f"penstock {__version__}",
+    version=lambda _: _own_version(),
 )
 """Penstock with a gRPC port only."""
 
 DURABLE_PENSTOCKS = (_durable_penstock("penstock-fsync", "fsync"), _durable_penstock("penstock-os", "os"))
 """Penstock with a data directory; the first has the default durability."""
 
-DURABLE_PEERS: dict[str, Recipe] = {"mosquitto": _mosquitto("mosquitto-saving", MOSQUITTO_DURABLE)}
+DURABLE_PEERS: dict[str, Recipe] = {
+    "mosquitto": _mosquitto("mosquitto-saving", MOSQUITTO_DURABLE, NEW_MOSQUITTO),
+    "mosquitto-debian": _mosquitto("mosquitto-debian-saving", MOSQUITTO_DURABLE),
+}
 """Peers that can save on every change, by the name of the peer."""
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from penstock.build import is_compiled
+
 
 class Machine(Struct, frozen=True):
     """The computer, the interpreter, and the load average before the bench."""
@@ -24,17 +26,28 @@ class Machine(Struct, frozen=True):
 def describe_machine(folder: Path) -> Machine:
     """Describe this machine and the file system of a folder."""
     return Machine(
-        cpu_model=_cpu_model(),
+        cpu_model=cpu_model(),
         cpus=len(os.sched_getaffinity(0)),
         kernel=f"{platform.system()} {platform.release()}",
-        python=f"{platform.python_implementation()} {platform.python_version()}",
+        python=python_version(),
         uvloop=_uvloop_version(),
         load_average=round(os.getloadavg()[0], 2),
         file_system=_file_system(folder),
     )
 
 
-def _cpu_model() -> str:
+def build_of_server() -> str:
+    """`compiled` or `interpreted`: which build of the hot path this environment runs."""
+    return "compiled" if is_compiled() else "interpreted"
+
+
+def python_version() -> str:
+    """Implementation and version of this interpreter."""
+    return f"{platform.python_implementation()} {platform.python_version()}"
+
+
+def cpu_model() -> str:
+    """Model of the processor, as the kernel names it."""
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         name, _, value = line.partition(":")
         if name.strip() == "model name":

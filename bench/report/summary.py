@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from bench.measurement import Measurement
 from bench.report.machine import Machine
-from bench.scenarios import Contest, Figure, Goal, Scenario
+from bench.scenarios import STAND_INS, Contest, Figure, Goal, Scenario, present
 
 NOISY_SPREAD = 0.30
 GENERATOR_LIMIT = 0.90
@@ -27,6 +27,8 @@ class Summary(Struct, frozen=True, kw_only=True, omit_defaults=True):
     value: float | None = None
     ratio: float | None = None
     """To the value of the baseline; None without one."""
+    cpu_ratio: float | None = None
+    """CPU time per delivery of the baseline to that of this broker: above 1 it needs less."""
     spread: float | None = None
     """(max - min) / median over the runs that count; None for a single one."""
     load_cpu: float | None = None
@@ -40,6 +42,10 @@ class Verdict(Struct, frozen=True):
     goal: Goal
     reached: float | None
     is_met: bool | None
+    beside: dict[str, float] = {}
+    """The same ratio to the stand-in of the goal's broker, if both were measured."""
+    stand_in: str | None = None
+    """Broker of the ratio where the goal's own was not measured."""
 
 
 class Row(Struct, frozen=True):
@@ -65,6 +71,8 @@ class Result(Struct, frozen=True, kw_only=True):
     warm_s: float
     rows: list[Row]
     runs: dict[str, dict[str, list[Measurement]]]
+    left_out: dict[str, str] = {}
+    """Peers that could not be measured here, with the reason."""
 
     @property
     def failed_runs(self) -> int:
@@ -90,10 +98,13 @@ def make_rows(
 
 def _make_row(scenario: Scenario, figure: Figure, runs: Mapping[str, Sequence[Measurement]]) -> Row:
     contest = scenario.contest
-    base = _median(figure.metric, _counting(runs.get(contest.baseline or "", ())))
+    baseline = present(contest.baseline, runs)
+    base = _counting(runs.get(baseline or "", ()))
     summaries = {name: _summarise(figure, of_one, base) for name, of_one in runs.items()}
     verdicts = tuple(_judge(goal, contest.subject, summaries) for goal in figure.goals)
     notes = [note for name, summary in summaries.items() for note in _notes(scenario, name, summary)]
+    if baseline != contest.baseline and baseline is not None:
+        notes.append(f"the ratio is to {baseline}")
     if figure is scenario.figures[0]:
         notes += dict.fromkeys(f"with {run.size}" for of_one in runs.values() for run in of_one if run.size)
     return Row(contest, scenario.name, figure.label, figure.metric, summaries, verdicts, tuple(notes))
@@ -113,8 +124,12 @@ def _median(metric: str, runs: Sequence[Measurement]) -> float | None:
     return median(values) if values else None
 
 
-def _summarise(figure: Figure, runs: Sequence[Measurement], base: float | None) -> Summary:
+def _summarise(figure: Figure, runs: Sequence[Measurement], base: Sequence[Measurement]) -> Summary:
+    """Args:
+    base: runs of the baseline that count.
+    """
     counting = _counting(runs)
+    cpu_us = _median("cpu_us_per_delivery", counting)
     failures = [run.failure for run in runs if run.failure is not None]
     values = _values(figure.metric, counting)
     value = median(values) if values else None
@@ -123,10 +138,11 @@ def _summarise(figure: Figure, runs: Sequence[Measurement], base: float | None) 
         failed=len(failures),
         failure=failures[0] if failures else None,
         value=value,
-        ratio=_divide(value, base),
+        ratio=_divide(value, _median(figure.metric, base)),
+        cpu_ratio=_divide(_median("cpu_us_per_delivery", base), cpu_us),
         spread=_divide(max(values) - min(values), value) if len(values) > 1 else None,
         load_cpu=_median("load_cpu", counting),
-        cpu_us_per_delivery=_median("cpu_us_per_delivery", counting),
+        cpu_us_per_delivery=cpu_us,
         others_cpu=_median("others_cpu", counting),
     )
 
@@ -139,13 +155,22 @@ def _judge(goal: Goal, subject: str, summaries: Mapping[str, Summary]) -> Verdic
     ours = summaries.get(subject)
     if ours is None:
         return Verdict(goal, None, None)
-    reached = ours.value
+    reached, beside, used = ours.value, {}, None
     if goal.against is not None:
-        other = summaries.get(goal.against)
-        reached = _divide(ours.value, other.value if other else None)
-    if ours.failed:
-        return Verdict(goal, reached, False)
-    return Verdict(goal, reached, None if reached is None else goal.holds(reached))
+        against = present(goal.against, summaries)
+        reached = _ratio_to(against, ours, summaries)
+        stand_in = STAND_INS.get(goal.against)
+        if against == stand_in:
+            used = stand_in
+        elif (ratio := _ratio_to(stand_in, ours, summaries)) is not None:
+            beside = {str(stand_in): ratio}
+    is_met = None if reached is None else goal.holds(reached)
+    return Verdict(goal, reached, False if ours.failed else is_met, beside, used)
+
+
+def _ratio_to(name: str | None, ours: Summary, summaries: Mapping[str, Summary]) -> float | None:
+    other = summaries.get(name or "")
+    return _divide(ours.value, other.value if other else None)
 
 
 def _notes(scenario: Scenario, name: str, summary: Summary) -> list[str]:

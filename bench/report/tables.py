@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.report.summary import BUSY_ELSEWHERE, Result, Row, Summary, Verdict
-from bench.scenarios import CONTESTS, Contest
+from bench.scenarios import CONTESTS, Contest, present
 
 NOTHING = "-"
 
@@ -119,8 +119,9 @@ def _value_and_ratio(row: Row, name: str, baseline: str | None) -> str:
     if summary is None:
         return NOTHING
     text = number_text(summary.value)
-    if name != baseline and summary.ratio is not None:
-        text = f"{text} ({number_text(summary.ratio)}x)"
+    if name != present(baseline, row.summaries) and summary.ratio is not None:
+        cpu = "" if summary.cpu_ratio is None else f", CPU {number_text(summary.cpu_ratio)}x"
+        text = f"{text} ({number_text(summary.ratio)}x{cpu})"
     return f"{text} FAILED" if summary.failed else text
 
 
@@ -137,11 +138,15 @@ def _reached(verdict: Verdict) -> str:
         return NOTHING
     word = "yes" if verdict.is_met else "NO"
     unit = "" if verdict.goal.against is None else "x"
-    return word if verdict.reached is None else f"{word}, {number_text(verdict.reached)}{unit}"
+    if verdict.stand_in is not None:
+        unit += f" {verdict.stand_in}"
+    beside = "".join(f" ({number_text(ratio)}x {name})" for name, ratio in verdict.beside.items())
+    return word if verdict.reached is None else f"{word}, {number_text(verdict.reached)}{unit}{beside}"
 
 
 def _notes(result: Result) -> list[str]:
-    notes = [f"{row.scenario}: {note}" for row in result.rows for note in row.notes]
+    notes = [f"{name} is left out: {reason}" for name, reason in result.left_out.items()]
+    notes += [f"{row.scenario}: {note}" for row in result.rows for note in row.notes]
     if any(map(_is_disturbed, result.rows)):
         notes.append(f"other work on the machine took over {BUSY_ELSEWHERE:g} of a core during some rows")
     return notes

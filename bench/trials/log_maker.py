@@ -6,7 +6,8 @@ from random import Random
 
 from msgspec import Struct
 
-from penstock.model import Door, Run, bare_shape
+from penstock.model import Door
+from penstock.runs import Run, bare_shape
 from penstock.storage.disk.commit.durable_mark import DurableMark
 from penstock.storage.disk.pieces.arrow_columns import encode_batch, summarize, to_batch
 from penstock.storage.disk.pieces.frames import Frame, encode_extents, encode_frame, encode_summary

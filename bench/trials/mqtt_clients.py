@@ -56,7 +56,7 @@ class Client(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         data, position = self._rest + data, 0
         acks: list[bytes] = []
-        while (body := _body_of(data, position)) is not None:
+        while (body := find_body(data, position)) is not None:
             start, stop = body
             if data[position] & 0xF0 == PUBLISH:
                 id_at = start + 2 + int.from_bytes(data[start : start + 2], "big")
@@ -103,7 +103,7 @@ class Client(asyncio.Protocol):
         await self._closed
 
 
-def _body_of(data: bytes, position: int) -> tuple[int, int] | None:
+def find_body(data: bytes, position: int) -> tuple[int, int] | None:
     """Start and end of a packet's body; None if it is incomplete."""
     size = shift = 0
     for place in range(position + 1, min(position + 5, len(data))):
@@ -114,11 +114,18 @@ def _body_of(data: bytes, position: int) -> tuple[int, int] | None:
     return None
 
 
+ClientT = TypeVar("ClientT", bound=Client)
+
+
 async def connect(port: int, client_id: str, expected: int = 0) -> Client:
     """Connect, and resume the session if there is one."""
-    loop = asyncio.get_running_loop()
-    _, client = await loop.create_connection(lambda: Client(client_id, expected), LOOPBACK, port)
-    hello = Connect(client_id, clean_start=False, keep_alive=3600)
+    return await connect_as(port, Client(client_id, expected))
+
+
+async def connect_as(port: int, client: ClientT) -> ClientT:
+    """Connect a client of any kind, and resume its session if there is one."""
+    await asyncio.get_running_loop().create_connection(lambda: client, LOOPBACK, port)
+    hello = Connect(client.client_id, clean_start=False, keep_alive=3600)
     await client.request(encode_packet(hello, Version.V311))
     return client
 
@@ -134,12 +141,12 @@ async def make_offline_sessions(port: int, filters: Sequence[tuple[str, str]]) -
     await _limited(make_one(*each) for each in filters)
 
 
-async def publish(port: int, messages: Iterable[tuple[str, bytes]]) -> None:
+async def publish(port: int, messages: Iterable[tuple[str, bytes]], *, is_retained: bool = False) -> None:
     """Publish at QoS 1 in batches, and wait for all acknowledgements."""
     client = await connect(port, "bench-publisher")
     packets: list[bytes] = []
     for topic, payload in messages:
-        packet = Publish(topic, payload, qos=1, packet_id=len(packets) + 1)
+        packet = Publish(topic, payload, qos=1, retain=is_retained, packet_id=len(packets) + 1)
         packets.append(encode_packet(packet, Version.V311))
         if len(packets) == BATCH:
             await client.request(b"".join(packets), len(packets))

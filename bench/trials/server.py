@@ -13,7 +13,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from bench.errors import BenchError
-from bench.load.meter import Meter, Reading
+from bench.load.meter import Meter, Reading, listeners
 from bench.peers.broker import pinned_to
 from bench.peers.recipes import penstock_command
 from bench.peers.target import LOOPBACK, accepts, free_port
@@ -92,6 +92,11 @@ class Server:
                 return len(connection.recv(CONNACK_BYTES, socket.MSG_WAITALL)) == CONNACK_BYTES
         except OSError:
             return False
+
+    @property
+    def is_alone(self) -> bool:
+        """No other process listens on its port, which was free a moment before the start."""
+        return self._process is not None and listeners(self.port) == [self._process.pid]
 
     def read(self) -> Reading:
         """Read its CPU time and memory."""

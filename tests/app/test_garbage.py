@@ -2,10 +2,11 @@
 
 import gc
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
-from penstock.app.garbage import LONG_S, GarbagePauses
+from penstock.app.garbage import LONG_S, GarbagePauses, without_collections
 from tests.support.clock import ManualClock
 
 
@@ -79,3 +80,16 @@ def test_cycles_that_were_made_later_are_still_collected(pauses: GarbagePauses) 
     node.itself = node
     del node
     assert gc.collect() >= 1
+
+
+def test_a_start_makes_no_collection_and_they_are_made_again_after_it() -> None:
+    assert gc.isenabled()
+    with without_collections():
+        assert not gc.isenabled()
+    assert gc.isenabled()
+
+
+def test_collections_are_made_again_after_a_start_that_failed() -> None:
+    with suppress(ValueError), without_collections():
+        raise ValueError("no door")
+    assert gc.isenabled()

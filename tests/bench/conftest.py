@@ -7,7 +7,6 @@ import pytest
 
 from bench.load.build import build_program
 from bench.load.generator import LoadGenerator
-from tests.support.builds import locked
 
 Compiled = Callable[..., Path]
 
@@ -17,8 +16,7 @@ def compiled(run_folder: Path) -> Iterator[Compiled]:
     """Compiles a source of the bench, once in a run of all workers."""
 
     def compile_source(source: str | Path = "pubsub.c") -> Path:
-        with locked(run_folder / "bench" / Path(source).name):
-            return build_program(lambda _: None, source)
+        return build_program(lambda _: None, source)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(run_folder / "bench"))

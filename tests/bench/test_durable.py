@@ -55,17 +55,18 @@ def running(recipe: Recipe, folder: Path) -> Iterator[Broker]:
 
 def test_savers_are_penstock_in_memory_and_on_disk_and_those_peers_that_can_save(tmp_path: Path) -> None:
     pytest.importorskip("rocksdict")
-    peers = [PEERS["mosquitto"], PEERS["nats"]] if find_program("mosquitto") else [PEERS["nats"]]
+    names = ["mosquitto-debian", "nats-debian"] if find_program("mosquitto") else ["nats-debian"]
+    peers = [PEERS[name] for name in names]
     contenders = Contenders([PENSTOCK], peers, [], tmp_path, 0, lambda _: None)
-    names = [saver.target.name for saver in contenders.make_durable_brokers()]
-    expected = ["penstock", "penstock-fsync", "penstock-os", "mosquitto-saving"]
-    assert names == (expected if find_program("mosquitto") else expected[:-1])
+    found = [saver.target.name for saver in contenders.make_durable_brokers()]
+    expected = ["penstock", "penstock-fsync", "penstock-os", "mosquitto-debian-saving"]
+    assert found == (expected if find_program("mosquitto") else expected[:-1])
 
 
 @needs_mosquitto
 @needs_gcc
 def test_saving_mosquitto_saves_while_it_runs(tmp_path: Path, generator: LoadGenerator) -> None:
-    recipe = DURABLE_PEERS["mosquitto"]
+    recipe = DURABLE_PEERS["mosquitto-debian"]
     with running(recipe, tmp_path) as broker:
         found = generator.measure(SCENARIOS["durable_one"], broker.target)
         assert found.failure is None

@@ -41,15 +41,16 @@ def test_bench_of_mosquitto_writes_figures_versions_and_raw_runs(
 ) -> None:
     (tmp_path / "bench").mkdir()
     monkeypatch.chdir(tmp_path)
-    brief = ("--repeat", "1", "--duration", "0.2", "--warm", "0.05", "--no-penstock", "--peers", "mosquitto")
-    status, output, said = invoke("--scenario", "pingpong", *brief, "-o", "json", "--markdown", "table.md")
+    brief = ("--repeat", "1", "--duration", "0.2", "--warm", "0.05", "--no-penstock")
+    chosen = ("--scenario", "pingpong", "--peers", "mosquitto-debian")
+    status, output, said = invoke(*chosen, *brief, "-o", "json", "--markdown", "table.md")
     assert status == 0, said
     result = msgspec.json.decode(output, type=Result)
-    [run] = result.runs["pingpong"]["mosquitto"]
+    [run] = result.runs["pingpong"]["mosquitto-debian"]
     assert (run.lost, run.order_errors, run.window) == (0, 0, 1)
     assert run.delivered_per_s is not None and run.delivered_per_s > 0
     assert run.broker_cpu is not None and 0 <= run.broker_cpu < 1.5
-    assert result.versions["mosquitto"].startswith("mosquitto version")
+    assert result.versions["mosquitto-debian"].startswith("mosquitto version")
     [raw] = (tmp_path / "bench" / "results").glob("*.json")
     assert msgspec.json.decode(raw.read_bytes(), type=Result) == result
     assert "| pingpong | deliveries/s |" in (tmp_path / "table.md").read_text()

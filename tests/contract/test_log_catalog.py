@@ -46,7 +46,9 @@ async def test_a_durable_log_knows_its_topics_when_it_is_started_again(
         is_durable = storage.log.is_durable
     async with open_storage(tmp_path) as storage:
         log = storage.log
-        assert [log.last_sequence(topic) for topic in "abc"] == ([5, 5, 0] if is_durable else [0, 0, 0])
+        expected = [5, 5, 0] if is_durable else [0, 0, 0]
+        assert [log.last_sequence(topic) for topic in "abc"] == expected
+        assert log.last_sequences(["c", "a", "b"]) == dict(zip("abc", expected, strict=True))
         assert await log.topics_after("", 9) == ([("a", 5), ("b", 5)] if is_durable else [])
         assert await log.topics_after("", 1) == ([("a", 5)] if is_durable else [])
         assert await log.topics_after("a", 9) == ([("b", 5)] if is_durable else [])

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from penstock.model import Properties, Run
+from penstock.model import Properties
+from penstock.runs import Run
 from tests.contract.storages import OpenStorage
 from tests.contract.writer import Writer, messages_of, read_all
-from tests.support.samples import make_run
+from tests.support.samples import make_run, readable
 
 
 async def test_a_new_log_has_nothing(writer: Writer) -> None:
@@ -109,8 +110,8 @@ async def test_a_scan_gives_what_is_wanted_at_a_quality_of_service(writer: Write
     for number in range(12):
         writer.append(b"%02d" % number, topic="ab"[number % 2], qos=number % 3)
     await writer.commit()
-    found = messages_of(run for run in writer.log.scan(4, lambda topic: topic == "a") if isinstance(run, Run))
-    assert found == [(5, b"04"), (9, b"08"), (11, b"10")]
+    found = readable(writer.log.scan(4, lambda topic: topic == "a"))
+    assert messages_of(found) == [(5, b"04"), (9, b"08"), (11, b"10")]
 
 
 async def test_a_message_of_the_present_turn_is_found_by_its_offset(writer: Writer) -> None:

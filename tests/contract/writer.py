@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from penstock.core.ports.log import Log, Wanted
-from penstock.model import Run
+from penstock.runs import Run
 from tests.contract.storages import Storage
 from tests.support.samples import make_run, payloads_of
 

@@ -11,11 +11,13 @@ from msgspec import Struct
 
 from penstock.core.access.identity import Identity
 from penstock.core.broker import Arrival
+from penstock.core.delivery.inflight import AWAITS_ACK, AWAITS_COMPLETION
 from penstock.core.ports.log import Ticket
 from penstock.core.sessions.session import Ending, Session
 from penstock.core.subscriptions.subscription import Options
 from penstock.errors import PenstockError
-from penstock.model import Door, Policy, Run, Will
+from penstock.model import Door, Policy, Will
+from penstock.runs import Run
 from tests.support.broker import Stage
 from tests.support.encodings import PlainEncoding, as_plain, read_frames
 from tests.support.samples import make_run
@@ -168,12 +170,13 @@ class Line:
             else:
                 self._take_level_two(session, run, packet.number)
         elif packet.kind in (Kind.PUBACK, Kind.PUBCOMP):
-            self._broker.acknowledge(session, packet.number)
+            awaited = AWAITS_ACK if packet.kind is Kind.PUBACK else AWAITS_COMPLETION
+            assert self._broker.acknowledge(session, (packet.number,), awaited) == 1
         elif packet.kind is Kind.PUBREC:
-            self._broker.confirm_receipt(session, packet.number)
+            self._broker.confirm_receipts(session, (packet.number,))
             self._answer_stored(session, Packet(Kind.PUBREL, packet.number))
         elif packet.kind is Kind.PUBREL:
-            self._broker.end_qos2(session, packet.number)
+            self._broker.end_qos2(session, (packet.number,))
             self._answer_stored(session, Packet(Kind.PUBCOMP, packet.number))
         elif packet.kind is Kind.SUBSCRIBE:
             self._subscribe(session, packet)

@@ -1,7 +1,8 @@
 """The container file: what it installs works, as the user it names, with the settings it brings.
 
 There is no engine to build it with here. So its build steps are run as they are written, in a folder that has
-nothing but what it copies; packages come from the environment of the tests, because that needs no network.
+nothing but what it copies. Packages come from the environment of the tests, because that needs no network.
+The hot path stays pure Python, because compiling it takes minutes.
 """
 
 import re
@@ -68,7 +69,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
             copy(ROOT / name, source / target / (Path(name).name if target == "./" else ""))
     [lock] = [rest.partition("LOCK=")[2] for rest in rest_of(BUILD, "ARG")]
     bystanders = other_packages(folder)
-    for line in rest_of(BUILD, "RUN"):
+    packages, *steps = rest_of(BUILD, "RUN")
+    assert packages.startswith("apt-get update ")
+    for line in steps:
         run_step(line.replace(HOME, str(home)).replace("${LOCK}", lock), source)
         for site in home.glob("lib/python*/site-packages"):
             (site / "others.pth").write_text(f"{bystanders}\n", encoding="utf-8")
@@ -97,7 +100,7 @@ def run_step(line: str, folder: Path) -> None:
     words = shlex.split(line)
     assert words[0] == "python"
     environment = {**bare_environment(), "PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0"}
-    environment["PIP_DISABLE_PIP_VERSION_CHECK"] = "1"
+    environment |= {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PENSTOCK_BUILD": "pure"}
     done = subprocess.run(
         [sys.executable, *words[1:]],
         cwd=folder,

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tarfile
@@ -13,7 +14,10 @@ import pytest
 
 from penstock import __version__
 from tests.deploy.files import DEPLOY, ROOT, read, read_yaml
+from tests.support.servers import bare_environment
 
+NO_COMPILER = {"CC": "/nonexistent/cc"}
+MISSING = "There is no C compiler (/nonexistent/cc)."
 OLD_PYTHON = """#!/bin/sh
 [ "$1" = -V ] && echo "Python 3.10.13" && exit
 exit 1
@@ -40,12 +44,32 @@ def test_every_place_that_repeats_the_version_has_it() -> None:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder with wheel and sdist; the tools of the tests build them, which needs no network."""
+    """Folder with wheel and sdist, as a machine without a C compiler builds them."""
     folder = tmp_path_factory.mktemp("dist")
-    words = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=170, check=False)
+    done = build(folder, **NO_COMPILER)
     assert done.returncode == 0, done.stdout + done.stderr
+    assert f"This build of Penstock is pure Python, and slower. {MISSING}" in done.stdout + done.stderr
     return folder
+
+
+def build(folder: Path, *flags: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+    """Build with the tools of the tests, which needs no network."""
+    words = [sys.executable, "-m", "build", "--no-isolation", *flags, "--outdir", str(folder), str(ROOT)]
+    environment = {**bare_environment(), **variables}
+    return subprocess.run(words, env=environment, capture_output=True, text=True, timeout=170, check=False)
+
+
+def test_compiled_wheel_that_cannot_be_built_is_an_error(tmp_path: Path) -> None:
+    done = build(tmp_path, "--wheel", PENSTOCK_BUILD="compiled", **NO_COMPILER)
+    assert done.returncode != 0
+    assert MISSING in done.stdout + done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_unknown_build_is_an_error(tmp_path: Path) -> None:
+    done = build(tmp_path, "--wheel", PENSTOCK_BUILD="fast")
+    assert done.returncode != 0
+    assert "PENSTOCK_BUILD is 'fast'; it may be 'compiled' or 'pure'" in done.stdout + done.stderr
 
 
 def test_wheel_has_everything_that_runs(built: Path) -> None:
@@ -65,21 +89,47 @@ def test_wheel_has_everything_that_runs(built: Path) -> None:
 def test_sdist_has_everything_that_builds_and_tests(built: Path) -> None:
     with tarfile.open(built / f"penstock-{__version__}.tar.gz") as sdist:
         names = {name.partition("/")[2] for name in sdist.getnames()}
-    tracked = {"Makefile", "constraints.txt", "mkdocs.yml", ".ci/run", ".ci/release", "SECURITY.md"}
+    tracked = {
+        "Makefile",
+        "constraints.txt",
+        "hatch_build.py",
+        "mkdocs.yml",
+        ".ci/run",
+        ".ci/release",
+        "SECURITY.md",
+    }
     tracked |= {"deploy/container/server.lock", "docs/index.md", "examples/go/main.go", "tests/conftest.py"}
     assert tracked <= names
 
 
-def make(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
-    """Run a goal of the Makefile, as in a checkout without an environment."""
-    for name in ("Makefile", "pyproject.toml"):
+def make(folder: Path, *words: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+    """Run a goal of the Makefile, as in a checkout without an environment unless there is one already."""
+    if not (folder / "Makefile").exists():
+        check_out(folder)
+    outer = {"MAKEFLAGS", "MAKELEVEL", "MFLAGS"}  # of a make that runs the tests
+    environment = {name: value for name, value in os.environ.items() if name not in outer} | variables
+    return subprocess.run(
+        ["make", *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def check_out(folder: Path) -> None:
+    """Write the files of a checkout that the Makefile reads."""
+    for name in ("Makefile", "pyproject.toml", "hatch_build.py"):
         (folder / name).write_text(read(ROOT / name), encoding="utf-8")
     lock = folder / "deploy" / "container" / "server.lock"
     lock.parent.mkdir(parents=True)
     lock.touch()
-    return subprocess.run(
-        ["make", *words], cwd=folder, env=os.environ, capture_output=True, text=True, timeout=60, check=False
-    )
+
+
+@pytest.fixture
+def ready(tmp_path: Path) -> Path:
+    """A checkout whose environment is made; its `penstock` prints the path of modules."""
+    check_out(tmp_path)
+    program(tmp_path / ".venv" / "bin" / "python", f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
+    program(tmp_path / ".venv" / "bin" / "penstock", '#!/bin/sh\necho "path: $PYTHONPATH"\n')
+    (tmp_path / ".venv" / ".installed-to-run").touch()
+    return tmp_path
 
 
 def program(path: Path, text: str) -> str:
@@ -105,6 +155,48 @@ def test_errors_of_pip_are_shown(tmp_path: Path) -> None:
     assert "Installing the server and its log into .venv: 260 MB." in done.stdout
     assert "ERROR: No matching distribution found for pyarrow\n" in done.stderr
     assert "output is in .venv/install.log" in done.stderr
+
+
+def test_server_without_a_compiler_is_pure_and_a_line_says_so(ready: Path) -> None:
+    done = make(ready, "run", PYTHONPATH="", **NO_COMPILER)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"The server runs as pure Python, and slower. {MISSING}\npath: \n"
+
+
+def test_server_uses_the_compiled_hot_path_of_its_sources(ready: Path) -> None:
+    (ready / ".venv" / "compiled").mkdir()
+    done = make(ready, "run", PYTHONPATH="/elsewhere")
+    assert (done.returncode, done.stdout) == (0, f"path: {ready}/.venv/compiled:/elsewhere\n")
+
+
+def test_compiled_hot_path_of_older_sources_is_not_used(ready: Path) -> None:
+    (ready / ".venv" / "compiled").mkdir()
+    os.utime(ready / ".venv" / "compiled", (0, 0))
+    done = make(ready, "run", PYTHONPATH="", **NO_COMPILER)
+    assert done.stdout.endswith("\npath: \n")
+
+
+def test_hot_path_that_did_not_compile_is_not_tried_again(ready: Path) -> None:
+    (ready / ".venv" / ".compile-failed").touch()
+    done = make(ready, "run", PYTHONPATH="", CC=sys.executable)
+    assert "the hot path did not compile; .venv/compile.log says why.\npath: \n" in done.stdout
+    assert not (ready / ".venv" / ".compile-start").exists()
+
+
+def test_goal_that_compiles_names_what_is_missing(ready: Path) -> None:
+    done = make(ready, "compile", **NO_COMPILER)
+    assert (done.returncode != 0, done.stderr.splitlines()[0]) == (True, MISSING)
+
+
+def test_compiling_that_fails_leaves_nothing_but_the_reason(ready: Path) -> None:
+    done = make(ready, "compile", CC=sys.executable)  # there are no sources
+    assert done.returncode != 0
+    assert (
+        done.stderr.count("The hot path did not compile; all of pip's output is in .venv/compile.log.\n") == 1
+    )
+    assert {path.name for path in (ready / ".venv").iterdir() if "compile" in path.name} == {
+        *(".compile-failed", ".compile-lock", ".compile-start", "compile.log"),
+    }
 
 
 def test_workflow_runs_what_a_change_has_to_pass() -> None:

@@ -5,7 +5,6 @@ that is what `HOLDERS` are for. Whatever was made of a setting at the start is l
 """
 
 from collections.abc import Callable
-from inspect import getclosurevars
 from typing import Any
 
 from penstock.app import Server
@@ -102,7 +101,8 @@ def sidecar(server: Server) -> Any:
     """What NexusD's methods share."""
     offer = server.sidecar._offer
     assert offer is not None
-    return getclosurevars(offer.configure).nonlocals["service"]._sidecar
+    services: Any = offer.configure
+    return services.__self__.nexusd._sidecar
 
 
 LOOKS: dict[str, Look] = {

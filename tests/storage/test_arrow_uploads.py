@@ -14,7 +14,8 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import InvalidRequest, TooLarge, UnsupportedMedia
-from penstock.model import NEVER, Door, Properties, Run
+from penstock.model import Door, Properties
+from penstock.runs import NEVER, Run
 from penstock.storage import arrow_uploads
 from penstock.storage.arrow_uploads import read_rows
 from penstock.wire.arrow import END, cut

@@ -11,13 +11,15 @@ from msgspec.structs import replace
 from penstock.core.access.access import Access, OpenAccess
 from penstock.core.access.identity import Identity
 from penstock.core.broker import Arrival, Broker, PublishReceipt
+from penstock.core.delivery.inflight import AWAITS_ACK
 from penstock.core.ports.connection import Encoding
 from penstock.core.ports.log import Log
 from penstock.core.ports.state import StateStore
 from penstock.core.sessions.session import Session
 from penstock.core.settings import CoreSettings
 from penstock.core.subscriptions.subscription import Options
-from penstock.model import NEVER, Door, Policy, Will
+from penstock.model import Door, Policy, Will
+from penstock.runs import NEVER
 from penstock.storage.memory import MemoryLog
 from tests.support.clock import ManualClock, ManualScheduler
 from tests.support.connection import MemoryConnection
@@ -80,6 +82,15 @@ class Stage:
         self.scheduler.advance(seconds)
         self.broker.reap()
         self.settle()
+
+    @property
+    def oldest_queued_offset(self) -> int | None:
+        """The oldest offset that is queued or in flight."""
+        found: list[int | None] = []
+        self.broker.find_oldest_queued(found.append)
+        self.settle()
+        (oldest,) = found
+        return oldest
 
     def why(self, topic: str, sequence: int, client_id: str) -> str | None:
         """The ledger's reason why a client did not get a message."""
@@ -160,8 +171,10 @@ class Client:
         return [delivered.payload for delivered in taken]
 
     def acknowledge(self, number: int) -> bool:
-        """Complete a delivery."""
-        return self._broker.acknowledge(self.session, number)
+        """Complete a delivery, whatever step it waits for. Returns False if its number is unknown."""
+        awaited = self._broker.awaited_step(self.session, number)
+        assert self._broker.acknowledge(self.session, (number,), awaited or AWAITS_ACK) == 1
+        return awaited is not None
 
     def refuse(self, number: int) -> bool:
         """Refuse a delivery."""
@@ -169,7 +182,7 @@ class Client:
 
     def receive(self, number: int) -> bool:
         """Take over a QoS 2 delivery: its message is done, its number is not."""
-        return self._broker.confirm_receipt(self.session, number)
+        return self._broker.confirm_receipts(self.session, (number,)) == [True]
 
     def pause(self) -> None:
         """Stop reading: the socket is full."""

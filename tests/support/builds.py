@@ -7,24 +7,21 @@ Programs and packages of others, always with a version, stay in the user's cache
     program = cargo_install("mqttv5-cli@1.0.0")
 
 Each skips its test where the tool is missing or nothing can be fetched; `.ci/run` takes a skipped test for a
-failure. A test whose fetch compiles for long needs `pytest.mark.timeout`. `build_once` builds anything else.
+failure. A test whose fetch compiles for long needs `pytest.mark.timeout`. For anything else there is
+`build_once` of `bench.artifacts`.
 """
 
-import fcntl
 import hashlib
-import os
 import re
 import shutil
-import signal
-import subprocess
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from pathlib import Path
-from tempfile import TemporaryFile, mkdtemp
 
 import pytest
 
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock-tests"
+from bench.artifacts import FetchError, build_once, run_command, user_cache
+
+CACHE = user_cache("penstock-tests")
 FETCHES = 3
 """Attempts to fetch something: networks fail for a moment."""
 FETCH_S = 50
@@ -37,7 +34,7 @@ def npm_install(*packages: str) -> Path:
     """Folder whose `node_modules` has these packages, as `name@version`."""
 
     def install(folder: Path) -> None:
-        _run(
+        run_command(
             FETCH_S,
             "npm",
             "install",
@@ -62,7 +59,7 @@ def go_build(module: Path, *packages: str) -> Path:
 
     def build(folder: Path) -> None:
         words = ("build", "-mod=readonly", "-trimpath", "-buildvcs=false", "-o", f"{folder}/", *packages)
-        _run(COMPILE_S, "go", *words, folder=module)
+        run_command(COMPILE_S, "go", *words, folder=module)
 
     return _fetch_once("go", (contents, *packages), build, "go")
 
@@ -72,45 +69,10 @@ def cargo_install(crate: str) -> Path:
 
     def install(folder: Path) -> None:
         words = ("install", "--quiet", "--locked", "--no-track", "--debug", "--root", str(folder), crate)
-        _run(COMPILE_S, "cargo", *words, environment={"CARGO_TARGET_DIR": str(folder / "target")})
+        run_command(COMPILE_S, "cargo", *words, environment={"CARGO_TARGET_DIR": str(folder / "target")})
         shutil.rmtree(folder / "target")
 
     return _only_file(_fetch_once("cargo", (crate,), install, "cargo") / "bin")
-
-
-def build_once(folder: Path, build: Callable[[Path], object]) -> Path:
-    """Build a folder unless it exists; it appears complete or not at all.
-
-    Other workers wait for the one that builds. After a failed build the next worker tries again, and what a
-    killed one left is removed.
-
-    Args:
-        build: fills the empty folder that it is given. It must not store that path: the folder is renamed.
-    """
-    with locked(folder):
-        if not folder.exists():
-            for abandoned in folder.parent.glob(f"{folder.name}~*"):
-                shutil.rmtree(abandoned, ignore_errors=True)
-            unfinished = Path(mkdtemp(prefix=f"{folder.name}~", dir=folder.parent))
-            try:
-                build(unfinished)
-                unfinished.rename(folder)
-            finally:
-                shutil.rmtree(unfinished, ignore_errors=True)
-    return folder
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold the file lock of a path, which need not exist; one worker at a time does."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with (path.parent / f"{path.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-class FetchError(Exception):
-    """A command that fetches failed, or took too long."""
 
 
 def _fetch_once(kind: str, names: tuple[str, ...], fetch: Callable[[Path], object], *tools: str) -> Path:
@@ -126,35 +88,6 @@ def _fetch_once(kind: str, names: tuple[str, ...], fetch: Callable[[Path], objec
         except FetchError as error:
             failure = str(error)
     return pytest.skip(f"{' and '.join(names)} cannot be fetched: {failure[-300:]}")
-
-
-def _run(
-    limit_s: float, *words: str, folder: Path | None = None, environment: Mapping[str, str] | None = None
-) -> None:
-    """Run a command to its end, or end it and all that it started."""
-    with TemporaryFile() as output:
-        process = subprocess.Popen(
-            words,
-            cwd=folder,
-            env=os.environ | dict(environment or {}),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
-        try:
-            code = process.wait(limit_s)
-        except subprocess.TimeoutExpired as error:
-            raise FetchError(f"{words[0]} took more than {limit_s} s") from error
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        if code:
-            output.seek(0)
-            raise FetchError(
-                f"{words[0]} ended with {code}: {output.read().decode(errors='replace').strip()}"
-            )
 
 
 def _only_file(folder: Path) -> Path:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from random import Random
 
-from penstock.model import Run
+from penstock.runs import Run
 from penstock.storage.disk.commit.durable_mark import DurableMark
 from penstock.storage.disk.log import DiskLog
 from penstock.storage.disk.pieces.sealing import Sealer

@@ -8,15 +8,16 @@ made, in the second it is told of, so that a crash can come in between.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from msgspec import Struct, msgpack
-from msgspec.structs import replace
 
 from penstock.common.statement import Gap
 from penstock.core.durability.records import TABLES
-from penstock.core.ports.log import Lost, Settled, Span, Ticket, Wanted
+from penstock.core.ports.log import Listing, Lost, Settled, Span, Ticket, Wanted
 from penstock.core.ports.turn import Sequencer, Turn
 from penstock.errors import StorageUnavailable
-from penstock.model import NEVER, Reason, Run, bare_shape
+from penstock.model import Reason
+from penstock.runs import NEVER, Run, bare_shape
 from tests.support.clock import ManualClock, ManualScheduler
+from tests.support.samples import changed
 
 RETRY_S = 0.1
 """How long after a commit that failed the next one is tried."""
@@ -267,12 +268,13 @@ class DiskLog:
         is_hole = offset > self.last_offset or offset in self._disk.content.holes
         return Reason.NEVER_STORED if is_hole else Reason.DAMAGED
 
-    def scan(self, after: int, wanted: Wanted) -> Iterator[Run | Lost]:
+    def scan(self, after: int, wanted: Wanted) -> Iterator[Listing | Lost]:
         for run in self._revive(self._disk.content.runs):
             last = run.offset + run.count - 1
             if last > after and run.shape.qos and wanted(run.topic):
                 is_spoiled = run.offset in self._disk.content.spoiled
-                yield Lost(run.topic, run.sequence, run.sequence + run.count - 1, last) if is_spoiled else run
+                lost = Lost(run.topic, run.sequence, run.sequence + run.count - 1, last)
+                yield lost if is_spoiled else Listing.of_runs([run])
 
     def load(self, offsets: Sequence[int]) -> dict[int, Run]:
         wanted = set(offsets)
@@ -291,12 +293,15 @@ class DiskLog:
                 yield run
             else:
                 left = run.ttl - (wall_us - run.published_at) / 1_000_000
-                yield replace(run, expires_at=now + min(left, run.ttl))
+                yield changed(run, expires_at=now + min(left, run.ttl))
 
     def last_sequence(self, topic: str) -> int:
         runs = self._disk.content.runs
         gone = self._disk.content.last_sequences.get(topic, 0)
         return max((run.sequence + run.count - 1 for run in runs if run.topic == topic), default=gone)
+
+    def last_sequences(self, topics: Sequence[str]) -> dict[str, int]:
+        return {topic: self.last_sequence(topic) for topic in topics}
 
     has_unreadable_names = False
 
@@ -336,4 +341,4 @@ class DiskState:
 def _as_stored(run: Run) -> Run:
     """A run that was written and read: its payloads are bare, whatever wire they came from."""
     shape = bare_shape(run.shape.door, run.shape.qos, run.shape.retain)
-    return replace(msgpack.decode(msgpack.encode(run), type=Run), shape=shape)
+    return changed(run, shape=shape)

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from penstock.core.delivery.reencoding import PendingEncoding
 from penstock.core.ports.connection import Encoding, Frame
-from penstock.model import NEVER, Run
+from penstock.runs import NEVER, Run, Shape
 
 _FRAME = re.compile(
     rb"(?P<topic>[^ ]+) (?P<sequence>\d+)(?P<retained> retained)?(?P<again> again)?"
@@ -79,6 +79,10 @@ class PlainEncoding(Struct, frozen=True, kw_only=True):
     identifiers: tuple[int, ...] = ()
     is_retained: bool = False
     has_cursor: bool = False
+
+    def passes(self, shape: Shape, longest: int) -> bool:
+        """Lines of text are always encoded."""
+        return False
 
     def encode(self, runs: Sequence[Run], now: float) -> bytes:
         """All messages at QoS 0, joined."""

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from bench import artifacts
+from bench.artifacts import build_once
 from tests.support import builds
-from tests.support.builds import build_once, npm_install
+from tests.support.builds import npm_install
 from tests.support.test_guard import is_alive
 from tests.support.waiting import until
 
@@ -36,7 +38,7 @@ mkdir "$2/node_modules/whole"
 
 
 def start_worker(folder: Path, pause_s: float) -> "subprocess.Popen[str]":
-    words = [sys.executable, "-c", WORKER, str(builds.__file__), str(folder), str(pause_s)]
+    words = [sys.executable, "-c", WORKER, str(artifacts.__file__), str(folder), str(pause_s)]
     return subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
 
 
@@ -106,7 +108,7 @@ def test_a_fetch_that_never_succeeds_skips_its_test_and_leaves_nothing(
 
 
 async def test_a_fetch_that_takes_too_long_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
-    with pytest.raises(builds.FetchError, match="more than 2 s"):
-        builds._run(2, "sh", "-c", f"sleep 600 & echo $! > {tmp_path}/pid; wait")
+    with pytest.raises(artifacts.FetchError, match="more than 2 s"):
+        artifacts.run_command(2, "sh", "-c", f"sleep 600 & echo $! > {tmp_path}/pid; wait")
     pid = int((tmp_path / "pid").read_text(encoding="ascii"))
     await until(lambda: not is_alive(pid), "the child of the fetch still runs")

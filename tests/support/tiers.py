@@ -47,6 +47,7 @@ SYSTEM = frozenset(
         "faults",
         "fuzz",
         "spark",
+        "test_build.py",
         "test_docs.py",
         "test_site.py",
         "test_snippets.py",

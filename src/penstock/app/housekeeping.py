@@ -107,7 +107,7 @@ class Housekeeping:
             log.warning("messages not delivered", **asdict(losses))
 
     def _trim(self) -> None:
-        self._upkeep.trim(self._broker.oldest_queued_offset)
+        self._broker.find_oldest_queued(self._upkeep.trim)
 
     def _reap(self) -> None:
         self._broker.reap()

@@ -156,20 +156,22 @@ async def _serve(
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGHUP, signals.put_nowait, signal.SIGHUP)
 
-    from penstock.app import Server  # noqa: PLC0415 - takes a while; only if the settings are valid
-    from penstock.app.garbage import GarbagePauses  # noqa: PLC0415
+    from penstock.app.garbage import GarbagePauses, without_collections  # noqa: PLC0415
 
-    # Before the server, which would have to close what it has opened.
-    companion = None if dashboard is None else _make_dashboard(dashboard)
-    server = Server(loaded.settings, origins=loaded.origins, read=read)
-    if not server.doors:
-        raise InvalidConfig(NO_DOOR)
-    server.on_settings = _configure_logging
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, signals.put_nowait, number)
-    await server.start()
-    notifier, garbage = Notifier(os.environ), GarbagePauses()
-    garbage.begin()
+    with without_collections():
+        from penstock.app import Server  # noqa: PLC0415 - takes a while; only if the settings are valid
+
+        # Before the server, which would have to close what it has opened.
+        companion = None if dashboard is None else _make_dashboard(dashboard)
+        server = Server(loaded.settings, origins=loaded.origins, read=read)
+        if not server.doors:
+            raise InvalidConfig(NO_DOOR)
+        server.on_settings = _configure_logging
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, signals.put_nowait, number)
+        await server.start()
+        notifier, garbage = Notifier(os.environ), GarbagePauses()
+        garbage.begin()  # before the next collection, which would visit everything
     try:
         if companion is not None:
             await companion.start(server)

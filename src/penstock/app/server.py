@@ -13,6 +13,7 @@ from penstock import __version__
 from penstock.app.garbage import THRESHOLDS
 from penstock.app.housekeeping import Housekeeping
 from penstock.app.logging import write_audit
+from penstock.build import build_name
 from penstock.config import Loaded, Reloading, Settings, compare, core_settings
 from penstock.config.settings import access_sources, storage_settings
 from penstock.core.access.file_access import FileAccess
@@ -175,6 +176,7 @@ class Server:
             broker=self.broker,
             clock=self._clock,
             version=__version__,
+            build=build_name(),
             node_id=self.node_id,
             started_at=self._clock.monotonic(),
             settings=settings.http,

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock import __version__
+from penstock.build import build_text
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command line; exits with 0, 1 for an error, or 2 for wrong usage."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words[:1] == ["--version"]:
-        print(f"penstock {__version__}")
+        print(f"penstock {__version__} ({build_text()})")
         return
     names = commands_to_complete(os.environ, COMMANDS)
     if names is None:

@@ -213,7 +213,8 @@ def health_facts(state: Row) -> Pairs:
         yield "responds within", milliseconds_text(state["round_trip_ms"])
     version, node = state.get("version"), state.get("node_id")
     if version is not None:
-        yield "server", f"Penstock {version}, node {text_of(node)}"
+        build = f" ({state['build']})" if "build" in state else ""
+        yield "server", f"Penstock {version}{build}, node {text_of(node)}"
     if "global" not in state and "topic_count" in state:
         yield "topics", count_text(state["topic_count"])
         yield "subscribers", count_text(state.get("active_subscriber_count"))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 PREFIX = "PENSTOCK_"
 FILE_VARIABLE = "PENSTOCK_CONFIG"
-OTHER_VARIABLES = (FILE_VARIABLE, "PENSTOCK_SOAK")
+OTHER_VARIABLES = (FILE_VARIABLE, "PENSTOCK_BUILD", "PENSTOCK_SOAK")
 # Kubernetes sets these in every container of a namespace with a service called "penstock".
 SERVICE_LINK = re.compile(r"PENSTOCK_(\w+_)?(SERVICE_HOST|SERVICE_PORT\w*|PORT_\d+_(TCP|UDP|SCTP)\w*)")
 PRESETS: dict[str, dict[str, object]] = {

@@ -81,7 +81,7 @@ class Shell {
     this.me = me;
     this.#isAsking = false;
     setText(this.node, me.node_id ?? "");
-    this.node.title = `Penstock ${me.version ?? ""}`;
+    this.node.title = `Penstock ${me.version ?? ""} ${me.build ? `(${me.build})` : ""}`.trim();
     this.#showUser();
     this.#showPages();
     this.#watchHealth();

@@ -19,6 +19,7 @@ from penstock.core.diagnostics.drops_topic import DROPS_TOPIC, DropsTopic
 from penstock.core.diagnostics.ledger import Ledger
 from penstock.core.diagnostics.slow_consumers import LossReport, LossReports, SlowConsumers
 from penstock.core.diagnostics.topic_stats import TopicStats
+from penstock.core.durability.oldest_queued import Found, OldestQueuedSearch
 from penstock.core.durability.recovery import Recovery
 from penstock.core.node import Node
 from penstock.core.ports.connection import ConnectionPort, Encoding
@@ -57,7 +58,8 @@ from penstock.core.topics.levels import TopicLevels
 from penstock.core.topics.registry import Registry, UnusedRemoval
 from penstock.core.topics.retained import Retained
 from penstock.errors import PenstockError
-from penstock.model import Door, Policy, Reason, Run, Will
+from penstock.model import Door, Policy, Reason, Will
+from penstock.runs import Run, Train
 
 __all__ = [
     "DROPS_TOPIC",
@@ -110,6 +112,7 @@ class Broker:
         self._running: dict[Procedure[Any], None] = {}  # requests that are done in steps
         self._reaping = StepQueue(node.background)
         self._forgetting = StepQueue(node.background)
+        self._oldest_queued = StepQueue(node.background)
         self._drops_topic = DropsTopic(node, self._publisher)
         self._recover()
 
@@ -330,16 +333,22 @@ class Broker:
     # Acknowledgements
 
     def awaited_step(self, session: Session, number: int) -> int | None:
-        """Return the step that a delivery waits for (`acks.AWAITS_*`); None for an unknown number."""
+        """Return the step that a delivery waits for (`inflight.AWAITS_*`); None for an unknown number."""
         return self._acks.awaited_step(session, number)
 
-    def acknowledge(self, session: Session, number: int) -> bool:
-        """Complete a delivery. Returns False if its number is unknown."""
-        return self._acks.acknowledge(session, number)
+    def acknowledge(self, session: Session, numbers: Sequence[int], awaited: int) -> int:
+        """Complete deliveries that wait for this step, in order, up to one that waits for another.
 
-    def confirm_receipt(self, session: Session, number: int) -> bool:
-        """Release the message of a QoS 2 delivery, keep its number. Returns False if it is unknown."""
-        return self._acks.confirm_receipt(session, number)
+        Unknown numbers are passed over. Returns how many numbers were taken.
+        """
+        return self._acks.acknowledge(session, numbers, awaited)
+
+    def confirm_receipts(self, session: Session, numbers: Sequence[int]) -> list[bool]:
+        """Release the messages of QoS 2 deliveries, in order, and keep their numbers.
+
+        Returns whether each number is known, up to one whose delivery is not at QoS 2.
+        """
+        return self._acks.confirm_receipts(session, numbers)
 
     def refuse(self, session: Session, number: int) -> bool:
         """Complete a delivery that the subscriber refused, and record the loss."""
@@ -353,9 +362,9 @@ class Broker:
         """Remember the number of a published QoS 2 message until its sender releases it."""
         self._acks.begin_qos2(session, number, ticket)
 
-    def end_qos2(self, session: Session, number: int) -> bool:
-        """Release a QoS 2 number. Returns False if it is unknown."""
-        return self._acks.end_qos2(session, number)
+    def end_qos2(self, session: Session, numbers: Sequence[int]) -> list[bool]:
+        """Release QoS 2 numbers, in order. Returns whether each is known."""
+        return self._acks.end_qos2(session, numbers)
 
     # Subscriptions
 
@@ -474,6 +483,12 @@ class Broker:
         """
         return self._publisher.publish_all(runs, sender, refuse)
 
+    def publish_train(
+        self, train: Train, sender: Session, refuse: Callable[[Run, PenstockError], None]
+    ) -> None:
+        """Publish a train in order; a message that is not allowed goes to `refuse`, the rest continues."""
+        self._publisher.publish_train(train, sender, refuse)
+
     def publish_once(
         self, run: Run, sender: Session, *, is_forced: bool = False, known_as: str | None = None
     ) -> Receipt:
@@ -519,6 +534,10 @@ class Broker:
     def when_flushed(self, callback: Callable[[], None]) -> None:
         """Call back after this turn's deliveries."""
         self._node.tick.after(callback)
+
+    def is_unblocked(self, sender: Session) -> bool:
+        """Return whether a request sender may publish now: not blocked, and no other request of it waits."""
+        return self._node.request_senders.is_free(sender)
 
     def when_unblocked(self, sender: Session, callback: Callable[[], None]) -> None:
         """Call back when a request sender may publish: at once, unless policy `block` stops it."""
@@ -653,18 +672,19 @@ class Broker:
         self._node.slow_consumers.reap(self._node.clock.monotonic())
         return False
 
-    @property
-    def oldest_queued_offset(self) -> int | None:
-        """Oldest offset that is still queued or in flight for a session; None if there is none."""
-        return self._node.recorder.oldest_queued_offset()
+    def find_oldest_queued(self, found: Found) -> None:
+        """Find the oldest offset that is still queued or in flight for a session, in background steps."""
+        if not self._oldest_queued:  # else the last search is not finished
+            search = OldestQueuedSearch(self.sessions.values(), self._node.history.head, found)
+            self._oldest_queued.add(search.step)
 
     @property
     def is_drained(self) -> bool:
         """Nothing is queued for a connected session."""
-        connected = (session for session in self.sessions.values() if session.connection is not None)
         return not any(
             session.is_waiting or any(group.offline_queue for group in session.groups or ())
-            for session in connected
+            for session in self.sessions.values()
+            if session.connection is not None
         )
 
     def stop(self) -> None:

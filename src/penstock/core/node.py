@@ -36,7 +36,7 @@ from penstock.core.topics.levels import TopicLevels
 from penstock.core.topics.registry import Registry, RulesRefresh
 from penstock.core.topics.retained import Retained
 from penstock.core.topics.rules import rules_differ
-from penstock.model import Run
+from penstock.runs import Run
 
 
 class Node:

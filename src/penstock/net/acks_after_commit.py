@@ -9,19 +9,20 @@ from collections.abc import Callable
 from functools import partial
 from typing import Generic, TypeVar
 
-from msgspec import Struct
-
 from penstock.core.ports.log import Settled, Ticket
 
 Item = TypeVar("Item")
 
 
-class _Group(Struct, Generic[Item]):
+class _Group(Generic[Item]):
     """Neighbouring items that wait for the same commit."""
 
-    ticket: Ticket | None
-    items: list[Item]
-    is_settled: bool = False
+    __slots__ = ("is_settled", "items", "ticket")
+
+    def __init__(self, ticket: Ticket | None, items: list[Item]) -> None:
+        self.ticket = ticket
+        self.items = items
+        self.is_settled = False
 
 
 class OrderedAcks(Generic[Item]):

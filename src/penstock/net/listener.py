@@ -19,6 +19,7 @@ from penstock.errors import InvalidConfig, WireError
 from penstock.net.door import Peer, address
 from penstock.net.log_throttle import ThrottledLog
 from penstock.net.tls import Certificates, common_name, words_of
+from penstock.net.transport import SocketProtocol
 from penstock.wire import proxy_protocol
 
 log = structlog.get_logger("penstock.listener")
@@ -33,7 +34,7 @@ SHUTDOWN_TIMEOUT_S = 5.0
 """Time that a peer may take to respond to the end of TLS."""
 
 Network = IPv4Network | IPv6Network
-Factory = Callable[[Peer | None], asyncio.BaseProtocol]
+Factory = Callable[[Peer | None], SocketProtocol]
 
 
 def parse_networks(texts: Iterable[str], setting: str) -> tuple[Network, ...]:
@@ -109,7 +110,10 @@ class Listener:
         try:
             if self.certificates is None and not self._proxies and self.admit is None:
                 self._server = await self.loop.create_server(
-                    lambda: self.factory(None), self._host, self._port, backlog=self._backlog
+                    lambda: cast("asyncio.BaseProtocol", self.factory(None)),
+                    self._host,
+                    self._port,
+                    backlog=self._backlog,
                 )
             else:
                 await self._listen()
@@ -306,7 +310,7 @@ class PendingConnection(asyncio.Protocol):
         name = common_name(transport.get_extra_info("peercert"))
         try:
             protocol = self._listener.factory(Peer(self._peer.host, self._peer.port, name))
-            transport.set_protocol(protocol)
+            transport.set_protocol(cast("asyncio.BaseProtocol", protocol))
             protocol.connection_made(transport)
         except Exception:  # an error of the server; the loop would leave the connection open
             log.exception("connection not handed over", peer=str(self._peer))

@@ -1,10 +1,32 @@
-"""Transports: a stand-in for closed ones, and a check for hang-ups of the peer."""
+"""Transports: the protocol behind one, a stand-in for closed ones, and a check for hang-ups of the peer."""
 
 import asyncio
 import select
-from typing import cast
+from typing import Protocol, cast
 
 HUNG_UP = select.POLLRDHUP | select.POLLHUP | select.POLLERR
+
+
+class SocketProtocol(Protocol):
+    """Protocol of a door for an event loop, which calls it by its methods.
+
+    A compiled class cannot inherit from asyncio's protocols. It receives with `data_received`; on a loop that
+    looks for `get_buffer` and `buffer_updated`, with those.
+    """
+
+    def connection_made(self, transport: asyncio.BaseTransport, /) -> None: ...
+
+    def pause_writing(self) -> None: ...
+
+    def resume_writing(self) -> None: ...
+
+    def connection_lost(self, error: Exception | None, /) -> None: ...
+
+
+class ByteProtocol(SocketProtocol, Protocol):
+    """Protocol of a door for a stream of bytes that need not come from a socket."""
+
+    def data_received(self, data: bytes, /) -> None: ...
 
 
 class ClosedTransport:

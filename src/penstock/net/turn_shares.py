@@ -68,6 +68,9 @@ class Backlog:
     def __len__(self) -> int:
         return len(self._data) - self._start
 
+    def __bool__(self) -> bool:
+        return len(self) > 0
+
     def add(self, data: bytes) -> None:
         """Append more input: not every transport stops at once."""
         self._data = self._data[self._start :] + data

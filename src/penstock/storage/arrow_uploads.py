@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.publishing.properties import MAX_TTL_MS
 from penstock.errors import InvalidRequest, TooLarge, UnsupportedMedia, WireError
-from penstock.model import Door, Properties, Run, bare_shape
+from penstock.model import Door, Properties
+from penstock.runs import Run, bare_shape
 from penstock.wire.arrow import unpacked_bytes
 
 if TYPE_CHECKING:

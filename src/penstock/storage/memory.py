@@ -12,12 +12,13 @@ from secrets import token_hex
 from msgspec import Struct
 
 from penstock.common.statement import Gap
-from penstock.core.ports.log import Settled, Span, Ticket, Wanted
+from penstock.core.ports.log import Listing, Settled, Span, Ticket, Wanted
 from penstock.core.ports.turn import Sequencer, Turn, find_message
 from penstock.core.replay.sources import weight_of
 from penstock.core.settings import LogSettings
 from penstock.core.topics.ring import RUN_BYTES
-from penstock.model import Door, Reason, Run, Shape
+from penstock.model import Door, Reason
+from penstock.runs import Run, Shape
 
 _offset_of = attrgetter("offset")
 _GONE = Run("", b"", 0, 0, 0, Shape("", Door.SERVER, 0, False, True))
@@ -144,14 +145,26 @@ class MemoryLog:
     def reason_of(self, offset: int) -> Reason:
         return Reason.RETENTION
 
-    def scan(self, after: int, wanted: Wanted) -> Iterator[Run]:
-        """Every run at QoS 1 or 2 after an offset."""
+    def scan(self, after: int, wanted: Wanted) -> Iterator[Listing]:
+        """Every message at QoS 1 or 2 after an offset."""
         runs = islice(self._runs, self._index_after(after), None)
-        return (run for run in runs if run.shape.qos and wanted(run.topic))
+        known: dict[str, bool] = {}
+        found: list[Run] = []
+        for run in runs:
+            if run.topic not in known:
+                known[run.topic] = wanted(run.topic)
+            if run.shape.qos and known[run.topic]:
+                found.append(run)
+        if found:
+            yield Listing.of_runs(found)
 
     def last_sequence(self, topic: str) -> int:
         """Always 0: no earlier process has committed anything."""
         return 0
+
+    def last_sequences(self, topics: Sequence[str]) -> dict[str, int]:
+        """Always 0: no earlier process has committed anything."""
+        return dict.fromkeys(topics, 0)
 
     has_unreadable_names = False
 

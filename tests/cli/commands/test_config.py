@@ -12,6 +12,7 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from penstock import __version__
 from penstock.app.preflight import find_mistakes
+from penstock.build import is_compiled
 from penstock.cli import main
 from penstock.config import Settings, load
 from penstock.config.keys import known_keys
@@ -28,7 +29,8 @@ def run(*words: str) -> int:
 
 def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     main(["--version"])
-    assert capsys.readouterr().out == f"penstock {__version__}\n"
+    build = "compiled" if is_compiled() else "pure Python"
+    assert capsys.readouterr().out == f"penstock {__version__} ({build})\n"
 
 
 def test_version_is_the_one_of_the_package() -> None:

@@ -31,8 +31,9 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return package
 
 
-def test_checkout_has_the_example_beside_the_sources() -> None:
+def test_checkout_has_the_example_beside_the_sources(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyspark")
+    monkeypatch.setattr(penstock, "__file__", str(ROOT / "src" / "penstock" / "__init__.py"))
     assert Path(load_tour().__file__) == ROOT / "examples" / "plant" / "tour.py"
 
 

@@ -12,7 +12,8 @@ from penstock.core.delivery.outbox import Outbox
 from penstock.core.publishing.outcome import Outcome
 from penstock.core.settings import CoreSettings, OutboxSettings, SessionSettings, TopicRule
 from penstock.core.subscriptions.shared import SharedGroup
-from penstock.model import Policy, Run
+from penstock.model import Policy
+from penstock.runs import Run
 from tests.support.broker import Client, Stage
 from tests.support.encodings import PlainEncoding
 from tests.support.examples import examples
@@ -158,6 +159,19 @@ def test_a_run_is_dropped_in_part_with_its_exact_range(
     assert stage.losses("r") == [("a", *lost, "outbox-full")]
     reader.unpause()
     assert reader.take_payloads() == kept
+
+
+def test_a_message_that_fits_is_taken_behind_larger_ones_that_did_not() -> None:
+    stage = small_stage(messages=1_000, bytes=20)
+    sender, reader = stage.client("s"), stage.client("r")
+    reader.subscribe("a")
+    reader.pause()
+    payloads = [b"a" * 8, b"b" * 9, b"c" * 9, b"d", b"e" * 10, b"f" * 9, b"g", b"hh", b"iii", b"j", b"k"]
+    publish_all(sender, payloads)
+    stage.settle()
+    reader.unpause()
+    assert reader.take_payloads() == [b"a" * 8, b"b" * 9, b"d", b"g", b"j"]
+    assert stage.broker.ledger.counts == {"outbox-full": 6}
 
 
 def test_an_outbox_is_limited_by_bytes_too() -> None:

@@ -226,7 +226,7 @@ def test_what_has_expired_makes_room_for_what_is_fresh() -> None:
     assert len(disk.content.tables[BEHIND]) == 0
     publish(stage, [b"fresh"])
     assert stage.losses("r") == [("a", 1, 3, "expired")]
-    assert stage.broker.oldest_queued_offset == 4
+    assert stage.oldest_queued_offset == 4
     back = come_back(stage)
     stage.settle()
     assert back.take_payloads() == [b"fresh"]
@@ -256,4 +256,4 @@ def test_a_session_that_came_back_for_one_connection_gets_everything_in_order() 
     stage.settle()
     assert back.take_and_acknowledge() == numbers(1, 4)
     stage.settle()
-    assert stage.broker.oldest_queued_offset is None  # nothing of this has to stay in the log
+    assert stage.oldest_queued_offset is None  # nothing of this has to stay in the log

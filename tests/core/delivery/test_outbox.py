@@ -7,7 +7,8 @@ from msgspec import Struct
 
 from penstock.core.delivery.outbox import Outbox
 from penstock.core.delivery.policy import Decision, Limits
-from penstock.model import NEVER, Policy, Run
+from penstock.model import Policy
+from penstock.runs import NEVER, Run
 from tests.support.encodings import PlainEncoding
 from tests.support.examples import examples
 from tests.support.samples import make_run, payloads_of

@@ -3,7 +3,8 @@
 from penstock.core.diagnostics.slow_consumers import LossReport
 from penstock.core.publishing.outcome import Outcome
 from penstock.core.settings import CoreSettings, OutboxSettings
-from penstock.model import Policy, Run
+from penstock.model import Policy
+from penstock.runs import Run
 from tests.core.replay.followers import numbers, publish
 from tests.support.broker import Client, Stage
 

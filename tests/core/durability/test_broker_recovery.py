@@ -389,7 +389,7 @@ def test_what_came_in_at_qos_2_is_known_until_its_sender_let_go_of_it(disk: Disk
     for number in (4, 5):
         before.broker.begin_qos2(sender.session, number, sender.publish("a", b"x", qos=2).ticket)
     before.settle()
-    before.broker.end_qos2(sender.session, 4)
+    before.broker.end_qos2(sender.session, (4,))
     before.settle()
     session = restart(disk).broker.sessions["s"]
     assert session.received == {5: None}
@@ -486,7 +486,7 @@ def test_windows_come_to_the_same_whether_they_were_written_or_not(
             for payload, qos in ((b"1", 1), (b"2", 2), (b"3", 2)):
                 receipt = sender.publish("a/b", payload, qos=qos)
                 stage.broker.begin_qos2(sender.session, turn % 5, receipt.ticket)
-            stage.broker.end_qos2(sender.session, (turn + 2) % 5)
+            stage.broker.end_qos2(sender.session, ((turn + 2) % 5,))
             for delivered in reader.take()[::2]:
                 (reader.receive if delivered.qos == 2 and turn % 3 else reader.acknowledge)(delivered.number)
             for _ in range(3):

@@ -203,21 +203,21 @@ def test_a_shared_group_without_anyone_has_a_position_and_knows_what_it_offers_a
 
 
 def test_the_oldest_offset_that_someone_is_still_to_get_is_known(stage: Stage) -> None:
-    assert stage.broker.oldest_queued_offset is None
+    assert stage.oldest_queued_offset is None
     reader, shared = connect(stage), connect(stage, "m", "$share/g/a")
     publish(stage, b"1", b"2", b"3")
     reader.acknowledge(1)
-    assert stage.broker.oldest_queued_offset == 1  # it is on its way to the group
+    assert stage.oldest_queued_offset == 1  # it is on its way to the group
     shared.drop()
-    assert stage.broker.oldest_queued_offset == 1
+    assert stage.oldest_queued_offset == 1
     stage.client("m", clean=True)
     stage.settle()
-    assert stage.broker.oldest_queued_offset == 2
+    assert stage.oldest_queued_offset == 2
     reader.take_and_acknowledge()
-    assert stage.broker.oldest_queued_offset is None
+    assert stage.oldest_queued_offset is None
     reader.drop()
     publish(stage, b"4", b"5")
-    assert stage.broker.oldest_queued_offset == 4
+    assert stage.oldest_queued_offset == 4
 
 
 # Windows
@@ -417,12 +417,12 @@ def test_the_oldest_offset_that_a_group_is_owed_is_known_whatever_is_offered_aga
     first.drop()
     second.drop()  # what it had is offered before what the other had
     stage.settle()
-    assert stage.broker.oldest_queued_offset == 1
+    assert stage.oldest_queued_offset == 1
     for name in ("one", "two"):
         stage.client(name, clean=False, expiry=LASTING).take_and_acknowledge()
     stage.settle()
     for name in ("one", "two"):
         stage.client(name, clean=False, expiry=LASTING).drop()
-    assert stage.broker.oldest_queued_offset is None
+    assert stage.oldest_queued_offset is None
     publish(stage, b"3", b"4")
-    assert stage.broker.oldest_queued_offset == 3
+    assert stage.oldest_queued_offset == 3

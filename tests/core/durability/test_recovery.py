@@ -6,7 +6,8 @@ from penstock.common.topics import TopicLimits
 from penstock.core.delivery import drain
 from penstock.core.settings import CoreSettings
 from penstock.errors import QuotaExceeded
-from penstock.model import NEVER, Properties, Will
+from penstock.model import Properties, Will
+from penstock.runs import NEVER
 from tests.support.broker import Client, Stage
 from tests.support.clock import ManualClock
 from tests.support.disk import Disk

@@ -12,7 +12,8 @@ from penstock.core.publishing.properties import MAX_ID_BYTES
 from penstock.core.sessions.session import Session
 from penstock.core.settings import CoreSettings, LogSettings, MessageIdSettings
 from penstock.errors import InvalidRequest, NotAuthorized, StorageUnavailable
-from penstock.model import Door, Properties, Run
+from penstock.model import Door, Properties
+from penstock.runs import Run
 from tests.support.broker import Stage
 from tests.support.clock import ManualClock
 from tests.support.disk import Disk

@@ -8,7 +8,8 @@ from penstock.core.durability.records import RECEIPTS
 from penstock.core.sessions.session import Session
 from penstock.core.settings import CoreSettings, LogSettings, MessageIdSettings, RetainedSettings
 from penstock.errors import InvalidRequest, InvalidTopic, NotAuthorized, StorageUnavailable, TooLarge
-from penstock.model import Door, Properties, Run
+from penstock.model import Door, Properties
+from penstock.runs import Run
 from tests.support.broker import Stage
 from tests.support.disk import Disk
 from tests.support.samples import make_run

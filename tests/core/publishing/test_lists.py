@@ -9,7 +9,8 @@ from penstock.core.publishing.idempotent import PART_MESSAGES
 from penstock.core.sessions.session import Session
 from penstock.core.settings import CoreSettings, LogSettings
 from penstock.errors import NotAuthorized, StorageUnavailable
-from penstock.model import Door, Properties, Run
+from penstock.model import Door, Properties
+from penstock.runs import Run
 from tests.support.broker import Stage
 from tests.support.clock import ManualClock
 from tests.support.disk import Disk

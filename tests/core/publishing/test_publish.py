@@ -12,7 +12,8 @@ from penstock.core.sessions.session import TOPICS_REMEMBERED
 from penstock.core.settings import CoreSettings, LogSettings, OutboxSettings, TopicRule
 from penstock.core.topics.ring import RUN_BYTES
 from penstock.errors import InvalidTopic, NotAuthorized, PenstockError, QuotaExceeded, StorageUnavailable
-from penstock.model import NEVER, Door, Policy, Run
+from penstock.model import Door, Policy
+from penstock.runs import NEVER, Run
 from tests.support.broker import Stage
 from tests.support.disk import Disk
 from tests.support.encodings import PlainEncoding

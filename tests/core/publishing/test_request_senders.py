@@ -12,7 +12,8 @@ from penstock.core.publishing.request_senders import CALLERS, NOTES, RequestSend
 from penstock.core.sessions.session import Session
 from penstock.core.settings import CoreSettings, LogSettings, OutboxSettings
 from penstock.errors import InvalidTopic, NotAuthorized, ShuttingDown
-from penstock.model import Door, Policy, Run
+from penstock.model import Door, Policy
+from penstock.runs import Run
 from tests.support.broker import Client, Stage
 from tests.support.clock import ManualClock, ManualScheduler
 from tests.support.disk import Disk

@@ -1,6 +1,7 @@
 """A filter's past and then what is live: one order, nothing twice, nothing left out, and all of it told."""
 
 import asyncio
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from unittest.mock import Mock
 
@@ -21,6 +22,7 @@ from penstock.core.sessions.catch_up_slots import READERS
 from penstock.core.sessions.session import Ending
 from penstock.core.settings import CoreSettings, LogSettings, RingSettings, SessionSettings
 from penstock.core.subscriptions.subscription import Options
+from penstock.core.topics import activity
 from penstock.errors import (
     InvalidCursor,
     InvalidFilter,
@@ -29,7 +31,8 @@ from penstock.errors import (
     QuotaExceeded,
     StorageUnavailable,
 )
-from penstock.model import Door, Policy, Reason, Run
+from penstock.model import Door, Policy, Reason
+from penstock.runs import Run
 from penstock.storage.memory import MemoryLog
 from tests.core.replay.followers import Joiner, missing, numbers, publish
 from tests.support.broker import Client, Stage
@@ -336,14 +339,12 @@ async def test_who_was_away_for_a_moment_looks_at_topics_that_were_used_since_an
         return matches(filter, topic)
 
     monkeypatch.setattr(reader, "matches", note)
-    recency = stage.broker.topics.recency
-    finding = Mock(wraps=recency.few_since)
-    monkeypatch.setattr(recency, "few_since", finding)
-    monkeypatch.setattr(recency, "since", None)  # those found are looked at, and not looked for again
+    finding = Mock(wraps=bisect_left)  # each search of recent topics ends with one
+    monkeypatch.setattr(activity, "bisect_left", finding)
     joiner.join("#", start)
     assert joiner.got == numbers(1, 3)
     assert set(asked) == {"t/7", "new"}
-    finding.assert_called_once()
+    finding.assert_called_once()  # those found are looked at, and not looked for again
 
 
 async def test_other_filters_go_on_while_one_is_joined() -> None:

@@ -20,9 +20,9 @@ from penstock.core.replay.reader import RINGS_A_SLICE, TOPICS_A_SLICE, Replay
 from penstock.core.replay.sources import LEAST_BYTES, RUNS_AHEAD, RingSource, RingSources
 from penstock.core.replay.statement import Chunk
 from penstock.core.settings import CoreSettings, LogSettings, RingSettings, TopicRule
-from penstock.core.topics.ring import Ring
 from penstock.errors import InvalidCursor
-from penstock.model import Reason, Run
+from penstock.model import Reason
+from penstock.runs import Run
 from penstock.storage.memory import MemoryLog
 from tests.support.broker import Client, Stage
 from tests.support.disk import Disk
@@ -467,12 +467,12 @@ async def test_a_replay_over_many_rings_reads_each_of_them_once(monkeypatch: pyt
     count = 3 * RINGS_A_SLICE
     for number in range(3 * count):
         sender.publish(f"a/{number % count}", b"%d" % number)
-    looks: list[Ring] = []
-    make_runs = Ring.runs
+    looks: list[RingSource] = []
+    fill = RingSource.fill
 
-    def counted(ring: Ring) -> list[Run]:
-        looks.append(ring)
-        return make_runs(ring)
+    def counted(source: RingSource) -> None:
+        looks.append(source)
+        fill(source)
 
     sweeps: list[RingSources] = []
     find_news = RingSources.news
@@ -481,7 +481,7 @@ async def test_a_replay_over_many_rings_reads_each_of_them_once(monkeypatch: pyt
         sweeps.append(rings)
         return find_news(rings)
 
-    monkeypatch.setattr(Ring, "runs", counted)
+    monkeypatch.setattr(RingSource, "fill", counted)
     monkeypatch.setattr(RingSources, "news", counted_sweep)
     replay = stage.broker.history.replay(["a/+"], stage.broker.history.cursor(0))
     chunk = await read_to_head(replay, LEAST_BYTES)

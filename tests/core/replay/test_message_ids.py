@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from penstock.common.cursor import Cursor, Position
 from penstock.core.replay.message_ids import EpochIds, MessageIds
-from penstock.model import Door, Properties, Run, bare_shape
+from penstock.model import Door, Properties
+from penstock.runs import Run, bare_shape
 from penstock.storage.memory import MemoryLog
 
 LOG_ID = "00ff10e2c3a4b5f6"

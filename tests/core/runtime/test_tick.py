@@ -4,14 +4,15 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.core.runtime.tick import Stretch, Tick
+from penstock.core.runtime.tick import Stretch, Tick, TrainPart
 from penstock.core.sessions.session import Session
 from penstock.core.settings import CoreSettings, TopicRule
 from penstock.core.subscriptions.audience import Audience, Group
 from penstock.core.subscriptions.subscription import Options, Subscription
 from penstock.core.topics.registry import Registry
 from penstock.core.topics.topic import Topic
-from penstock.model import Policy, Run
+from penstock.model import Door, Policy
+from penstock.runs import Run, Shape, Train
 from tests.support.clock import ManualClock, ManualScheduler
 from tests.support.encodings import PlainEncoding
 from tests.support.samples import make_run, make_session
@@ -363,3 +364,64 @@ def test_whoever_waits_is_called_though_another_one_fails(turns: Turns) -> None:
     with pytest.raises(ValueError, match="of one"):
         turns.tick.flush()
     assert called == ["before", "behind"]
+
+
+def audience_of(count: int) -> Audience[Session]:
+    group: Group[Session] = Group("#")
+    for number in range(count):
+        group.join(
+            make_session(f"c{number}"),
+            Subscription("#", Options(0), PlainEncoding(qos=0), Policy.DROP_NEWEST, 0),
+        )
+    return Audience((group,), ())
+
+
+@pytest.mark.parametrize(("subscribers", "is_flushed"), [(1, False), (100, True)])
+def test_a_long_input_is_flushed_after_fewer_messages_if_they_have_many_subscribers(
+    turns: Turns, subscribers: int, is_flushed: bool
+) -> None:
+    audiences = [audience_of(subscribers) for _ in range(50)]  # no two messages share a stretch
+    for number in range(100):
+        turns.publish(turns.topic(f"t/{number}", audiences[number % 50]), b"x")
+    turns.tick.flush_part(100)
+    assert bool(turns.flushes) is is_flushed
+
+
+def test_a_flush_to_many_subscribers_that_takes_long_makes_the_next_one_smaller(turns: Turns) -> None:
+    topic = turns.topic("t", audience_of(100))
+    turns.on_deliver = lambda: turns.clock.advance(1.0)
+    for _ in range(2):
+        for _ in range(50):
+            turns.publish(topic, b"x")
+            turns.tick.flush_part(1)
+    sizes = [sum(len(stretch.runs) for stretch in flush) for flush in turns.flushes]
+    assert sizes[0] > 1
+    assert set(sizes[1:]) == {1}
+
+
+def test_a_part_of_a_train_is_a_stretch_whose_runs_have_their_stamps(turns: Turns) -> None:
+    shape = Shape("layout", Door.MQTT, 0, retain=False, is_plain=True)
+    frames = [b"1:a", b"1:bcd", b"1:e", b"1:fg"]
+    ends = [3, 8, 11, 15]
+    train = Train(shape, b"".join(frames), ["x", "y", "x", "z"], [2] * 4, ends)
+    audience: Audience[Session] = Audience((), ())
+    part = TrainPart(train, 1, "client", 41, 1_000)
+    part.topics += [turns.topic("y", audience), turns.topic("x", audience)]
+    part.sequences += [7, 90]
+    run = turns.publish(turns.topic("x", audience), b"before")
+    turns.tick.add_part(part)
+    assert turns.tick.first_offset == min(run.offset, 41)
+    turns.publish(turns.topic("x", audience), b"behind")
+    turns.tick.flush()
+    [[before, stretch, behind]] = turns.flushes
+    assert [len(before), len(stretch), len(behind)] == [1, 2, 1]  # no run has joined the part
+    assert (part.slab, part.longest, stretch.first_offset) == (b"1:bcd1:e", 5, 41)
+    first, second = stretch.as_runs()
+    assert (first.topic, first.slab, first.payload()) == ("y", b"1:bcd", b"bcd")
+    assert (first.offset, first.sequence) == (41, 7)
+    assert (second.topic, second.slab, second.payload()) == ("x", b"1:e", b"e")
+    assert (second.offset, second.sequence) == (42, 90)
+    assert {(each.client_id, each.published_at, each.shape, each.count) for each in (first, second)} == {
+        ("client", 1_000, shape, 1)
+    }
+    assert stretch.as_runs() is stretch.as_runs()

@@ -8,6 +8,8 @@ from msgspec import json
 from penstock.core.delivery.drops import MOST_UNRECORDED_BYTES
 from penstock.core.diagnostics.drops_topic import DROPS_A_MESSAGE, DROPS_TOPIC
 from penstock.core.durability.records import SessionRecord
+from penstock.core.runtime import background
+from penstock.core.sessions import wire_changes
 from penstock.core.settings import CoreSettings, LogSettings, OutboxSettings, SessionSettings
 from penstock.errors import QuotaExceeded, ShuttingDown
 from penstock.model import Policy, Reason, Will
@@ -479,6 +481,82 @@ def test_a_shared_subscription_survives_another_wire() -> None:
     back = stage.client("m", clean=False, expiry=60.0, wire="new", reencode=as_tagged(7))
     stage.settle()
     assert [(d.payload, d.identifiers) for d in back.take()] == [(p, (7,)) for p in numbers(1, 2)]
+
+
+@pytest.fixture
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One step in each turn of the loop, and two filters in each step."""
+    monkeypatch.setattr(wire_changes, "FILTERS_A_STEP", 2)
+    monkeypatch.setattr(background, "WORK_S", 0.0)
+
+
+def rewired(stage: Stage, tag: int) -> Client:
+    return stage.client("r", clean=False, expiry=60.0, window=2, wire=tag, reencode=as_tagged(tag))
+
+
+@pytest.mark.usefixtures("small_steps")
+def test_many_filters_change_their_form_in_steps_and_nothing_leaves_in_the_old_one() -> None:
+    stage = Stage()
+    sender = stage.client("s")
+    reader = stage.client("r", expiry=60.0, window=2, wire="old")
+    filters = [f"a/{number}" for number in range(9)]
+    for filter in (*filters, "$share/g/b"):
+        reader.subscribe(filter, 1)
+    sent = numbers(1, 40)
+    for payload in sent[:4]:
+        sender.publish("a/0", payload, qos=1)
+    stage.settle()
+    reader.drop()
+    for payload in sent[4:6]:
+        sender.publish("a/8", payload, qos=1)
+    stage.settle()
+    back = rewired(stage, 7)
+    turns = 0
+    for number, payload in enumerate(sent[6:]):
+        sender.publish(filters[number % 9], payload, qos=1)
+        turns += not back.session.is_flowing and back.session.is_coming
+        stage.scheduler.turn()
+    sender.publish("b", b"shared", qos=1)
+    assert turns > 2  # it took steps, and messages came meanwhile
+    got: list[tuple[bytes, tuple[int, ...]]] = []
+    while more := back.take():
+        got += [(each.payload, each.identifiers) for each in more]
+        for each in more:
+            back.acknowledge(each.number)
+        stage.settle()
+    assert got == [(payload, (7,)) for payload in (*sent, b"shared")]
+    assert stage.losses() == []
+
+
+@pytest.mark.usefixtures("small_steps")
+def test_a_client_that_leaves_amid_the_change_of_its_forms_gets_all_of_them_the_next_time() -> None:
+    stage = Stage()
+    sender = stage.client("s")
+    reader = stage.client("r", expiry=60.0, wire="old")
+    for number in range(9):
+        reader.subscribe(f"a/{number}", 1)
+    reader.drop()
+    left = rewired(stage, 7)
+    stage.scheduler.turn()
+    left.unsubscribe("a/4")
+    left.drop()
+    for number in range(9):
+        sender.publish(f"a/{number}", b"%d" % number, qos=1)
+    stage.settle()
+    back = rewired(stage, 8)
+    stage.settle()
+    got: list[tuple[bytes, tuple[int, ...]]] = []
+    while more := back.take():
+        got += [(each.payload, each.identifiers) for each in more]
+        for each in more:
+            back.acknowledge(each.number)
+        stage.settle()
+    assert got == [(b"%d" % number, (8,)) for number in range(9) if number != 4]
+    again = rewired(stage, 7)  # a takeover, amid nothing
+    stage.settle()
+    sender.publish("a/0", b"x", qos=1)
+    stage.settle()
+    assert [(each.payload, each.identifiers) for each in again.take()] == [(b"x", (7,))]
 
 
 # Many, and for long

@@ -7,7 +7,7 @@ from penstock.core.durability.records import ReleasedRecord
 from penstock.core.staging.commit import Released
 from penstock.core.staging.stages import Part
 from penstock.errors import PenstockError, UnknownStage
-from penstock.model import Run
+from penstock.runs import Run
 from tests.support.broker import Stage
 from tests.support.disk import Disk
 from tests.support.samples import make_run, payloads_of

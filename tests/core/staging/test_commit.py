@@ -11,7 +11,8 @@ from penstock.core.settings import CoreSettings, LogSettings, OutboxSettings, St
 from penstock.core.staging import commit as commits
 from penstock.core.staging import packing, uploads
 from penstock.errors import Conflict, QuotaExceeded, ShuttingDown, StorageUnavailable, UnknownStage
-from penstock.model import Door, Policy, Properties, bare_shape
+from penstock.model import Door, Policy, Properties
+from penstock.runs import bare_shape
 from tests.core.staging.stagers import ANYONE, commit, logged, rows_of, stage_rows
 from tests.support.broker import Stage
 from tests.support.clock import ManualClock

@@ -8,7 +8,8 @@ from penstock.core.settings import CoreSettings, StageSettings
 from penstock.core.staging import packing
 from penstock.core.staging.packing import Packing, runs_of, weight_of
 from penstock.errors import InvalidRequest, InvalidTopic, NotAuthorized, PenstockError, TooLarge
-from penstock.model import Door, Properties, Run, bare_shape
+from penstock.model import Door, Properties
+from penstock.runs import Run, bare_shape
 from tests.core.staging.stagers import ANYONE, rows_of
 from tests.support.samples import make_run
 

@@ -22,7 +22,7 @@ from penstock.errors import (
     StorageUnavailable,
     UnknownStage,
 )
-from penstock.model import Run
+from penstock.runs import Run
 from tests.core.staging.stagers import ANYONE, commit, logged, rows_of, stage_rows
 from tests.support.broker import Stage
 from tests.support.clock import ManualClock

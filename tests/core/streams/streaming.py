@@ -8,7 +8,7 @@ from penstock.core.streams.send_request import Sending
 from penstock.core.streams.streams import Streams
 from penstock.core.streams.waiters import Handover, Wait
 from penstock.errors import PenstockError
-from penstock.model import NEVER
+from penstock.runs import NEVER
 from tests.support.broker import Stage
 
 ANYONE = Identity(None, "")

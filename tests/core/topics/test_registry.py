@@ -10,7 +10,8 @@ from penstock.core.subscriptions.audience import NOBODY
 from penstock.core.topics.registry import Registry
 from penstock.core.topics.topic import STALE
 from penstock.errors import QuotaExceeded, StorageUnavailable
-from penstock.model import NEVER, Policy
+from penstock.model import Policy
+from penstock.runs import NEVER
 from tests.support.broker import Stage
 from tests.support.samples import make_run
 

@@ -11,7 +11,7 @@ from penstock.core.settings import CoreSettings
 from penstock.core.topics.registry import Registry
 from penstock.core.topics.retained import VAIN_NODES, Retained
 from penstock.core.topics.topic import Topic
-from penstock.model import NEVER
+from penstock.runs import NEVER
 from tests.support.samples import make_run
 
 NAMES = ("a", "a/b", "a//b", "/", "/a", "a/", "b", "a/b/c", "a/b/c/d", "a/c", "b/b", "$x", "$x/a", "x/$y")

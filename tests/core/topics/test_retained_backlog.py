@@ -9,7 +9,8 @@ from penstock.core.topics.retained import VAIN_NODES
 from penstock.core.topics.retained_backlog import Backlog, take_from
 from penstock.core.topics.retained_value import RetainedValue
 from penstock.core.topics.topic import Topic
-from penstock.model import NEVER, Door
+from penstock.model import Door
+from penstock.runs import NEVER
 from tests.support.encodings import PlainEncoding
 from tests.support.samples import make_run
 

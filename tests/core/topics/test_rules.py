@@ -18,7 +18,8 @@ from penstock.core.settings import (
 )
 from penstock.core.topics.registry import Registry
 from penstock.core.topics.ring import Partition, Ring, Rings
-from penstock.model import NEVER, Reason
+from penstock.model import Reason
+from penstock.runs import NEVER
 from tests.support.broker import Stage
 from tests.support.clock import ManualClock
 from tests.support.samples import make_run, payloads_of

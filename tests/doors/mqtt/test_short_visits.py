@@ -8,7 +8,6 @@ import pytest
 
 from penstock.app import Server
 from penstock.core.ports.log import Settled
-from penstock.core.sessions.session import Session
 from penstock.doors.mqtt.door import MqttDoor
 from penstock.wire.mqtt import Connect, Disconnect, Packet, Publish, Version, Will, encode_packet
 from tests.doors.mqtt.peers import Peer, Peers, payloads
@@ -35,10 +34,7 @@ async def visit(server: Server, monkeypatch: pytest.MonkeyPatch, *packets: Packe
     (door,) = (each for each in server.doors if isinstance(each, MqttDoor))
     waiting: list[Settled] = []
 
-    def wait(session: Session, callback: Settled) -> None:
-        waiting.append(callback)
-
-    monkeypatch.setattr(server.broker, "when_session_stored", wait)
+    monkeypatch.setattr(server.broker._node.recorder, "when_stored", waiting.append)
     _, writer = await asyncio.open_connection("127.0.0.1", port_of(server, "mqtt"))
     writer.write(b"".join(encode_packet(packet, Version.V311) for packet in packets))
     await until(lambda: waiting, "CONNECT was not read")

@@ -16,11 +16,9 @@ from websockets.asyncio.client import connect as websocket
 from websockets.exceptions import ConnectionClosedOK, InvalidStatus
 from websockets.typing import Origin, Subprotocol
 
-from penstock.model import Run
 from penstock.wire.mqtt import (
     ConnAck,
     Connect,
-    Packet,
     PacketReader,
     PubAck,
     Publish,
@@ -30,6 +28,7 @@ from penstock.wire.mqtt import (
     Version,
     encode_packet,
 )
+from penstock.wire.mqtt.reader import Item
 from tests.doors.mqtt.peers import Peers
 from tests.support.certificates import Authority, Files
 from tests.support.servers import RunningServer, StartServer
@@ -242,7 +241,7 @@ async def test_packets_may_be_cut_anywhere_over_frames(every_port: RunningServer
         for index in range(len(sent)):
             await peer.send(sent[index : index + 1])
         packets = PacketReader(100_000)
-        got: list[Packet | Run] = []
+        got: list[Item] = []
         while len(got) < 4:
             data = await peer.recv()
             assert isinstance(data, bytes)
@@ -335,7 +334,7 @@ async def test_a_frame_may_hold_any_number_of_packets(small_packets: RunningServ
         frame = b"".join(encode_packet(each, Version.V5) for each in (Connect("", Version.V5), *packets))
         assert len(frame) > 20 * (1000 + 1024)
         await client.send(frame)
-        reader, answers = PacketReader(10_000, Version.V5), list[Packet | Run]()
+        reader, answers = PacketReader(10_000, Version.V5), list[Item]()
         while len(answers) < 61:
             data = await asyncio.wait_for(client.recv(), 20)
             assert isinstance(data, bytes)

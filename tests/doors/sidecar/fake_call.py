@@ -1,17 +1,22 @@
 """A call without a transport, which remembers what a method did with it."""
 
-from penstock.doors.sidecar.transport.method import Call, Metadata, Method, Streaming
+from penstock.core.access.identity import Identity
+from penstock.doors.sidecar.transport.method import Handler, Metadata, Method, Streaming
 from penstock.net.door import Peer
-from penstock.wire.grpc import MessageReader, Status
+from penstock.wire.grpc import MessageReader, Status, encode_message
 
 
-class FakeCall(Call):
+class FakeCall:
     """Collects what is sent."""
 
-    __slots__ = ("is_reading", "sent", "status", "text")
-
     def __init__(self, path: str = "/a.B/C", metadata: Metadata = ()) -> None:
-        super().__init__(path, metadata, Peer("127.0.0.1", 1), None)
+        self.path = path
+        self.metadata = metadata
+        self.peer = Peer("127.0.0.1", 1)
+        self.deadline: float | None = None
+        self.identity: Identity | None = None
+        self.handler: Handler | None = None
+        self.is_over = False
         self.sent: list[bytes] = []
         self.status: Status | None = None
         self.text = ""
@@ -24,6 +29,10 @@ class FakeCall(Call):
     def finish(self, status: Status = Status.OK, text: str = "") -> None:
         if not self.is_over:
             self.is_over, self.status, self.text = True, status, text
+
+    def respond(self, message: bytes) -> None:
+        self.send(encode_message(message))
+        self.finish()
 
     def pause_reading(self) -> None:
         self.is_reading = False

@@ -161,7 +161,7 @@ async def test_a_mistake_of_ours_is_told_and_noted_once(
     def fail(*_: object) -> None:
         raise RuntimeError("mistake")
 
-    monkeypatch.setattr(server.broker._node.request_senders, "of", fail)
+    monkeypatch.setattr(server.broker.access, "may_publish", fail)
     assert (await refusal(client.publish("a")))[0] is grpc.StatusCode.INTERNAL
     assert capsys.readouterr().out.count("call not carried out") == 1
 

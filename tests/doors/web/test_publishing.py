@@ -17,7 +17,7 @@ from penstock.doors.web.publishing import (
     read_message,
 )
 from penstock.errors import InvalidRequest, PenstockError, TooLarge
-from penstock.model import Run
+from penstock.runs import Run
 from tests.support.steps import take_all
 
 LIMITS = TopicLimits()

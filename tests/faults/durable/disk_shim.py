@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.builds import build_once
+from bench.artifacts import build_once
 
 SOURCE = Path(__file__).with_name("disk_shim.c")
 

@@ -358,7 +358,7 @@ async def test_frames_that_were_read_before_the_connection_is_lost_reach_the_doo
     client = await hall.enter()
     hall.door.transport.pause_reading()
     transport = hall.door.transport
-    transport._receive(frame(b"abc") + frame(b"def"))  # as read in the same turn as the pause
+    transport.data_received(frame(b"abc") + frame(b"def"))  # as read in the same turn as the pause
     assert hall.door.received == b""
     reset(client)
     transport._socket.abort()
@@ -372,7 +372,7 @@ async def test_frames_behind_a_close_of_the_door_are_not_read(hall: Hall) -> Non
     await hall.enter()
     transport = hall.door.transport
     transport.pause_reading()
-    transport._receive(frame(b"abc"))
+    transport.data_received(frame(b"abc"))
     transport.abort()
     await hall.until(lambda: bool(hall.door.losses))
     assert hall.door.received == b""

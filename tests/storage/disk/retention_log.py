@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from penstock.core.ports.turn import Sequencer
 from penstock.core.settings import LogSettings
-from penstock.model import Run
+from penstock.runs import Run
 from penstock.storage.disk.holds import Holds
 from penstock.storage.disk.pieces.frames import (
     Extent,

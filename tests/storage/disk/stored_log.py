@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from penstock.model import Run
+from penstock.runs import Run
 from penstock.storage.disk.pieces.arrow_columns import encode_batch, summarize, to_batch
 from penstock.storage.disk.pieces.frames import Frame, Range, encode_extents, encode_frame, encode_summary
 from penstock.storage.disk.pieces.index import Index

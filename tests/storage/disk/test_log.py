@@ -13,7 +13,8 @@ from penstock.common.statement import Gap
 from penstock.core.durability.records import BEHIND, BehindRecord
 from penstock.core.settings import LogSettings
 from penstock.errors import InvalidConfig, StorageUnavailable
-from penstock.model import Reason, Run
+from penstock.model import Reason
+from penstock.runs import Run
 from penstock.storage.disk import log as log_module
 from penstock.storage.disk.log import DiskLog
 from penstock.storage.disk.pieces.sealing_process import SealingProcess, SealRequest, SealResult, seal

@@ -4,7 +4,8 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from penstock.model import Door, Run, bare_shape
+from penstock.model import Door
+from penstock.runs import Run, bare_shape
 from penstock.storage.disk.commit.durable_mark import DurableMark
 from penstock.storage.disk.pieces.arrow_columns import (
     decode_batch,

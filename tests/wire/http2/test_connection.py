@@ -5,6 +5,7 @@ import pytest
 from penstock.wire.http2 import (
     BodyReceived,
     Drained,
+    Envelope,
     ErrorCode,
     GoneAway,
     Limits,
@@ -101,6 +102,54 @@ def test_a_call_that_comes_byte_by_byte_is_the_same_call() -> None:
     pieces = [data[index : index + 1] for index in range(len(data))]
     found = [event for piece in pieces for event in connection.feed(piece, 0.0)]
     assert found == greeted().feed(data, 0.0)
+
+
+@pytest.mark.parametrize("body", [b"x", b"y" * 200, b"z" * 16_384])
+def test_a_whole_answer_is_the_same_as_its_parts(body: bytes) -> None:
+    whole, parts = greeted(None, request(1)), greeted(None, request(1))
+    whole.respond_whole(1, Envelope(HEAD, TRAILERS), body)
+    parts.respond(1, HEAD)
+    parts.send(1, body)
+    parts.finish(1, TRAILERS)
+    assert whole.drain() == parts.drain()
+    assert whole.open_streams == parts.open_streams == 0
+
+
+@pytest.mark.parametrize(
+    ("before", "is_last", "body"),
+    [
+        (NO_WINDOW, True, b"body"),  # of the stream
+        (settings((4, 1_000_000)), True, bytes(70_000)),  # of the connection
+        (settings((1, 0)), True, b"body"),  # the block begins with a table size
+        (settings((4, 65_535)), False, b"body"),  # the client has not ended its side
+        (settings((4, 65_535)), True, b""),
+    ],
+)
+def test_a_whole_answer_without_room_or_with_more_to_say_is_sent_in_parts(
+    before: bytes, is_last: bool, body: bytes
+) -> None:
+    whole, parts = (greeted(None, before, request(1, is_last=is_last)) for _ in range(2))
+    whole.respond_whole(1, Envelope(HEAD, TRAILERS), body)
+    parts.respond(1, HEAD)
+    parts.send(1, body)
+    parts.finish(1, TRAILERS)
+    assert whole.drain() == parts.drain()
+    room = window_update(0, 100_000) + window_update(1, 100_000)
+    for connection in (whole, parts):
+        connection.feed(room, 2.0)
+    assert whole.drain() == parts.drain()
+    assert whole.open_streams == parts.open_streams == 0
+
+
+def test_a_whole_answer_to_a_stream_that_is_over_goes_nowhere() -> None:
+    connection = greeted(None, request(1), reset(1))
+    connection.respond_whole(1, Envelope(HEAD, TRAILERS), b"late")
+    assert connection.drain() == b""
+
+
+def test_an_envelope_fits_into_frames_of_the_smallest_size() -> None:
+    with pytest.raises(ValueError, match="more than a frame"):
+        Envelope(HEAD, bytes(16_385))
 
 
 def test_an_answer_may_be_a_head_alone() -> None:

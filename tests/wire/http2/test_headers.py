@@ -3,7 +3,9 @@
 import pytest
 
 from penstock.wire.http2 import Field
-from penstock.wire.http2.headers import MalformedRequest, RequestHead, check_trailers, request_head
+from penstock.wire.http2.errors import MalformedRequest
+from penstock.wire.http2.events import RequestHead
+from penstock.wire.http2.headers import check_trailers, request_head
 from tests.wire.http2.raw_client import POST
 
 METHOD, SCHEME, PATH, AUTHORITY = POST[:4]

@@ -4,7 +4,21 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from penstock.wire.mqtt import MqttWireError, Packet, PacketReader, RunReader, TopicNameCache, Version
+from penstock.wire.mqtt import (
+    AckRun,
+    MqttWireError,
+    Packet,
+    PacketReader,
+    PubAck,
+    PubComp,
+    PubRec,
+    PubRel,
+    Reply,
+    RunReader,
+    TopicNameCache,
+    Version,
+)
+from penstock.wire.mqtt.ack_runs import PUBACK, PUBCOMP, PUBREC, PUBREL
 
 V3, V5 = (Version.V311,), (Version.V5,)
 BOTH = V3 + V5
@@ -68,6 +82,12 @@ def bad(
     """Bytes that must be refused, once for each version."""
     for version in versions:
         yield Case(name, version, data, None, error, statement)
+
+
+def separate(acks: AckRun) -> list[Packet]:
+    """A run of acknowledgements as the packets that it stands for."""
+    kinds: dict[int, type[Reply]] = {PUBACK: PubAck, PUBREC: PubRec, PUBREL: PubRel, PUBCOMP: PubComp}
+    return [kinds[acks.kind](packet_id, acks.reason) for packet_id in acks.packet_ids]
 
 
 def reading(version: Version) -> PacketReader:

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from penstock.model import Properties, Run
+from penstock.model import Properties
+from penstock.runs import Run
 from penstock.wire.mqtt import (
     Connect,
     Disconnect,

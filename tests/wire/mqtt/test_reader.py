@@ -7,10 +7,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from penstock.model import NEVER, Door, Properties, Run
+from penstock.model import Door, Properties
 from penstock.net.turn_shares import MOST_WORK
+from penstock.runs import NEVER, Run, Train
 from penstock.wire.mqtt import (
     NO_PROPERTIES,
+    AckRun,
     Auth,
     Connect,
     InvalidTopicName,
@@ -31,8 +33,9 @@ from penstock.wire.mqtt import (
     encode_packet,
 )
 from penstock.wire.mqtt.abilities import DRESSED, LAYOUTS, Abilities
+from penstock.wire.mqtt.reader import Item
 from penstock.wire.mqtt.run_reader import SOON
-from tests.wire.mqtt.case import ALIASES, Case, reading, serving
+from tests.wire.mqtt.case import ALIASES, Case, reading, separate, serving
 from tests.wire.mqtt.catalogue import BAD, GOOD
 from tests.wire.mqtt.strategies import conversations, cuts, encode_all, packets, publishes, thorough, versions
 
@@ -42,10 +45,16 @@ PING = b"\xc0\x00"
 PROOF = Auth(ReasonCode.CONTINUE_AUTHENTICATION, PacketProperties(authentication_method="SCRAM-SHA-256"))
 
 
-def messages(items: list[Packet | Run]) -> list[object]:
-    """What was read, with each message of a run on its own, so that runs of any length compare."""
+def messages(items: list[Item]) -> list[object]:
+    """What was read, with each message and acknowledgement on its own, so that runs of any length compare."""
     found: list[object] = []
     for item in items:
+        if isinstance(item, AckRun):
+            found += separate(item)
+            continue
+        if isinstance(item, Train):
+            found += messages([*item.runs(0)])
+            continue
         if not isinstance(item, Run):
             found.append(item)
             continue
@@ -72,7 +81,7 @@ def serve(limit_bytes: int) -> RunReader:
 READERS: list[Callable[[int], PacketReader]] = [PacketReader, serve]
 
 
-def payload_of(item: Packet | Run) -> bytes:
+def payload_of(item: Item) -> bytes:
     if isinstance(item, Run):
         return item.payload()
     assert isinstance(item, Publish)
@@ -114,6 +123,71 @@ def test_runs_are_the_same_however_the_stream_is_cut(
     assert outcome(serve(LARGE), data.draw(cuts(stream))) == whole
     assert len(whole[0]) == len(sent)
     assert whole[1] is None
+
+
+def in_trains(limit_bytes: int) -> RunReader:
+    reader = serve(limit_bytes)
+    reader.makes_trains = True
+    return reader
+
+
+@thorough
+@given(st.data(), conversations())
+def test_trains_have_the_same_messages_as_runs(
+    data: st.DataObject, conversation: tuple[Version, list[Packet]]
+) -> None:
+    version, sent = conversation
+    stream = encode_all(sent, version)
+    whole = outcome(serve(LARGE), [stream])
+    assert outcome(in_trains(LARGE), [stream]) == whole
+    assert outcome(in_trains(LARGE), data.draw(cuts(stream))) == whole
+
+
+@pytest.mark.parametrize("version", list(Version))
+def test_neighbours_of_different_topics_and_lengths_are_one_train(version: Version) -> None:
+    reader = in_trains(LARGE)
+    reader.feed(encode_packet(Connect("c", version), version))
+    sent = [Publish(f"topic/{number % 3}", b"x" * (40 * number % 300)) for number in range(9)]
+    stream = encode_all([*sent, Publish("topic/0", b"", 1, packet_id=1), *sent, PingReq()], version)
+    reader.feed(stream)  # after this the names are known
+    first, acknowledged, second, ping = reader.feed(stream)
+    for train in (first, second):
+        assert isinstance(train, Train)
+        assert train.slab == encode_all(sent, version)
+        assert train.ends[-1] == len(train.slab)
+        runs = train.runs(0)
+        assert [(run.topic, run.payload()) for run in runs] == [(each.topic, each.payload) for each in sent]
+        assert b"".join(run.slab for run in runs) == train.slab
+    assert isinstance(acknowledged, Run)
+    assert ping == PingReq()
+
+
+def test_equal_neighbours_are_a_run_and_a_single_message_is_no_train() -> None:
+    reader = in_trains(LARGE)
+    reader.feed(encode_packet(Connect("c", Version.V311), Version.V311))
+    sent = [Publish("a", b"1"), Publish("b", b"2"), *[Publish("c", b"3")] * 5, Publish("a", b"4")]
+    for _ in range(2):  # after this the names are known
+        reader.feed(encode_all(sent, Version.V311))
+    train, run, single = reader.feed(encode_all(sent, Version.V311))
+    assert isinstance(train, Train)
+    assert train.names == ["a", "b", "c"]
+    assert isinstance(run, Run)
+    assert (run.topic, run.count) == ("c", 4)
+    assert isinstance(single, Run)
+    assert (single.topic, single.count) == ("a", 1)
+
+
+def test_a_train_is_as_much_work_as_its_messages() -> None:
+    reader = in_trains(LARGE)
+    reader.feed(encode_packet(Connect("c", Version.V311), Version.V311))
+    stream = encode_all([Publish(f"topic/{number % 50}", b"x" * 100) for number in range(500)], Version.V311)
+    reader.feed(stream)
+    reader.work_limit = 64
+    train, *rest = reader.feed(stream)
+    assert isinstance(train, Train)
+    assert rest == []
+    assert 64 <= train.count < 100
+    assert reader.position == len(train.slab)
 
 
 @pytest.mark.parametrize("rest", [PING, b"\x00", b"\xff" * 9, encode_packet(Publish("t", b"x"), Version.V5)])
@@ -220,7 +294,7 @@ def alias(topic: bytes, number: int, payload: bytes = b"") -> bytes:
     return bytes((0x30, len(body))) + body
 
 
-def topics(items: list[Packet | Run]) -> list[str]:
+def topics(items: list[Item]) -> list[str]:
     return [item.topic for item in items if isinstance(item, Run)]
 
 

@@ -2,7 +2,8 @@
 
 from hypothesis import strategies as st
 
-from penstock.model import Door, Properties, Run, Shape
+from penstock.model import Door, Properties
+from penstock.runs import Run, Shape
 from penstock.wire.grpc import MessageReader
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=20)

@@ -4,13 +4,14 @@ from collections.abc import Iterator, Sequence
 
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
-from penstock.model import Door, Properties, Run, Shape, bare_shape
+from penstock.model import Door, Properties
+from penstock.runs import Run, Shape, bare_shape
 from penstock.wire.sidecar.batches import LAYOUT
 from penstock.wire.sidecar.deliveries import LIMIT_BYTES, encode_deliveries
 from penstock.wire.sidecar.fields import varint
 from penstock.wire.sidecar.messages import penstock as v1
+from tests.support.samples import changed
 from tests.wire.sidecar.made_runs import made_runs, messages_in
 
 SHAPE = bare_shape(Door.SIDECAR, 1, retain=False)
@@ -35,7 +36,7 @@ def made(sequence: int, *payloads: bytes, topic: str = "a", properties: Properti
     """A run of payloads of one length, whose offsets are a hundred more than its sequences."""
     slab, size = b"".join(payloads), len(payloads[0])
     run = Run(topic, slab, 0, size, len(payloads), SHAPE, properties)
-    return replace(run, sequence=sequence, offset=100 + sequence, published_at=7)
+    return changed(run, sequence=sequence, offset=100 + sequence, published_at=7)
 
 
 def expected(run: Run, *, is_replay: bool, is_retained: bool) -> v1.Run:
@@ -58,7 +59,7 @@ def expected(run: Run, *, is_replay: bool, is_retained: bool) -> v1.Run:
     )
 
 
-RUNS = made_runs().map(lambda run: replace(run, offset=run.offset % 2**40))
+RUNS = made_runs().map(lambda run: changed(run, offset=run.offset % 2**40))
 
 
 @given(RUNS, st.booleans(), st.booleans())
@@ -70,7 +71,7 @@ def test_a_run_is_read_as_it_was(run: Run, is_replay: bool, is_retained: bool) -
 
 @given(st.lists(RUNS, min_size=2, max_size=6))
 def test_runs_that_differ_stay_apart_and_in_order(runs: list[Run]) -> None:
-    runs = [replace(run, topic=f"{index}/{run.topic}") for index, run in enumerate(runs)]
+    runs = [changed(run, topic=f"{index}/{run.topic}") for index, run in enumerate(runs)]
     (delivery,) = deliveries(runs)
     assert list(delivery.runs) == [expected(run, is_replay=False, is_retained=False) for run in runs]
     assert delivery.cursor == f"cursor-{runs[-1].offset + runs[-1].count - 1}"
@@ -88,12 +89,12 @@ def test_runs_that_a_client_could_tell_apart_are_not_joined() -> None:
     first = made(1, b"x")
     second = made(2, b"y")
     others = [
-        replace(second, topic="b"),
-        replace(second, sequence=3),
-        replace(second, published_at=8),
-        replace(second, shape=bare_shape(Door.SIDECAR, 0, retain=False)),
-        replace(second, properties=Properties(content_type="text/plain")),
-        replace(second, offset=1_000),  # of the next epoch
+        changed(second, topic="b"),
+        changed(second, sequence=3),
+        changed(second, published_at=8),
+        changed(second, shape=bare_shape(Door.SIDECAR, 0, retain=False)),
+        changed(second, properties=Properties(content_type="text/plain")),
+        changed(second, offset=1_000),  # of the next epoch
     ]
     assert [len(deliveries([first, other])[0].runs) for other in others] == [2] * len(others)
     assert len(deliveries([first, second])[0].runs) == 1
@@ -139,7 +140,7 @@ def test_a_run_that_is_too_long_is_split_within() -> None:
 
 
 def test_many_empty_payloads_are_split_as_well() -> None:
-    run = replace(made(1, b""), count=200_000)
+    run = changed(made(1, b""), count=200_000)
     parts = deliveries([run])
     assert sum(1 for _ in payloads_in(parts)) == 200_000
     assert len(parts) > 1 and max(part.ByteSize() for part in parts) < LIMIT_BYTES + 1_000

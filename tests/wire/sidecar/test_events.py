@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.model import Door, Properties, Run, bare_shape
+from penstock.model import Door, Properties
+from penstock.runs import Run, bare_shape
 from penstock.wire.sidecar.events import Arm, encode_event, encode_messages
 from penstock.wire.sidecar.messages import nexusd
 from tests.wire.sidecar.made_runs import NAMES, made_runs, messages_in

@@ -4,7 +4,7 @@ from google.protobuf.internal.decoder import _DecodeVarint  # type: ignore[attr-
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.model import Run
+from penstock.runs import Run
 from penstock.wire.sidecar.fields import payloads_of, varint, varints
 from tests.wire.sidecar.made_runs import NUMBERS, made_runs
 

@@ -13,7 +13,8 @@ from penstock.core.publishing.publish import Publisher
 from penstock.core.sessions.lifecycle import SessionService
 from penstock.core.sessions.session import Session
 from penstock.core.subscriptions.subscribe import Subscriber
-from penstock.model import Reason, Run
+from penstock.model import Reason
+from penstock.runs import Run
 
 OnWithdrawn = Callable[[Session, Sequence[str]], None]
 """Gets a session that is connected, and the filters that were taken from it."""
@@ -54,9 +55,11 @@ class Revocation:
         is_forbidden = self._is_forbidden(session)
         if session.inflight is not None and session.connection is None:
             # Who is connected has got it; it is asked for again when it has to be sent again.
-            for pending in session.inflight.remove(is_forbidden):
+            removed = session.inflight.remove(is_forbidden)
+            for pending in removed:
                 self._node.ledger.add(pending.run, session.client_id, Reason.NOT_AUTHORIZED)
-            self._node.recorder.touch(session)
+            if removed:  # after a start there are very many sessions, and most have lost nothing
+                self._node.recorder.touch(session)
         queues = [queue for queue in (session.outbox, session.offline_queue) if queue]
         withdrawn = [entry for queue in queues for entry in queue.remove(is_forbidden)]
         for run, _ in self._node.queues.return_to_groups(withdrawn):

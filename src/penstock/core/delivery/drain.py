@@ -22,7 +22,8 @@ from penstock.core.runtime.clock import Clock, Scheduler
 from penstock.core.sessions.session import Session
 from penstock.core.subscriptions.shared import SharedGroup, group_of
 from penstock.core.topics.retained_backlog import take_from
-from penstock.model import Policy, Run, Shape
+from penstock.model import Policy
+from penstock.runs import Run, Shape
 
 CHUNK_BYTES = 64 * 1024
 CHUNK_ENTRIES = 500
@@ -210,8 +211,8 @@ class Drainer:
             if is_watched:
                 self._slow.forget(session)
         elif not is_watched and session.connection is not None and session.is_waiting:
-            policies = (wanted.policy for wanted in session.subscriptions.values())
-            self._slow.watch(session, next(policies, Policy.DROP_NEWEST))
+            wanted = next(iter(session.subscriptions.values()), None)
+            self._slow.watch(session, Policy.DROP_NEWEST if wanted is None else wanted.policy)
 
     def _unblock(self, session: Session) -> None:
         backpressure = self._queues.backpressure

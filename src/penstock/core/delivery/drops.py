@@ -17,7 +17,8 @@ from penstock.core.diagnostics.slow_consumers import SlowConsumers, note_loss
 from penstock.core.runtime.background import Background, StepQueue
 from penstock.core.sessions.session import Session
 from penstock.core.subscriptions.shared import SharedGroup
-from penstock.model import Policy, Reason, Run
+from penstock.model import Policy, Reason
+from penstock.runs import Run
 
 ENTRIES_A_STEP = 1_000
 """Queued runs that are recorded in one step."""

@@ -14,11 +14,12 @@ from penstock.core.diagnostics.ledger import Ledger
 from penstock.core.diagnostics.topic_stats import TopicStats
 from penstock.core.ports.connection import Encoding, Frame
 from penstock.core.runtime.clock import Clock
-from penstock.core.runtime.tick import Stretch
+from penstock.core.runtime.tick import Stretch, TrainPart
 from penstock.core.sessions.session import Session
 from penstock.core.subscriptions.audience import Members, Others
 from penstock.core.subscriptions.shared import SharedGroup
-from penstock.model import Reason, Run
+from penstock.model import Reason
+from penstock.runs import Run
 
 _count_of = attrgetter("count")
 
@@ -55,10 +56,17 @@ class Fanout:
         if self._queues.outcomes:
             self._queues.outcomes.clear()
         for stretch in stretches:
-            runs, qos = stretch.runs, stretch.shape.qos
+            runs, qos, part = stretch.runs, stretch.shape.qos, stretch.part
             reach, self._has_given = 0, False
             for encoding, members in stretch.audience.classes():
                 try:
+                    if part is not None:
+                        if not encoding.no_local and encoding.passes(
+                            stretch.shape, part.longest if encoding.limit_bytes else 0
+                        ):
+                            reach += self._deliver_part(encoding, members, stretch, part, dirty)
+                            continue
+                        runs = stretch.as_runs()
                     if encoding.no_local:
                         reach += self._deliver_to_others(encoding, members, runs, now, dirty)
                     elif qos and encoding.qos:
@@ -67,9 +75,9 @@ class Fanout:
                         reach += self._deliver_shared_bytes(encoding, members, runs, now, dirty)
                 except Exception as error:  # of one class; the others get theirs
                     failure = error
-                    self._note_failure(members, runs)
+                    self._note_failure(members, stretch.as_runs())
             for group in stretch.audience.shared:
-                for run in runs:
+                for run in stretch.as_runs():
                     self._deliver_to_one(group, run, now, dirty)
             if reach or self._has_given:
                 stretch.reach = reach
@@ -82,6 +90,29 @@ class Fanout:
         for session in members:
             for run in runs:
                 self._ledger.add(run, session.client_id, Reason.FAILED)
+
+    def _deliver_part(
+        self,
+        encoding: Encoding,
+        members: Members[Session],
+        stretch: Stretch,
+        part: TrainPart,
+        dirty: list[Session],
+    ) -> int:
+        """Send messages of a train as they came. Returns how many sessions got them."""
+        flowing, data = 0, part.slab
+        for session in members:
+            if session.is_flowing:
+                parts = session.parts
+                if not parts:
+                    dirty.append(session)
+                parts.append(data)
+                flowing += 1
+            else:
+                self._queues.enqueue_all(session, stretch.as_runs(), encoding, members[session])
+        if flowing:
+            self._delivered_at[way_out(stretch.shape, session.door)] += flowing * len(part.topics)
+        return flowing
 
     def _deliver_shared_bytes(
         self, encoding: Encoding, members: Members[Session], runs: list[Run], now: float, dirty: list[Session]

@@ -5,13 +5,11 @@ identifier) that is unique while in use. A QoS 2 delivery that the client receiv
 and its number is still in use. If the session is stored, the journal gets every change as a step.
 """
 
-from collections.abc import Callable, Iterable
-
-from msgspec import Struct
+from collections.abc import Callable, Iterable, Sequence
 
 from penstock.core.delivery.outbox import Entry
 from penstock.core.ports.connection import Encoding, Frame
-from penstock.model import Run
+from penstock.runs import Run
 
 LAST_NUMBER = 65_535
 
@@ -31,6 +29,11 @@ SHARED_SENT = 9
 """As `SENT`, through a shared group."""
 KIND_BITS = 4
 
+AWAITS_ACK = 1
+"""A delivery at QoS 1, or 2 before its receipt, is named by its level."""
+AWAITS_RECEIPT = 2
+AWAITS_COMPLETION = 3
+
 Step = int | str
 
 
@@ -39,12 +42,15 @@ def step(number: int, kind: int) -> int:
     return number << KIND_BITS | kind
 
 
-class Pending(Struct, frozen=True, gc=False):
+class Pending:
     """One message on its way: enough to send it again."""
 
-    run: Run
-    encoding: Encoding
-    level: int
+    __slots__ = ("encoding", "level", "run")
+
+    def __init__(self, run: Run, encoding: Encoding, level: int) -> None:
+        self.run = run
+        self.encoding = encoding
+        self.level = level
 
 
 class Inflight:
@@ -60,6 +66,9 @@ class Inflight:
 
     def __len__(self) -> int:
         return len(self.entries)
+
+    def __bool__(self) -> bool:
+        return bool(self.entries)
 
     @property
     def room(self) -> int:
@@ -97,6 +106,13 @@ class Inflight:
         self._last = number
         return int.from_bytes(parts[first + 1], "big") if len(parts) > first else 0
 
+    def awaited_step(self, number: int) -> int | None:
+        """Return the step that a delivery waits for, one of `AWAITS_*`; None for an unknown number."""
+        if number not in self.entries:
+            return None
+        pending = self.entries[number]
+        return AWAITS_COMPLETION if pending is None else pending.level
+
     def confirm(self, number: int) -> bool:
         """A QoS 2 delivery was received; forget the message, keep the number. False if unknown."""
         if number not in self.entries:
@@ -105,6 +121,24 @@ class Inflight:
         if self.journal is not None:
             self.journal.append(step(number, CONFIRMED))
         return True
+
+    def complete_all(self, numbers: Sequence[int], awaited: int) -> int:
+        """Complete deliveries that wait for this step, in order, up to one that waits for another.
+
+        Unknown numbers are passed over. Returns how many numbers were taken.
+        """
+        entries, journal = self.entries, self.journal
+        taken = 0
+        for number in numbers:
+            if number in entries:
+                pending = entries[number]
+                if (AWAITS_COMPLETION if pending is None else pending.level) != awaited:
+                    return taken
+                del entries[number]  # not before: what stays keeps its place in the order
+                if journal is not None:
+                    journal.append(number << KIND_BITS | COMPLETED)
+            taken += 1
+        return taken
 
     def complete(self, number: int) -> bool:
         """A delivery is done and its number free. False if unknown."""

@@ -15,7 +15,8 @@ from penstock.core.ports.connection import ConnectionPort, Encoding
 from penstock.core.ports.log import LogReader, Lost
 from penstock.core.sessions.session import Session
 from penstock.core.subscriptions.router import Router
-from penstock.model import Door, Policy, Reason, Run, bare_shape
+from penstock.model import Door, Policy, Reason
+from penstock.runs import Run, bare_shape
 
 CHUNK_BYTES = 256 * 1024
 MESSAGES_AT_ONCE = 1_000

@@ -14,7 +14,8 @@ from collections.abc import Callable, Sequence
 from penstock.core.delivery.outbox import FOREVER, Entry, Outbox
 from penstock.core.delivery.policy import Decision, Limits, decide, fitting
 from penstock.core.ports.connection import Encoding
-from penstock.model import Policy, Run
+from penstock.model import Policy
+from penstock.runs import Run
 
 _NOTHING: deque[Entry] = deque()
 """Shared empty deque: an own one per queue would weigh as much as 150 offsets."""
@@ -51,8 +52,8 @@ class OfflineQueue(Outbox):
         """Oldest offset that the log has to keep for this queue; None if there is none."""
         return None
 
-    def offer_all(self, runs: Sequence[Run]) -> bool:
-        """Take many runs as offsets if all of them fit. Returns False if they have to be added one by one."""
+    def offer_all(self, offsets: Sequence[int], size: int) -> bool:
+        """Take messages that do not expire as offsets, if all fit. Returns False if they go one by one."""
         return False
 
     def put_back(self, entries: Sequence[Entry]) -> None:
@@ -109,6 +110,9 @@ class LogBackedQueue(OfflineQueue):
     def __len__(self) -> int:
         return self.messages + self.stored
 
+    def __bool__(self) -> bool:
+        return len(self) > 0
+
     @property
     def stored(self) -> int:
         return len(self._places) - self._start
@@ -131,8 +135,10 @@ class LogBackedQueue(OfflineQueue):
 
     @property
     def first_offset(self) -> int | None:
-        fetched = (run.offset for run, encoding in self._entries if not encoding.is_retained)
-        return next(fetched, self._base + self._places[self._start] if self.stored else None)
+        for run, encoding in self._entries:
+            if not encoding.is_retained:
+                return run.offset
+        return self._base + self._places[self._start] if self.stored else None
 
     def place_of(self, offset: int) -> int | None:
         index = bisect_left(self._places, offset - self._base, lo=self._start)
@@ -156,19 +162,13 @@ class LogBackedQueue(OfflineQueue):
         self._stored_bytes = size
         return True
 
-    def offer_all(self, runs: Sequence[Run]) -> bool:
+    def offer_all(self, offsets: Sequence[int], size: int) -> bool:
         """At start there may be very many."""
-        limits = self._limits
-        messages = len(self) + sum([run.count for run in runs])
-        size = self._stored_bytes + sum([len(run.slab) for run in runs])
-        has_room = messages <= limits.messages and size + self.bytes <= limits.bytes
-        if not has_room or self._expiries is not None or any(run.expires_at for run in runs):
+        limits, size = self._limits, self._stored_bytes + size
+        has_room = len(self) + len(offsets) <= limits.messages and size + self.bytes <= limits.bytes
+        if not has_room or self._expiries is not None:
             return False
-        if messages == len(self) + len(runs):
-            self._extend([run.offset for run in runs])
-        else:
-            for run in runs:
-                self._extend(range(run.offset, run.offset + run.count))
+        self._extend(offsets)
         self._stored_bytes = size
         return True
 
@@ -270,7 +270,7 @@ class LogBackedQueue(OfflineQueue):
         if self._expiries is not None and now >= self.next_expiry:
             known = list(zip(self._offsets(self._start), self._expiries[self._start :], strict=True))
             living = [(offset, expiry) for offset, expiry in known if expiry > now]
-            self._evicted = [*self._evicted, *(offset for offset, expiry in known if expiry <= now)]
+            self._evicted = [*self._evicted, *[offset for offset, expiry in known if expiry <= now]]
             self._weigh_less(len(known) - len(living))
             self._pack([offset for offset, _ in living])
             self._expiries = array("d", [expiry for _, expiry in living])

@@ -11,7 +11,8 @@ from sys import maxsize
 
 from penstock.core.delivery.policy import Bounds, Decision, decide, fitting
 from penstock.core.ports.connection import Encoding
-from penstock.model import NEVER, Policy, Run
+from penstock.model import Policy
+from penstock.runs import NEVER, Run
 
 Entry = tuple[Run, Encoding]
 FOREVER = float("inf")
@@ -41,6 +42,9 @@ class Outbox:
 
     def __len__(self) -> int:
         return self.messages
+
+    def __bool__(self) -> bool:
+        return self.messages > 0
 
     @property
     def is_over(self) -> bool:
@@ -156,7 +160,8 @@ class Outbox:
 
     def runs(self) -> Iterator[Run]:
         """The runs that wait, in order, to be looked at."""
-        return (run for run, _ in self._entries)
+        for run, _ in self._entries:
+            yield run
 
     def take(self, limit_bytes: int, most: int = maxsize) -> list[Entry]:
         """The next entries, at least one, up to about `limit_bytes` and not more than `most`."""
@@ -186,7 +191,7 @@ class Outbox:
 
     def reencode(self, reencode: Callable[[Encoding], Encoding]) -> None:
         """Replace the encodings of all entries."""
-        self._entries = deque((run, reencode(encoding)) for run, encoding in self._entries)
+        self._entries = deque([(run, reencode(encoding)) for run, encoding in self._entries])
 
     def remove_expired(self, now: float) -> list[Run]:
         """Take out whatever has expired, anywhere in the queue."""

@@ -6,6 +6,7 @@ The policy decides what is queued; drops go to the ledger. `drain.py` sends queu
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
+from sys import maxsize
 
 from penstock.common.topics import WILDCARDS, split_share
 from penstock.core.delivery.backpressure import Backpressure
@@ -26,7 +27,8 @@ from penstock.core.settings import CoreSettings
 from penstock.core.subscriptions.shared import SharedGroup, group_of, is_shared
 from penstock.core.subscriptions.subscription import Subscription
 from penstock.core.topics.registry import Registry
-from penstock.model import Policy, Reason, Run
+from penstock.model import Policy, Reason
+from penstock.runs import Run
 
 
 class Queues:
@@ -94,15 +96,20 @@ class Queues:
             self._recorder.touch(session)
         queue = self._quick_queue(session, is_durable)
         overflow: list[Run] = []
+        refused_bytes = maxsize  # a single message of this size found no room; within a call none is made
         for index, run in enumerate(runs):
             if queue is not None and queue.offer(run, encoding):
                 continue
             policy = self.choose_policy(run, wanted)
-            if policy is Policy.DROP_NEWEST and not is_durable and _is_refused(session, queue, run):
+            is_newest_dropped = policy is Policy.DROP_NEWEST and not is_durable
+            if is_newest_dropped and len(run.slab) >= refused_bytes and run.count == 1:
+                overflow.append(run)
+            elif is_newest_dropped and _is_refused(session, queue, run):
+                refused_bytes = len(run.slab)
                 overflow.append(run)
             else:
                 self._enqueue_one(session, run, encoding, policy)
-                queue = self._quick_queue(session, is_durable)
+                queue, refused_bytes = self._quick_queue(session, is_durable), maxsize
                 if policy is Policy.DISCONNECT and session in self.too_slow and _loses_queue(session):
                     self._enqueue_late(session, runs[index + 1 :], encoding)
                     break
@@ -194,7 +201,7 @@ class Queues:
 
     def enqueue_offline(self, session: Session, run: Run, encoding: Encoding, policy: Policy) -> None:
         """Keep a run for a session until it has room, or is back."""
-        offline_queue = self._offline_queue_of(session)
+        offline_queue = self.offline_queue_of(session)
         _, dropped = offline_queue.add(run, encoding, policy)
         if run.expires_at:
             self.expiry.watch(session)
@@ -203,7 +210,8 @@ class Queues:
         if evicted:
             self.drops.drop_evicted(evicted, session, policy)
 
-    def _offline_queue_of(self, session: Session) -> OfflineQueue:
+    def offline_queue_of(self, session: Session) -> OfflineQueue:
+        """The offline queue of a session, made if there is none."""
         if session.offline_queue is None:
             kind = OfflineQueue if session.journal is None else LogBackedQueue
             session.offline_queue = kind(self._offline_limits)
@@ -283,7 +291,7 @@ class Queues:
             return
         self.expiry.watch(session)
         if session.connection is None:
-            self._offline_queue_of(session).put_back(entries)
+            self.offline_queue_of(session).put_back(entries)
             return
         outbox = self._outbox_of(session)
         for run, encoding in reversed(entries):
@@ -361,7 +369,7 @@ class Queues:
             offsets = queue.discard(queue.stored)
             self.drops.drop_offsets(offsets, session, Reason.SESSION_ENDED)
         sent = session.inflight.entries.values() if session.inflight else ()
-        unacknowledged = deque((each.run, each.encoding) for each in sent if each is not None)
+        unacknowledged = deque([(each.run, each.encoding) for each in sent if each is not None])
         self.drops.record(unacknowledged, session.client_id, Reason.SESSION_ENDED)
         session.offline_queue = session.inflight = session.backlog = None
 

@@ -15,7 +15,7 @@ from penstock.core.ports.connection import Encoding, Frame
 from penstock.core.sessions.session import Session
 from penstock.core.subscriptions.shared import SharedGroup, group_of, own_encoding, reencode_any
 from penstock.core.subscriptions.subscription import Options
-from penstock.model import Run
+from penstock.runs import Run, Shape
 
 
 class PendingEncoding(Struct, frozen=True):
@@ -38,6 +38,10 @@ class PendingEncoding(Struct, frozen=True):
     @property
     def has_cursor(self) -> bool:
         return any(options.marks for options in self.wishes)
+
+    def passes(self, shape: Shape, longest: int) -> bool:
+        """Nothing leaves before the session has a connection."""
+        return False
 
     def encode(self, runs: Sequence[Run], now: float) -> bytes:
         raise AssertionError("the session has no connection to encode for")

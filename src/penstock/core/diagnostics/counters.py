@@ -3,66 +3,65 @@
 A current number is the difference of two totals. `sys_topics.py` and telemetry render them.
 """
 
-from penstock.model import Door, Shape
+from penstock.model import Door
+from penstock.runs import Shape
 
 OWN = Door.SERVER
 """The door of the server's own messages; to find it by its name takes longer than to count."""
 
 
+_NAMES = (
+    "actions_forbidden",
+    "authentications_failed",
+    "bytes_received",
+    "bytes_sent",
+    "connections",
+    "connections_refused",
+    "control_packets_received",
+    "control_packets_sent",
+    "delivered_at",
+    "disconnections",
+    "malformed_packets",
+    "published_at",
+    "publishes_refused",
+    "sessions_expired",
+    "subscriptions_added",
+    "subscriptions_removed",
+    "takeovers",
+    "wire_errors",
+)
+
+
 class Counters:
     """Totals since start."""
 
-    __slots__ = (
-        "actions_forbidden",
-        "authentications_failed",
-        "bytes_received",
-        "bytes_sent",
-        "connections",
-        "connections_refused",
-        "control_packets_received",
-        "control_packets_sent",
-        "delivered_at",
-        "disconnections",
-        "malformed_packets",
-        "published_at",
-        "publishes_refused",
-        "sessions_expired",
-        "subscriptions_added",
-        "subscriptions_removed",
-        "takeovers",
-        "wire_errors",
-    )
+    __slots__ = _NAMES
 
     def __init__(self) -> None:
-        for name in self.__slots__:
-            setattr(self, name, 0)
-        self.published_at = dict.fromkeys(Door, 0)
+        self.actions_forbidden = 0
+        """Refused publishes, subscriptions and wills of clients without the right."""
+        self.authentications_failed = 0
+        self.bytes_received = 0
+        self.bytes_sent = 0
+        self.connections = 0
+        self.connections_refused = 0
+        self.control_packets_received = 0
+        self.control_packets_sent = 0
+        """Packets that carry no message."""
         self.delivered_at = dict.fromkeys(Door, 0)
-
-    actions_forbidden: int
-    """Refused publishes, subscriptions and wills of clients without the right."""
-    authentications_failed: int
-    bytes_received: int
-    bytes_sent: int
-    connections: int
-    connections_refused: int
-    control_packets_received: int
-    control_packets_sent: int
-    """Packets that carry no message."""
-    delivered_at: dict[Door, int]
-    """Delivered messages by the door of their subscribers; the server's own are counted apart."""
-    disconnections: int
-    """Sessions that lost their connection, one for each of `connections` that is over."""
-    malformed_packets: int
-    """Those among `wire_errors` that could not even be parsed."""
-    published_at: dict[Door, int]
-    """Messages of clients that were accepted, by the door they came in at."""
-    publishes_refused: int
-    sessions_expired: int
-    subscriptions_added: int
-    subscriptions_removed: int
-    takeovers: int
-    wire_errors: int
+        """Delivered messages by the door of their subscribers; the server's own are counted apart."""
+        self.disconnections = 0
+        """Sessions that lost their connection, one for each of `connections` that is over."""
+        self.malformed_packets = 0
+        """Those among `wire_errors` that could not even be parsed."""
+        self.published_at = dict.fromkeys(Door, 0)
+        """Messages of clients that were accepted, by the door they came in at."""
+        self.publishes_refused = 0
+        self.sessions_expired = 0
+        self.subscriptions_added = 0
+        self.subscriptions_removed = 0
+        self.takeovers = 0
+        self.wire_errors = 0
 
     @property
     def published(self) -> int:
@@ -76,7 +75,7 @@ class Counters:
 
     def snapshot(self) -> dict[str, int]:
         """All totals by name."""
-        names = (name.removesuffix("_at") for name in self.__slots__)
+        names = [name.removesuffix("_at") for name in _NAMES]
         return {name: getattr(self, name) for name in names}
 
 

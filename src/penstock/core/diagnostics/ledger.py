@@ -10,7 +10,8 @@ from typing import Any
 from msgspec import Struct
 
 from penstock.core.runtime.clock import Clock
-from penstock.model import Policy, Reason, Run
+from penstock.model import Policy, Reason
+from penstock.runs import Run
 
 ROWS_A_STEP = 500
 """Most rows that are dropped in one step after the limit was lowered."""

@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from penstock.common.histogram import Histogram, Recent, bucket_of
 from penstock.common.topics import is_reserved
 from penstock.core.runtime.clock import Clock
-from penstock.core.runtime.tick import Stretch
+from penstock.core.runtime.tick import Stretch, TrainPart
 from penstock.core.topics.registry import Registry
 from penstock.core.topics.topic import LossKind, Topic
-from penstock.model import Policy, Reason, Run
+from penstock.model import Policy, Reason
+from penstock.runs import Run
 
 TOPICS_TIMED = 10_000
 """Topics that know how fast they are, each in up to 1 kB; all others share one record."""
@@ -44,7 +45,7 @@ class TopicStats:
 
     def note(self, stretches: list[Stretch]) -> None:
         """The stretches of a flush were written: add what was delivered of each, and how long it took."""
-        if len(stretches) == 1 and len(stretches[0].runs) == 1:
+        if len(stretches) == 1 and len(stretches[0]) == 1 and stretches[0].part is None:
             self._note_lone(stretches[0])
             return
         now = self._clock.monotonic()
@@ -65,6 +66,14 @@ class TopicStats:
                 bucket = bucket_of(seconds)
             entries += 1
             runs = stretch.runs
+            if stretch.part is not None:
+                topic, messages = self._add_part(stretch.part, reach)
+                if messages and len(stretch) <= FEW_RUNS:
+                    self._begin_first(stretch.part.topics, bucket, seconds)
+                if 0 <= timed < TIMED_AT_ONCE:
+                    (topic.recent or self._begin(topic)).add(bucket, seconds, messages)
+                timed += 1
+                continue
             first, last = runs[0], runs[-1]
             span = last.offset - first.offset
             # Between two runs of a topic whose sequences are as far apart as their offsets is no other topic.
@@ -108,9 +117,25 @@ class TopicStats:
 
     def _begin_few(self, runs: list[Run], bucket: int, seconds: float) -> None:
         """Give the topics of a short stretch their first entries."""
-        for topic in map(self._topics.get, [run.topic for run in runs]):
-            if topic is not None and topic.recent is None:
+        known = [self._topics.get(run.topic) for run in runs]
+        self._begin_first([topic for topic in known if topic is not None], bucket, seconds)
+
+    def _begin_first(self, topics: list[Topic], bucket: int, seconds: float) -> None:
+        for topic in topics:
+            if topic.recent is None:
                 self._begin(topic).add(bucket, seconds, 1)
+
+    def _add_part(self, part: TrainPart, reach: int) -> tuple[Topic, int]:
+        """Add messages of a train.
+
+        Returns the topic that stands for them, and how many of them it has.
+        """
+        topics = part.topics
+        chosen = topics[self._turn * STEP % len(topics)]
+        before = chosen.delivered
+        for topic in topics:
+            topic.delivered += reach
+        return chosen, (chosen.delivered - before) // reach if reach else 1
 
     def add(self, runs: Sequence[Run], reach: int = 1) -> None:
         """Count these runs as delivered to this many sessions; a negative number corrects it."""

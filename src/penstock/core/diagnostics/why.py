@@ -20,7 +20,7 @@ from penstock.core.sessions.session import Session
 from penstock.core.streams.stream import GROUP, stream_of
 from penstock.core.subscriptions.shared import SharedGroup
 from penstock.errors import NotAuthorized
-from penstock.model import Run
+from penstock.runs import Run
 
 LOOKED_AT_A_SLICE = 20_000
 """Most rows or queued messages that are examined before other work gets its turn."""

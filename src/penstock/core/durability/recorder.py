@@ -5,7 +5,6 @@ other does not.
 """
 
 from collections.abc import Iterable
-from itertools import islice
 
 from msgspec import Struct
 
@@ -216,24 +215,6 @@ class Recorder:
         self._is_urgent = self._is_urgent or is_urgent
         if not (self._tick.is_open or self._tick.is_ending):
             self._tick.open()
-
-    def oldest_queued_offset(self) -> int | None:
-        """Return the oldest offset in flight or queued; None if there is none."""
-        oldest: list[int] = []
-        groups: set[SharedGroup[Session]] = set()
-        for session in self._sessions.values():
-            groups.update(session.groups or ())
-            first = first_queued_offset(session)
-            if first is not None:
-                oldest.append(first)
-            for pending in session.inflight.entries.values() if session.inflight else ():
-                if pending is not None and not pending.encoding.is_retained:  # values are kept elsewhere
-                    oldest.append(pending.run.offset)
-                    if not session.groups:
-                        break  # the first is the oldest, unless others had them before
-        for group in groups:
-            oldest += [*group.again, *(run.offset for run in islice(group.offline_queue.runs(), 1))]
-        return min(oldest, default=None)
 
     # The end of a turn
 

@@ -1,23 +1,19 @@
 """Recovery at start: sessions, retained values, windows and queues of the last process.
 
 Sessions and retained values come from the state store. In-flight windows are rebuilt from their journal, and
-their messages are loaded from the log. Sessions that were behind have a position; one pass over the log from
-the lowest position fills all offline queues.
+their messages are loaded from the log. Sessions that were behind have a position, from which
+`offline_recovery.py` fills their queues.
 """
 
-from collections.abc import Iterator
-from itertools import groupby, islice
-from operator import attrgetter
-from sys import maxsize
+from itertools import islice
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from penstock.common.topics import matches
 from penstock.core.delivery.inflight import Pending
 from penstock.core.delivery.outbox import Entry
 from penstock.core.delivery.reencoding import PendingEncoding
 from penstock.core.durability.inflight_journal import Window
+from penstock.core.durability.offline_recovery import OfflineRecovery
 from penstock.core.durability.records import (
     BEHIND,
     GROUPS,
@@ -37,28 +33,16 @@ from penstock.core.durability.records import (
 )
 from penstock.core.node import Node
 from penstock.core.ports.connection import Encoding
-from penstock.core.ports.log import Lost
 from penstock.core.sessions.lifecycle import SessionService
 from penstock.core.sessions.session import Session
 from penstock.core.subscriptions.shared import SharedGroup, group_of, is_shared
-from penstock.core.subscriptions.subscription import Options, Subscription
+from penstock.core.subscriptions.subscription import Options
 from penstock.core.topics.retained_backlog import Backlog
 from penstock.core.topics.retained_value import Extras, RetainedValue
-from penstock.model import NEVER, Run, bare_shape
+from penstock.runs import NEVER, Run, bare_shape
 
-RUNS_AT_ONCE = 1_000
-_topic_of = attrgetter("topic")
-_since_of = attrgetter("since")
-
-
-class Reader(Struct, frozen=True):
-    """Subscriber of a topic between two offsets, with encoding and subscription."""
-
-    who: Session | SharedGroup[Session]
-    after: int
-    encoding: Encoding
-    wanted: Subscription
-    until: int = maxsize
+VALUES_AT_ONCE = 10_000
+"""Retained values whose sequences are looked up together."""
 
 
 class Recovery:
@@ -67,7 +51,6 @@ class Recovery:
     def __init__(self, node: Node, session_service: SessionService) -> None:
         self._node = node
         self._session_service = session_service
-        self._changed: list[Session] = []  # with past filters that have queued messages
 
     def restore(self) -> None:
         """Recover everything, before the first connection."""
@@ -84,21 +67,27 @@ class Recovery:
     # Values
 
     def _restore_values(self) -> None:
-        node, now = self._node, self._node.clock.monotonic()
-        for name, record in node.state.scan(RETAINED):
-            assert isinstance(record, RetainedRecord)
-            shape = bare_shape(record.door, record.qos, True)
-            value = RetainedValue(record.data, shape, record.client_id)
-            if record.properties is not None or record.expires_at is not None:
-                expires_at = self._expiry_of(record, value, now)
-                value = replace(value, extras=Extras(record.properties, expires_at))
-                if NEVER < expires_at <= now:
-                    node.recorder.forget_value(name)
-                    continue
-            topic = node.topics.restore(name)
-            topic.begin_after(value.sequence)
-            node.log.sequencer.head = max(node.history.head, value.offset)
-            node.retained.restore(topic, value)
+        stored = self._node.state.scan(RETAINED)
+        while some := list(islice(stored, VALUES_AT_ONCE)):
+            sequences = self._node.log.last_sequences([name for name, _ in some])
+            for name, record in some:
+                assert isinstance(record, RetainedRecord)
+                self._restore_value(name, record, sequences[name])
+
+    def _restore_value(self, name: str, record: RetainedRecord, last_sequence: int) -> None:
+        node = self._node
+        value = RetainedValue(record.data, bare_shape(record.door, record.qos, True), record.client_id)
+        if record.properties is not None or record.expires_at is not None:
+            now = node.clock.monotonic()
+            expires_at = self._expiry_of(record, value, now)
+            value = replace(value, extras=Extras(record.properties, expires_at))
+            if NEVER < expires_at <= now:
+                node.recorder.forget_value(name)
+                return
+        topic = node.topics.restore(name, max(last_sequence, value.sequence))
+        if value.offset > node.history.head:
+            node.log.sequencer.head = value.offset
+        node.retained.restore(topic, value)
 
     def _expiry_of(self, record: RetainedRecord, value: RetainedValue, now: float) -> float:
         """When a value expires; not later because the clock was set back."""
@@ -167,8 +156,9 @@ class Recovery:
             if not window.sent:
                 continue
             inflight = self._node.drainer.window(session)
+            encodings: dict[str, Encoding | None] = {}  # most messages have a topic that others have too
             for number, sent in window.sent.items():
-                pending = None if sent is None else self._find_pending(session, sent, found)
+                pending = None if sent is None else self._find_pending(session, sent, found, encodings)
                 if pending is not None or sent is None or sent.level == 2:
                     inflight.entries[number] = pending
                 if pending is None and sent is not None and not sent.is_retained:
@@ -184,7 +174,9 @@ class Recovery:
             if value is not None and value.offset in offsets
         }
 
-    def _find_pending(self, session: Session, sent: Sent, found: dict[int, Run]) -> Pending | None:
+    def _find_pending(
+        self, session: Session, sent: Sent, found: dict[int, Run], encodings: dict[str, Encoding | None]
+    ) -> Pending | None:
         run = found.get(sent.offset)
         if run is None:
             return None
@@ -194,7 +186,9 @@ class Recovery:
             member = group.members.get(session) if isinstance(group, SharedGroup) else None
             encoding = None if member is None else member.encoding
         else:
-            encoding = self._node.offline_fetch.encoding_of(session, run)
+            if run.topic not in encodings:
+                encodings[run.topic] = self._node.offline_fetch.encoding_of(session, run)
+            encoding = encodings[run.topic]
         if encoding is None or min(run.shape.qos, encoding.qos) != sent.level:
             # It wants this no more, or otherwise, and gets it all the same, as it was sent first.
             encoding = PendingEncoding((Options(sent.level),))
@@ -207,60 +201,7 @@ class Recovery:
         groups = self._find_groups()
         self._offer_again(groups)
         waiting = {group: record.position for group, record in groups.items() if record.position is not None}
-        if not positions and not waiting:
-            return
-        self._changed = [session for session in positions if session.past_subscriptions]
-        readers: dict[str, list[Reader]] = {}
-        now = self._node.clock.monotonic()
-
-        def wanted(topic: str) -> bool:
-            readers[topic] = list(self._find_readers(topic, positions, waiting))
-            return bool(readers[topic])
-
-        found = self._node.log.scan(min((*positions.values(), *waiting.values())), wanted)
-        for topic, group in groupby(found, _topic_of):
-            while some := list(islice(group, RUNS_AT_ONCE)):
-                runs = [run for run in some if isinstance(run, Run) and not run.is_expired(now)]
-                lost = [each for each in some if isinstance(each, Lost)]
-                for reader in readers[topic]:
-                    if runs:
-                        self._owe_all(runs, reader)
-                    self._note_lost(lost, reader)
-
-    def _note_lost(self, lost: list[Lost], reader: Reader) -> None:
-        """Record a queued message that cannot be read; part of it may have been delivered before."""
-        who = reader.who.client_id if isinstance(reader.who, Session) else reader.who.filter
-        for each in lost:
-            if reader.after < each.until:
-                self._node.offline_fetch.note_damaged(who, each)
-
-    def _owe_all(self, runs: list[Run], reader: Reader) -> None:
-        """Owe runs of one topic in their order: at once where nothing has to be decided."""
-        offline_queue = (
-            reader.who.offline_queue
-            if isinstance(reader.who, Session) and not reader.encoding.no_local
-            else None
-        )
-        is_all = reader.after < runs[0].offset and runs[-1].offset + runs[-1].count - 1 <= reader.until
-        if not (is_all and offline_queue is not None and offline_queue.offer_all(runs)):
-            for run in runs:
-                self._owe(run, reader)
-
-    def _owe(self, run: Run, reader: Reader) -> None:
-        skip = max(reader.after + 1 - run.offset, 0)
-        stop = min(reader.until + 1 - run.offset, run.count)
-        if skip >= stop:
-            return
-        rest = run.part(skip, stop - skip)
-        who, encoding, wanted = reader.who, reader.encoding, reader.wanted
-        if isinstance(who, SharedGroup):
-            self._node.queues.enqueue_for_group(who, rest)
-        elif encoding.no_local and run.client_id == who.client_id and run.shape.door is who.door:
-            return
-        else:
-            self._node.queues.enqueue_offline(
-                who, rest, encoding, self._node.queues.choose_policy(run, wanted)
-            )
+        OfflineRecovery(self._node, positions, waiting).restore()
 
     def _find_positions(self) -> dict[Session, int]:
         positions: dict[Session, int] = {}
@@ -303,38 +244,3 @@ class Recovery:
                     self._node.offline_fetch.note_gone(group.filter, offset)
         for offered in entries.values():
             self._node.queues.return_to_groups([offered[offset] for offset in sorted(offered)])
-
-    def _find_readers(
-        self, topic: str, positions: dict[Session, int], waiting: dict[SharedGroup[Session], int]
-    ) -> Iterator[Reader]:
-        """Return the sessions that are behind on a topic, each with its offset.
-
-        Past filters of a session come first: they have the lower offsets.
-        """
-        audience = self._node.router.find_audience(topic)
-        present: dict[Session, Reader] = {}
-        for encoding, members in audience.classes():
-            for session in members if encoding.qos else ():
-                if session in positions:
-                    mine = (session.subscriptions.get(group.filter) for group in audience.groups)
-                    since = min(each.since for each in mine if each is not None and each.options.qos)
-                    after = max(positions[session], since)
-                    present[session] = Reader(session, after, encoding, members[session])
-        for session in self._changed:
-            until = present[session].after if session in present else maxsize
-            yield from _find_former(session, topic, positions[session], until)
-        yield from present.values()
-        for group in audience.shared:
-            if group in waiting:
-                yield Reader(group, waiting[group], group.speaker.encoding, group.speaker)
-
-
-def _find_former(session: Session, topic: str, position: int, until: int) -> Iterator[Reader]:
-    """Return what past filters of a session still cover of a topic; each offset once."""
-    for each in sorted(session.past_subscriptions, key=_since_of):
-        after, last = max(position, each.since), min(each.until, until)
-        if after < last and matches(each.filter, topic):
-            encoding = PendingEncoding((each.options,))
-            wanted = Subscription(each.filter, each.options, encoding, each.policy, each.since)
-            yield Reader(session, after, encoding, wanted, last)
-            position = last

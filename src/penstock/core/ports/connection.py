@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from penstock.model import Run
+from penstock.runs import Run, Shape
 
 Frame = tuple[bytes, bytes, Run]
 """One message cut where its delivery number goes: before, after, and the run it is (of one message)."""
@@ -38,6 +38,10 @@ class Encoding(Protocol):
     @property
     def limit_bytes(self) -> int:
         """The largest frame this subscriber takes; 0 if it did not say."""
+        ...
+
+    def passes(self, shape: Shape, longest: int) -> bool:
+        """Return whether frames of a shape leave as they came, at QoS 0, if none is longer than `longest`."""
         ...
 
     def encode(self, runs: Sequence[Run], now: float) -> bytes:

@@ -10,7 +10,8 @@ from msgspec import Struct
 
 from penstock.common.statement import Gap
 from penstock.core.ports.turn import Sequencer, Turn
-from penstock.model import Reason, Run
+from penstock.model import Reason
+from penstock.runs import Run
 
 Ticket = int
 """The number of a commit. Commits end in the order of their numbers."""
@@ -27,6 +28,55 @@ class Lost(Struct, frozen=True):
     last: int
     until: int
     """Their offsets are not behind this one."""
+
+
+class Listing:
+    """Stored messages at QoS 1 or 2 by column, oldest first: no object is made for a single message.
+
+    `offsets`, `topics` and `sizes` have an item for each message: its offset, the index of its topic in
+    `names`, its size in bytes. There may be names without a message.
+    """
+
+    __slots__ = ("_make_runs", "may_expire", "names", "offsets", "sizes", "topics")
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        topics: Sequence[int],
+        offsets: Sequence[int],
+        sizes: Sequence[int],
+        may_expire: bool,
+        make_runs: Callable[[], Sequence[Run]],
+    ) -> None:
+        """Args:
+        may_expire: some message has a lifetime.
+        make_runs: reads the messages again, as runs.
+        """
+        self.names = names
+        self.topics = topics
+        self.offsets = offsets
+        self.sizes = sizes
+        self.may_expire = may_expire
+        self._make_runs = make_runs
+
+    @classmethod
+    def of_runs(cls, runs: Sequence[Run]) -> "Listing":
+        """The messages of runs."""
+        names: dict[str, int] = {}
+        topics: list[int] = []
+        offsets: list[int] = []
+        sizes: list[int] = []
+        for run in runs:
+            count = run.count
+            topics += [names.setdefault(run.topic, len(names))] * count
+            offsets += range(run.offset, run.offset + count)
+            sizes += [run.stride] * count
+        may_expire = any(run.ttl for run in runs)
+        return cls(list(names), topics, offsets, sizes, may_expire, lambda: runs)
+
+    def runs(self) -> Sequence[Run]:
+        """All messages as runs."""
+        return self._make_runs()
 
 
 class Span(Struct, frozen=True):
@@ -140,10 +190,11 @@ class LogReader(Protocol):
         """Return the reason why a message is not there."""
         ...
 
-    def scan(self, after: int, wanted: Wanted) -> Iterator[Run | Lost]:
-        """Iterate over every committed run at QoS 1 or 2 after an offset; blocks, for use at start.
+    def scan(self, after: int, wanted: Wanted) -> Iterator[Listing | Lost]:
+        """Iterate over all committed messages at QoS 1 or 2 after an offset; blocks, for use at start.
 
-        For unreadable messages it yields their topics, if these are known.
+        The first run may begin at or before the offset, if it also reaches beyond. For unreadable messages it
+        yields their topics, if these are known.
         """
         ...
 
@@ -160,6 +211,10 @@ class LogCatalog(Protocol):
 
         While the log cannot look it up it returns `last_offset`, which no topic can have passed.
         """
+        ...
+
+    def last_sequences(self, topics: Sequence[str]) -> dict[str, int]:
+        """The last sequences of many topics, like `last_sequence`; blocks, for use at start."""
         ...
 
     async def topics_after(self, name: str, limit: int) -> list[tuple[str, int]]:

@@ -11,7 +11,7 @@ from operator import attrgetter
 
 from msgspec import Struct
 
-from penstock.model import Run
+from penstock.runs import Run
 
 _offset_of = attrgetter("offset")
 

@@ -19,7 +19,8 @@ from penstock.core.runtime.bounded_map import BoundedMap
 from penstock.core.runtime.clock import Clock
 from penstock.core.settings import MessageIdSettings
 from penstock.errors import InvalidRequest
-from penstock.model import Reason, Run
+from penstock.model import Reason
+from penstock.runs import Run
 
 DROPPED_A_TIME = 2
 """Most ids that are dropped for each new one: expired ones, and those above the limit."""

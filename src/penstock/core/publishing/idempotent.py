@@ -18,7 +18,7 @@ from penstock.core.sessions.session import Session
 from penstock.core.subscriptions.audience import NOBODY
 from penstock.core.topics.topic import Topic
 from penstock.errors import PenstockError, StorageUnavailable, TooLarge
-from penstock.model import Run
+from penstock.runs import Run
 
 PART_MESSAGES = 100
 """Messages of a list that are checked, or published, in one step."""
@@ -186,8 +186,7 @@ class IdempotentPublisher:
     ) -> Receipt:
         """Return the receipt of a message that was just published."""
         log, audience = self._log, topic.audience
-        is_wanted = is_forced or is_to_be_stored(run, topic)
-        is_stored = log.is_durable and log.failure is None and is_wanted
+        is_stored = log.is_durable and log.failure is None and (is_forced or is_to_be_stored(run, topic))
         return Receipt(
             run.topic,
             run.sequence,

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from penstock.core.ports.log import Ticket
-from penstock.model import Run
+from penstock.runs import Run
 
 
 class PublishReceipt(Struct, frozen=True, gc=False):

@@ -3,19 +3,19 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import NoReturn
 
-from msgspec import Struct
-
 from penstock.common.topics import check_topic, is_reserved
 from penstock.core.access.identity import Identity
 from penstock.core.node import Node
 from penstock.core.ports.log import Settled, Ticket
 from penstock.core.publishing.outcome import NOTHING_LOST, Outcome, PublishReceipt
+from penstock.core.runtime.tick import TrainPart
 from penstock.core.sessions.session import Session
 from penstock.core.subscriptions.audience import NOBODY
 from penstock.core.topics.registry import Registry
 from penstock.core.topics.topic import Topic
 from penstock.errors import NotAuthorized, PenstockError, ShuttingDown, StorageUnavailable
-from penstock.model import Door, Reason, Run, bare_shape
+from penstock.model import Door, Reason
+from penstock.runs import Run, Train, bare_shape
 
 FOUND_BY_CLIENT_ID = (Door.MQTT, Door.SERVER)
 """Doors whose publishers need not be noted: one has a session for each client id, the other has one."""
@@ -25,14 +25,17 @@ OnAccepted = Callable[[Outcome, Exception | None], None]
 """Gets the outcome of a publish, and the error of a commit that failed."""
 
 
-class ChunkReceipt(Struct, frozen=True, gc=False):
+class ChunkReceipt:
     """Decision about the runs of one call, valid until the turn ends."""
 
-    topics: Registry
-    ticket: Ticket | None = None
-    """The commit that covers all runs; None if nothing of them is stored."""
-    unmatched: int = 0
-    """Number of runs to topics that no subscription matches."""
+    __slots__ = ("ticket", "topics", "unmatched")
+
+    def __init__(self, topics: Registry, ticket: Ticket | None = None, unmatched: int = 0) -> None:
+        self.topics = topics
+        self.ticket = ticket
+        """The commit that covers all runs; None if nothing of them is stored."""
+        self.unmatched = unmatched
+        """Number of runs to topics that no subscription matches."""
 
     def is_matched(self, run: Run) -> bool:
         """Return whether a subscription matches the topic of an accepted run."""
@@ -45,8 +48,11 @@ class ChunkReceipt(Struct, frozen=True, gc=False):
 
     def reaches(self, session: Session, topics: Iterable[str]) -> bool:
         """Return whether a session is in the audience of one of these topics."""
-        found = (self.topics.get(topic) for topic in topics)
-        return any(topic is not None and topic.audience.reaches(session) for topic in found)
+        for name in topics:
+            topic = self.topics.get(name)
+            if topic is not None and topic.audience.reaches(session):
+                return True
+        return False
 
     def is_stored(self, run: Run) -> bool:
         """Return whether an accepted run needs a commit: in the log, or as a retained value."""
@@ -64,6 +70,40 @@ def is_to_be_stored(run: Run, topic: Topic) -> bool:
 def raise_it(run: Run, error: PenstockError) -> NoReturn:
     """Refuse a run by an error that its publisher gets."""
     raise error
+
+
+class PendingAcceptance:
+    """A request's publish between its turn and its acknowledgement."""
+
+    __slots__ = ("_callback", "_node", "_outcome", "_run", "_sender")
+
+    def __init__(self, node: Node, run: Run, sender: Session, callback: OnAccepted) -> None:
+        self._node = node
+        self._run = run
+        self._sender = sender
+        self._callback = callback
+        self._outcome = NOTHING_LOST
+
+    def note_outcome(self) -> None:
+        """The turn is flushed: its outcomes are there, and forgotten with the next."""
+        outcomes = self._node.queues.outcomes
+        if outcomes:
+            self._outcome = outcomes.of(self._run)
+
+    def on_flushed(self) -> None:
+        """The turn is flushed, and no commit is to be waited for."""
+        self.note_outcome()
+        self.settle(None)
+
+    def settle(self, failure: Exception | None) -> None:
+        """The commit is over; the flush was before it, unless it is of an earlier turn."""
+        if failure is None:
+            self._node.request_senders.when_acknowledgeable(self._sender, self._accept)
+        else:
+            self._callback(NOTHING_LOST, failure)
+
+    def _accept(self) -> None:
+        self._callback(self._outcome, None)
 
 
 class Publisher:
@@ -106,14 +146,14 @@ class Publisher:
         tick, log, recency, sequencer = self._tick, self._log, self._topics.recency, self._sequencer
         if not tick.is_open:
             tick.open()
-        find_topic, client_id, wall_us, last = sender.topics.get, sender.client_id, tick.wall_us, tick.last
-        offset, version, append = sequencer.head + 1, self._router.version, sequencer.turn.runs.append
+        topics, client_id, wall_us, last = sender.topics, sender.client_id, tick.wall_us, tick.last
+        offset, version, kept, nobody = sequencer.head + 1, self._router.version, sequencer.turn.runs, NOBODY
         era = recency.era if offset < recency.next_era else recency.era_at(offset)
         is_durable, failure, is_kept = log.is_durable, log.failure, False
         unmatched = kept_bytes = 0
         try:
             for run in runs:
-                topic = find_topic(run.topic)
+                topic = topics.get(run.topic)
                 if topic is None or topic.version != version:
                     try:
                         topic = self._look_up(run.topic, topic, sender)
@@ -135,7 +175,7 @@ class Publisher:
                     if rules.batch_size:
                         last = None  # it is gathered, not joined to what leaves with this turn
                 if rules.is_kept or (is_durable and shape.qos and (is_forced or audience.wants_storing)):
-                    append(run)
+                    kept.append(run)
                     kept_bytes += len(run.slab)
                     is_kept = True
                 elif is_durable and shape.retain:
@@ -147,7 +187,7 @@ class Publisher:
                     self._topics.begin_ring(topic, run)
                 if last is not None and last.audience is audience and last.shape is shape:
                     last.runs.append(run)  # the same stretch continues
-                elif audience is not NOBODY:
+                elif audience is not nobody:
                     last = tick.add(topic, run)
                 else:
                     unmatched += 1
@@ -161,6 +201,80 @@ class Publisher:
                 self._node.backpressure.block_for_log(sender)
             return ChunkReceipt(self._topics, self._rollback.watch(), unmatched)
         return ChunkReceipt(self._topics, None, unmatched) if unmatched else self._plain_receipt
+
+    def publish_train(
+        self, train: Train, sender: Session, refuse: Callable[[Run, PenstockError], None]
+    ) -> None:
+        """Publish a train: as it is up to the first message that needs a look, then as runs."""
+        if not self._tick.is_open:
+            self._tick.open()
+        count = self._publish_plain(train, sender)
+        if count < train.count:
+            self.publish_all(train.runs(count), sender, refuse)
+
+    def _publish_plain(self, train: Train, sender: Session) -> int:  # noqa: PLR0915 - as `publish_all`
+        """Publish messages of known topics that only have a ring and an audience.
+
+        Returns the number of messages. Neighbours with one audience leave as one slice of the train.
+        """
+        tick, sequencer, recency, ends = self._tick, self._sequencer, self._topics.recency, train.ends
+        topics, client_id, shape, slab = sender.topics, sender.client_id, train.shape, train.slab
+        nobody, version, heads, batches = NOBODY, self._router.version, train.heads, tick.batches
+        offset = sequencer.head + 1
+        era = recency.era if offset < recency.next_era else recency.era_at(offset)
+        wall_us = tick.wall_us
+        shared_wall_us: object = wall_us
+        audience = nobody
+        part: TrainPart | None = None
+        last: Topic | None = None
+        index = start = last_sequence = 0
+        try:
+            for name in train.names:
+                topic = topics.get(name)
+                if topic is None or topic.version != version:
+                    break
+                rules, ring = topic.rules, topic.ring
+                if not rules.is_plain or rules.is_kept or topic.stream is not None:
+                    break
+                if batches and topic in batches:
+                    break
+                sequence, stop = topic.sequence + 1, ends[index]
+                topic.sequence = sequence
+                if ring is None or not ring.append_plain(
+                    slab[start:stop], heads[index], shape, client_id, offset, shared_wall_us
+                ):
+                    run = train.run(index, client_id, wall_us, offset, sequence)
+                    if ring is None:
+                        self._topics.begin_ring(topic, run)
+                    else:
+                        ring.append(run)
+                if topic.era != era:
+                    recency.note(topic)
+                if topic.audience is not audience:
+                    if part is not None:
+                        tick.add_part(part)
+                        part = None
+                    elif last is not None and audience is not nobody:
+                        tick.add(last, train.run(index - 1, client_id, wall_us, offset - 1, last_sequence))
+                    audience = topic.audience
+                elif part is not None:
+                    part.topics.append(topic)
+                    part.sequences.append(sequence)
+                elif last is not None and audience is not nobody:
+                    part = TrainPart(train, index - 1, client_id, offset - 1, wall_us)
+                    part.topics += (last, topic)
+                    part.sequences += (last_sequence, sequence)
+                last, last_sequence = topic, sequence
+                offset += 1
+                index += 1
+                start = stop
+            if part is not None:
+                tick.add_part(part)
+            elif last is not None and audience is not nobody:
+                tick.add(last, train.run(index - 1, client_id, wall_us, offset - 1, last_sequence))
+        finally:
+            self._advance(offset - 1, sender)
+        return index
 
     def _advance(self, head: int, sender: Session) -> None:
         """Offsets up to this one are given."""
@@ -201,21 +315,12 @@ class Publisher:
 
         To be called in the turn of the publish: its outcome is forgotten with the next.
         """
-        node, found = self._node, list[Outcome]()
-
-        def note_outcome() -> None:
-            outcomes = node.queues.outcomes
-            found.append(outcomes.of(run) if outcomes else NOTHING_LOST)
-
-        def settle(failure: Exception | None) -> None:
-            if failure is None:  # the flush was before the commit, unless that is of an earlier turn
-                outcome = found[0] if found else NOTHING_LOST
-                node.request_senders.when_acknowledgeable(sender, lambda: callback(outcome, None))
-            else:
-                callback(NOTHING_LOST, failure)
-
-        self._tick.after(note_outcome)
-        self.when_committed(ticket, settle)
+        pending = PendingAcceptance(self._node, run, sender, callback)
+        if ticket is None or self._log.is_committed(ticket):
+            self._tick.after(pending.on_flushed)
+        else:
+            self._tick.after(pending.note_outcome)
+            self._log.when_committed(ticket, pending.settle)
 
     def when_session_stored(self, session: Session, callback: Settled) -> None:
         """Call back when a session that has just come outlives the server, or cannot.

@@ -10,12 +10,11 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from operator import attrgetter
 
-from msgspec import Struct
-
 from penstock.core.access.identity import Identity
 from penstock.core.runtime.clock import Scheduler
 from penstock.core.sessions.session import Session
-from penstock.model import Door, Run
+from penstock.model import Door
+from penstock.runs import Run
 
 CALLERS = 10_000
 """Most request senders that are kept beside waiting ones; the least recently used are dropped."""
@@ -26,12 +25,15 @@ NOTES = 10_000
 _first_of = attrgetter("first")
 
 
-class Note(Struct):
+class Note:
     """Publisher of a range of offsets."""
 
-    first: int
-    last: int
-    publisher: Session
+    __slots__ = ("first", "last", "publisher")
+
+    def __init__(self, first: int, last: int, publisher: Session) -> None:
+        self.first = first
+        self.last = last
+        self.publisher = publisher
 
 
 class RequestConnection:

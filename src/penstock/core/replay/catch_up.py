@@ -36,7 +36,8 @@ from penstock.core.sessions.session import Session
 from penstock.core.subscriptions.subscribe import Subscriber
 from penstock.core.subscriptions.subscription import Options
 from penstock.errors import InvalidRequest, PenstockError, StorageUnavailable
-from penstock.model import Policy, Run
+from penstock.model import Policy
+from penstock.runs import Run
 
 __all__ = ["After", "AfterSequences", "CatchUp", "CatchUps", "Foresight", "Last", "Start", "Wish"]
 

@@ -21,7 +21,8 @@ from penstock.core.runtime.clock import Clock
 from penstock.core.topics.catalog import TopicCatalog
 from penstock.core.topics.registry import Registry
 from penstock.errors import InvalidCursor
-from penstock.model import Reason, Run
+from penstock.model import Reason
+from penstock.runs import Run
 
 ALL = maxsize
 READERS = 4

@@ -12,7 +12,7 @@ from struct import Struct as Layout
 
 from penstock.common.cursor import Cursor, Position
 from penstock.core.ports.log import Log
-from penstock.model import Run
+from penstock.runs import Run
 
 _CURSOR_END = Layout(">BQ")
 """Layout of a cursor's bytes after the twelve that all positions of an epoch share."""

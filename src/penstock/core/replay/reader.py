@@ -27,7 +27,8 @@ from penstock.core.replay.statement import Chunk
 from penstock.core.runtime.clock import Clock
 from penstock.core.topics.registry import Registry
 from penstock.core.topics.topic import Topic
-from penstock.model import Reason, Run
+from penstock.model import Reason
+from penstock.runs import Run
 
 _offset_of = attrgetter("offset")
 TOPICS_A_SLICE = 500

@@ -15,7 +15,8 @@ from msgspec import Struct
 from penstock.common.statement import Gap
 from penstock.core.ports.log import LogReader, Span, Wanted
 from penstock.core.topics.topic import Topic
-from penstock.model import Reason, Run
+from penstock.model import Reason
+from penstock.runs import Run
 
 NEVER_LOOKED = -1
 NOWHERE = maxsize

@@ -19,7 +19,7 @@ from penstock.core.replay.resume import AfterSequences, Foresight, Resumption
 from penstock.core.replay.sources import gone_offset
 from penstock.core.topics.topic import Topic
 from penstock.errors import InvalidRequest
-from penstock.model import Run
+from penstock.runs import Run
 
 __all__ = ["After", "AfterSequences", "Foresight", "Last", "PlannedReplay", "Start", "begin", "search"]
 

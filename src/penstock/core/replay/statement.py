@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from penstock.common.cursor import Cursor
 from penstock.common.statement import Gap, Missing, Served, Statement
-from penstock.model import Reason, Run
+from penstock.model import Reason
+from penstock.runs import Run
 
 
 class Chunk(Struct, frozen=True):

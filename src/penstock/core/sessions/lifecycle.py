@@ -7,7 +7,6 @@ from msgspec import Struct
 
 from penstock.common.topics import check_topic, is_reserved
 from penstock.core.access.identity import Identity
-from penstock.core.delivery import reencoding
 from penstock.core.delivery.reencoding import PendingEncoding
 from penstock.core.durability.records import SessionRecord
 from penstock.core.node import Node
@@ -17,6 +16,7 @@ from penstock.core.runtime.deadlines import WAITS_PER_SECOND, Deadlines
 from penstock.core.sessions.progress import progress_of
 from penstock.core.sessions.session import FOREVER, Ending, Session
 from penstock.core.sessions.wills import Wills
+from penstock.core.sessions.wire_changes import WireChanges
 from penstock.core.subscriptions.subscribe import Subscriber
 from penstock.core.subscriptions.subscription import Subscription
 from penstock.errors import (
@@ -66,6 +66,7 @@ class SessionService:
         self._leaving: dict[Session | None, Callable[[], bool]] = {}  # whose connection ended; detaches them
         self._lost: dict[Session, ConnectionPort] = {}  # ended in the middle of a delivery, in this turn
         self._detach_soon = self.disconnect_soon  # one object for all sessions
+        self._wire_changes = WireChanges(node, self.resume)
 
     def connect(
         self, arrival: Arrival, connection: ConnectionPort, reencode: Callable[[Encoding], Encoding]
@@ -123,9 +124,7 @@ class SessionService:
         session.connected_at = self._node.clock.wall_us()
         for group in session.groups or ():
             group.arrive(session)
-        if is_known and session.wire != arrival.wire:
-            self._reencode(session, reencode)
-        session.wire = arrival.wire
+        self._wire_changes.begin(session, arrival.wire, reencode)
         self._node.counters.connections += 1
         if session.is_persistent or session.will is not None or is_known:
             self._node.recorder.save(session)
@@ -153,7 +152,12 @@ class SessionService:
             raise StorageUnavailable(str(self._node.log.failure))
 
     def resume(self, session: Session) -> None:
-        """Continue with queued, then with live messages: the messages in flight have been resent."""
+        """Continue with queued, then with live messages: the messages in flight have been resent.
+
+        A session whose filters are still being re-encoded continues after that.
+        """
+        if self._wire_changes.postpones(session):
+            return
         session.is_coming = False
         if session.is_waiting:
             self._node.drainer.wake(session)
@@ -366,22 +370,6 @@ class SessionService:
             self._node.recorder.forget(session)
         if session.will is not None:
             self._publish_will(session)
-
-    def _reencode(self, session: Session, reencode: Callable[[Encoding], Encoding]) -> None:
-        """Replace every encoding: the client reconnected on another wire."""
-        encodings: dict[Encoding, Encoding] = {}  # few, however many filters there are
-        subscriptions, find_group = session.subscriptions, self._node.router.find_group
-        for filter, old in list(subscriptions.items()):
-            encoding = encodings.get(old.encoding)
-            if encoding is None:
-                encoding = encodings[old.encoding] = reencode(old.encoding)
-            new = Subscription(filter, old.options, encoding, old.policy, old.since)
-            group = find_group(filter)
-            assert group is not None
-            group.leave(session, old)
-            subscriptions[filter] = new
-            group.join(session, new)
-        reencoding.reencode(session, reencode)
 
     # Wills
 

@@ -8,8 +8,6 @@ overtaken. A session with credit never flows: each of its messages is counted.
 from collections.abc import Callable
 from enum import StrEnum
 
-from msgspec import Struct
-
 from penstock.core.access.identity import Identity
 from penstock.core.delivery.inflight import Inflight, Step
 from penstock.core.delivery.offline_queue import OfflineQueue
@@ -24,13 +22,16 @@ from penstock.core.topics.topic import Topic
 from penstock.model import Door, Will
 
 
-class LossCounts(Struct):
+class LossCounts:
     """Messages that a session lost since its door last asked."""
 
-    dropped: int = 0
-    """There was no room for them."""
-    expired: int = 0
-    """They had waited for longer than they lived."""
+    __slots__ = ("dropped", "expired")
+
+    def __init__(self) -> None:
+        self.dropped = 0
+        """There was no room for them."""
+        self.expired = 0
+        """They had waited for longer than they lived."""
 
 
 FOREVER = float("inf")

@@ -13,7 +13,8 @@ from penstock.core.node import Node
 from penstock.core.publishing.publish import Publisher
 from penstock.core.sessions.session import Session
 from penstock.errors import NotAuthorized, PenstockError, StorageUnavailable
-from penstock.model import Reason, Run, Will, bare_shape
+from penstock.model import Reason, Will
+from penstock.runs import Run, bare_shape
 
 WILLS_A_STEP = 50
 """Wills that are published in one step."""

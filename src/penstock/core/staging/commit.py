@@ -40,7 +40,8 @@ from penstock.core.sessions.session import Session
 from penstock.core.staging.commit_keys import CommitKeys, Key
 from penstock.core.staging.packing import runs_of, weight_of
 from penstock.errors import Conflict, PenstockError, QuotaExceeded, ShuttingDown, StorageUnavailable
-from penstock.model import Door, Run
+from penstock.model import Door
+from penstock.runs import Run
 
 SLICE_ROWS, SLICE_TOPICS, SLICE_BYTES = 2_000, 300, 1024 * 1024
 """A slice takes no further chunk after this much."""

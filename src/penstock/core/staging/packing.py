@@ -17,7 +17,8 @@ from penstock.core.durability.records import ChunkRecord
 from penstock.core.publishing.properties import check_properties
 from penstock.core.settings import CoreSettings
 from penstock.errors import NotAuthorized, PenstockError, TooLarge
-from penstock.model import NEVER, Door, Properties, Run, bare_shape
+from penstock.model import Door, Properties
+from penstock.runs import NEVER, Run, bare_shape
 
 CHUNK_ROWS, CHUNK_TOPICS, CHUNK_BYTES = 2_000, 300, 512 * 1024
 """A chunk takes no further row after this much; a single row may be larger."""

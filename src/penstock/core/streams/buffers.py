@@ -10,7 +10,8 @@ from penstock.core.diagnostics.ledger import Ledger
 from penstock.core.runtime.deadlines import Deadlines
 from penstock.core.settings import StreamSettings
 from penstock.core.streams.stream import GROUP, Stream, weight_of
-from penstock.model import NEVER, Policy, Reason, Run
+from penstock.model import Policy, Reason
+from penstock.runs import NEVER, Run
 
 LOOKED_AT = 20_000
 """Approximate number of messages that one pass examines."""

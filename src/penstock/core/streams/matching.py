@@ -18,7 +18,8 @@ from penstock.core.streams.counters import StreamCounters
 from penstock.core.streams.stream import Stream, weight_of
 from penstock.core.streams.waiters import Handover, Receiver, Sender, Take, Waiter, Watching
 from penstock.errors import PenstockError
-from penstock.model import Door, Reason, Run
+from penstock.model import Door, Reason
+from penstock.runs import Run
 
 
 class Matching:

@@ -3,7 +3,8 @@
 from msgspec import Struct
 
 from penstock.core.access.identity import Identity
-from penstock.model import NEVER, Door, Properties, Run, bare_shape
+from penstock.model import Door, Properties
+from penstock.runs import NEVER, Run, bare_shape
 
 JSON = "application/json"
 _IN_MEMORY, _STORED = bare_shape(Door.STREAMS, 0, False), bare_shape(Door.STREAMS, 1, False)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core.topics.ring import RUN_BYTES
 from penstock.core.topics.topic import Topic
-from penstock.model import Run
+from penstock.runs import Run
 
 if TYPE_CHECKING:
     from penstock.core.streams.waiters import Receiver, Sender, Watcher

@@ -50,7 +50,8 @@ from penstock.errors import (
     TooLarge,
     WaitTimeout,
 )
-from penstock.model import Door, Reason, Run
+from penstock.model import Door, Reason
+from penstock.runs import Run
 
 log = structlog.get_logger("penstock.streams")
 
@@ -87,6 +88,9 @@ class Streams:
 
     def __len__(self) -> int:
         return len(self._all)
+
+    def __bool__(self) -> bool:
+        return bool(self._all)
 
     def configure(self, settings: StreamSettings) -> None:
         """Keep more or less from now on, and wait for longer or shorter."""

@@ -15,7 +15,7 @@ from penstock.core.publishing.outcome import Receipt
 from penstock.core.sessions.session import Session
 from penstock.core.streams.stream import Stream
 from penstock.errors import PenstockError
-from penstock.model import Run
+from penstock.runs import Run
 
 
 class Handover(Struct, frozen=True, gc=False):

@@ -91,6 +91,11 @@ class Audience(Generic[MemberT]):
         direct = sum(len(members) for _, members in self.classes())
         return direct + sum(1 for group in self.shared if group)
 
+    @property
+    def width(self) -> int:
+        """Number of memberships in all groups: a session with several of the filters counts again."""
+        return sum(map(_size_of, self.groups))
+
     def classes(self) -> Iterable[tuple[Encoding, Members[MemberT]]]:
         """Iterate over encodings with their members; no session twice."""
         groups = self.groups

@@ -17,7 +17,7 @@ from penstock.core.delivery.offline_queue import OfflineQueue
 from penstock.core.delivery.policy import Limits
 from penstock.core.ports.connection import Encoding, Frame
 from penstock.core.subscriptions.subscription import Subscription
-from penstock.model import Run
+from penstock.runs import Run, Shape
 
 
 class Member(Protocol):
@@ -165,6 +165,10 @@ class SharedEncoding(Struct, frozen=True, eq=False):
     @property
     def limit_bytes(self) -> int:
         return self.encoding.limit_bytes
+
+    def passes(self, shape: Shape, longest: int) -> bool:
+        """Messages of a group are encoded one by one."""
+        return False
 
     def encode(self, runs: Sequence[Run], now: float) -> bytes:
         return self.encoding.encode(runs, now)

@@ -14,7 +14,8 @@ from penstock.core.topics.ring import Ring, Rings
 from penstock.core.topics.rules import RuleTable
 from penstock.core.topics.topic import DELETED, Gone, Topic
 from penstock.errors import QuotaExceeded
-from penstock.model import Run, is_public
+from penstock.model import is_public
+from penstock.runs import Run
 
 TOPICS_A_STEP = 200
 """Topics that get their rules anew in one step of a reload."""
@@ -198,10 +199,16 @@ class Registry(dict[str, Topic]):
             topic = self.expected[name] = Topic(name, self._rules.find(name))
         return topic
 
-    def restore(self, name: str) -> Topic:
-        """Make a topic that was there before, however many there are."""
+    def restore(self, name: str, last_sequence: int | None = None) -> Topic:
+        """Make a topic that was there before, however many there are.
+
+        Args:
+            last_sequence: that the log has ever had of it; the log is asked if it is not given.
+        """
         topic = self.expected.pop(name, None) or Topic(name, self._rules.find(name))
-        topic.begin_after(max(self._floor, self._last_sequence(name)))  # the log may not be able to say
+        if last_sequence is None:
+            last_sequence = self._last_sequence(name)  # the log may not be able to say
+        topic.begin_after(max(self._floor, last_sequence))
         self[name] = topic
         self.hidden += not is_public(name)
         self.recency.note(topic)

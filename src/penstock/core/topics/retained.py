@@ -10,7 +10,8 @@ from typing import TypeAlias
 from penstock.core.runtime.deadlines import Deadlines
 from penstock.core.topics.retained_value import RetainedValue
 from penstock.core.topics.topic import Topic
-from penstock.model import NEVER, Door, Run, bare_shape
+from penstock.model import Door
+from penstock.runs import NEVER, Run, bare_shape
 
 Branch: TypeAlias = "dict[str | None, Topic | Branch]"
 EXPIRIES_PER_SECOND = 50

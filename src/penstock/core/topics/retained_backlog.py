@@ -10,7 +10,8 @@ from penstock.core.ports.connection import Encoding
 from penstock.core.topics.retained import VAIN_NODES
 from penstock.core.topics.retained_value import RetainedValue
 from penstock.core.topics.topic import Topic
-from penstock.model import Door, Run
+from penstock.model import Door
+from penstock.runs import Run
 
 Sendable = tuple[Run, Encoding]
 """A value as a message, with the encoding that it is sent in."""

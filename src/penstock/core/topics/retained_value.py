@@ -4,7 +4,8 @@ from struct import Struct as Layout
 
 from msgspec import Struct
 
-from penstock.model import NEVER, Properties, Run, Shape
+from penstock.model import Properties
+from penstock.runs import NEVER, Run, Shape
 
 _STAMPS = Layout(">QQQ")  # sequence, offset and time, before the payload
 _HEAD = _STAMPS.size

@@ -11,10 +11,8 @@ from bisect import bisect_left
 from collections import deque
 from typing import cast
 
-from msgspec.structs import replace
-
 from penstock.core.settings import RingSettings
-from penstock.model import Run, Shape
+from penstock.runs import Run, Shape
 
 RUN_BYTES = 256
 """Overhead of a run beside its slab."""
@@ -40,6 +38,9 @@ class Partition:
 
     def __len__(self) -> int:
         return len(self._rings) - self._released
+
+    def __bool__(self) -> bool:
+        return len(self) > 0
 
     def reserve(self, ring: "Ring", size: int) -> None:
         """Let a ring grow to `size` bytes, at the expense of rings not used for longest."""
@@ -192,6 +193,29 @@ class Ring:
         if self._count > self._high or self._size > self.reserved_bytes:
             self._settle()
 
+    def append_plain(
+        self, slab: bytes, head: int, shape: Shape, client_id: str, offset: int, published_at: object
+    ) -> bool:
+        """Add a message that fits the mould, without a run; return False if it does not fit.
+
+        Args:
+            published_at: an integer. As an object, many messages of a turn share one.
+        """
+        if (
+            shape is not self._mould_shape
+            or client_id is not self._mould_client_id
+            or head != self._mould_head
+        ):
+            return False
+        self._entries.append(slab)
+        self._count += 1
+        self._size += len(slab) + PLAIN_BYTES
+        self._offsets.append(offset)
+        self._times.append(cast("int", published_at))
+        if self._count > self._high or self._size > self.reserved_bytes:
+            self._settle()
+        return True
+
     def _append_other(self, run: Run) -> None:
         """The first of a kind makes the mould, once nothing is left of the last kind."""
         is_plain = run.count == 1 and run.shape.is_plain and not run.expires_at
@@ -209,7 +233,9 @@ class Ring:
 
     def _set_mould(self, run: Run | None) -> None:
         # Without the slab: a mould may outlive its message, and then nothing else counts those bytes.
-        self._mould = None if run is None else replace(run, slab=b"")
+        self._mould = (
+            None if run is None else Run(run.topic, b"", run.head, 0, 1, run.shape, client_id=run.client_id)
+        )
         self._mould_shape = None if run is None else run.shape
         self._mould_client_id = "" if run is None else run.client_id
         self._mould_head = 0 if run is None else run.head
@@ -341,8 +367,9 @@ class Ring:
         first = bisect_left(self._times, wall_us)
         if first == len(self._times):
             return 0, 0
-        counts = (each.count if isinstance(each, Run) else 1 for each in self._entries[first:])
-        count = sum(counts) if self._whole else len(self._entries) - first
+        count = len(self._entries) - first
+        if self._whole:
+            count = sum([each.count if isinstance(each, Run) else 1 for each in self._entries[first:]])
         return count, self._times[first]
 
     def runs(self) -> list[Run]:

@@ -1,28 +1,49 @@
 """Rules of a topic, as the settings give them: ring, lifetime, policy, batching, capture."""
 
-from typing import TypeVar
-
-from msgspec import Struct
+from typing import Any, final
 
 from penstock.common.topics import matches
 from penstock.core.settings import CoreSettings, TopicRule
-from penstock.model import NEVER, Policy
+from penstock.model import Policy
+from penstock.runs import NEVER
 
-T = TypeVar("T")
 
+@final
+class TopicRules:
+    """Rules of a topic, which nothing changes. Topics that match the same settings share one object.
 
-class TopicRules(Struct, frozen=True):
-    """Rules of a topic. Topics that match the same settings share one object."""
+    Plain rules have neither lifetime nor batching: a plain message needs only ring, log and audience.
+    """
 
-    ring_messages: int
-    ring_bytes: int
-    ttl: float
-    policy: Policy | None
-    batch_size: int
-    batch_timeout: float
-    is_kept: bool
-    is_plain: bool
-    """Neither lifetime nor batching: a plain message needs only ring, log and audience."""
+    __slots__ = (
+        "batch_size",
+        "batch_timeout",
+        "is_kept",
+        "is_plain",
+        "policy",
+        "ring_bytes",
+        "ring_messages",
+        "ttl",
+    )
+
+    def __init__(
+        self,
+        ring_messages: int,
+        ring_bytes: int,
+        ttl: float,
+        policy: Policy | None,
+        batch_size: int,
+        batch_timeout: float,
+        is_kept: bool,
+    ) -> None:
+        self.ring_messages = ring_messages
+        self.ring_bytes = ring_bytes
+        self.ttl = ttl
+        self.policy = policy
+        self.batch_size = batch_size
+        self.batch_timeout = batch_timeout
+        self.is_kept = is_kept
+        self.is_plain = not (ttl or batch_size)
 
     @property
     def has_ring(self) -> bool:
@@ -36,12 +57,14 @@ class RuleTable:
     def __init__(self, settings: CoreSettings) -> None:
         self._settings = settings
         self._rules: dict[tuple[int, ...], TopicRules] = {}
+        self._keeps_public = "#" in settings.log.capture
 
     def find(self, name: str) -> TopicRules:
         """The rules of a topic; one object for all topics that match the same settings."""
-        every = self._settings.topics
-        matching = tuple(number for number, rule in enumerate(every) if matches(rule.filter, name))
-        is_kept = any(matches(filter, name) for filter in self._settings.log.capture)
+        every, capture = self._settings.topics, self._settings.log.capture
+        matching = tuple([number for number, rule in enumerate(every) if matches(rule.filter, name)])
+        is_kept = self._keeps_public and name[:1] != "$"  # MQTT-4.7.2-1
+        is_kept = is_kept or any(matches(filter, name) for filter in capture)
         key = (*matching, int(is_kept))
         rules = self._rules.get(key)
         if rules is None:
@@ -49,8 +72,8 @@ class RuleTable:
         return rules
 
     def _combine(self, rules: list[TopicRule], is_kept: bool) -> TopicRules:
-        def first(field: str, default: T) -> T:
-            values = (getattr(rule, field) for rule in rules)
+        def first(field: str, default: Any) -> Any:
+            values = [getattr(rule, field) for rule in rules]
             return next((value for value in values if value is not None), default)
 
         ring = self._settings.ring
@@ -64,7 +87,6 @@ class RuleTable:
             batch_size,
             first("batch_timeout_ms", 0) / 1000,
             is_kept,
-            not (ttl or batch_size),
         )
 
 

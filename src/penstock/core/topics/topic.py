@@ -3,14 +3,13 @@
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from msgspec import Struct
-
 from penstock.common.histogram import Recent
 from penstock.core.subscriptions.audience import NOBODY, Audience
 from penstock.core.topics.retained_value import RetainedValue
 from penstock.core.topics.ring import Ring
 from penstock.core.topics.rules import TopicRules
-from penstock.model import Policy, Reason, Run
+from penstock.model import Policy, Reason
+from penstock.runs import Run
 
 STALE = -1
 """Version of an audience that has to be found again."""
@@ -24,12 +23,15 @@ LossKind = tuple[Reason, Policy | None]
 """Why something was lost, and by which policy."""
 
 
-class Gone(Struct, frozen=True, gc=False):
+class Gone:
     """Last sequence and offset of a deleted topic."""
 
-    sequence: int
-    offset: int = 0
-    """Of its last message, if that had been in memory."""
+    __slots__ = ("offset", "sequence")
+
+    def __init__(self, sequence: int, offset: int = 0) -> None:
+        self.sequence = sequence
+        self.offset = offset
+        """Of its last message, if that had been in memory."""
 
 
 class TopicStream(Protocol):

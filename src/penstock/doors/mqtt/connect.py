@@ -21,14 +21,16 @@ from penstock.doors.mqtt.capabilities import will_refusal
 from penstock.doors.mqtt.encodings import encoding_on_wire
 from penstock.doors.mqtt.reason_codes import RETURN_CODES, encode_within, in_words, refusal_of
 from penstock.errors import NotAuthorized, PenstockError, QuotaExceeded
-from penstock.model import NEVER, Door, Properties, Run, Will
+from penstock.model import Door, Properties, Will
 from penstock.net.password_checks import TooManyWaiting
 from penstock.net.read_pause import COMMIT
+from penstock.runs import NEVER
 from penstock.wire.mqtt import packets
 from penstock.wire.mqtt.decode import CONNACK_REASONS
 from penstock.wire.mqtt.encode import encode_packet
 from penstock.wire.mqtt.packets import Auth, ConnAck, Connect, Disconnect, Version
 from penstock.wire.mqtt.properties import PacketProperties
+from penstock.wire.mqtt.reader import Item
 from penstock.wire.mqtt.reasons import MqttWireError, ProtocolViolation, ReasonCode
 from penstock.wire.mqtt.run_reader import SOON
 
@@ -53,7 +55,7 @@ class ConnectHandler:
         self._checks = door.password_checks
         self._checking: dict[Connection, asyncio.Task[None]] = {}
 
-    def take(self, connection: "Connection", packet: packets.Packet | Run) -> None:
+    def take(self, connection: "Connection", packet: Item) -> None:
         """Act on a packet before acceptance: CONNECT, then AUTH if its method needs that."""
         self._door.counters.control_packets_received += 1
         connection.is_undecided = True
@@ -68,7 +70,7 @@ class ConnectHandler:
         if connection.proof is not None and connection.is_stranger and not connection.is_welcome:
             connection.is_undecided = False  # the next step is the client's
 
-    def _take_proof(self, connection: "Connection", packet: packets.Packet | Run) -> None:
+    def _take_proof(self, connection: "Connection", packet: Item) -> None:
         """A client that authenticates may send nothing else meanwhile (MQTT-3.1.2-30)."""
         try:
             if isinstance(packet, Auth):

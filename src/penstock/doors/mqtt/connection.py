@@ -7,7 +7,7 @@ core from here, through `publish_acks.py` if they want a response.
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Protocol, cast
@@ -25,7 +25,6 @@ from penstock.doors.mqtt.reason_codes import (
     reason_of,
 )
 from penstock.errors import PenstockError
-from penstock.model import Run
 from penstock.net.door import Peer
 from penstock.net.rate_limit import TokenBucket
 from penstock.net.read_pause import (
@@ -38,7 +37,10 @@ from penstock.net.read_pause import (
 )
 from penstock.net.transport import CLOSED_TRANSPORT
 from penstock.net.turn_shares import FIRST_WORK, Backlog, fitted
-from penstock.wire.mqtt.packets import Disconnect, Packet, Version
+from penstock.runs import Run, Train
+from penstock.wire.mqtt.ack_runs import AckRun, encode_ack_run
+from penstock.wire.mqtt.packets import Disconnect, Version
+from penstock.wire.mqtt.reader import Item
 from penstock.wire.mqtt.reasons import (
     InvalidClientId,
     MqttWireError,
@@ -61,8 +63,11 @@ UNKNOWN = Peer("", 0)
 """Placeholder until the address is known."""
 
 
-class Connection(asyncio.BufferedProtocol):
-    """One socket on one side, a session of core on the other."""
+class Connection:
+    """One socket on one side, a session of core on the other.
+
+    An event loop takes it for a protocol by its methods: uvloop fills its buffers, asyncio gives it chunks.
+    """
 
     __slots__ = (
         "_backlog",
@@ -189,6 +194,10 @@ class Connection(asyncio.BufferedProtocol):
         if start is not None:
             self._backlog = Backlog(self, data, start)
             self._wait_for_turn(is_new=is_late)
+
+    def eof_received(self) -> bool:
+        """The client sends no more; the transport closes."""
+        return False
 
     def pause_writing(self) -> None:
         self.outbound.pause(self._session)
@@ -337,40 +346,56 @@ class Connection(asyncio.BufferedProtocol):
 
     # Packets
 
-    def _take(self, items: list[Packet | Run]) -> None:
+    def _take(self, items: list[Item]) -> None:
         """Act on what was read, in order."""
         session = self._session
         if session is None:
             if not self.is_closing:  # behind CONNECT or AUTH nothing is read in the same step
                 self.door.admission.take(self, items[0])
         elif self._reader.is_plain:
-            self._publish(cast("list[Run]", items), session)
+            self._publish(cast("list[Run | Train]", items), session)
         else:
             self._take_each(items, session)
 
-    def _publish(self, runs: list[Run], session: Session) -> None:
-        """Publish what wants no response."""
-        self.door.broker.publish_all(runs, session, self.on_refused)
+    def _publish(self, items: list[Run | Train], session: Session) -> None:
+        """Publish what wants no response: runs and trains, in order."""
+        broker, runs = self.door.broker, list[Run]()
+        for item in items:
+            if isinstance(item, Run):
+                runs.append(item)
+                continue
+            if runs:
+                broker.publish_all(runs, session, self.on_refused)
+                runs = []
+            broker.publish_train(item, session, self.on_refused)
+        if runs:
+            broker.publish_all(runs, session, self.on_refused)
         if self.bucket is not None:
-            self.charge(sum(run.count for run in runs))
+            self.charge(sum(item.count for item in items))
 
-    def _take_each(self, items: list[Packet | Run], session: Session) -> None:
+    def _take_each(self, items: list[Item], session: Session) -> None:
+        if len(items) == 1:
+            self._take_group(_qos_of(items[0]), items, session)
+            return
         for qos, group in groupby(items, _qos_of):
-            if qos == 0:
-                self._publish(cast("list[Run]", list(group)), session)
-            elif qos == 1:
-                self._take_in(session).take_level_one(cast("list[Run]", list(group)))
-            else:
-                self._take_packets(group, session)
+            self._take_group(qos, list(group), session)
             if self.is_closing:
                 return
+
+    def _take_group(self, qos: int, items: list[Item], session: Session) -> None:
+        if qos == 0:
+            self._publish(cast("list[Run | Train]", items), session)
+        elif qos == 1:
+            self._take_in(session).take_level_one(cast("list[Run]", items))
+        else:
+            self._take_packets(items, session)
 
     def _take_in(self, session: Session) -> PublishAcks:
         if self._publish_acks is None:
             self._publish_acks = PublishAcks(self, session)
         return self._publish_acks
 
-    def _take_packets(self, items: Iterable[Packet | Run], session: Session) -> None:
+    def _take_packets(self, items: list[Item], session: Session) -> None:
         for item in items:
             if type(item) is Run:
                 self._take_in(session).take_level_two(item)
@@ -388,6 +413,7 @@ class Connection(asyncio.BufferedProtocol):
     def accept(self, session: Session, connack: bytes, keep_alive_s: float, aliases: int) -> None:
         """Accepted: send CONNACK, redeliver what was in flight, continue."""
         self._session = session
+        self._reader.makes_trains = True
         self._keep_alive_s = keep_alive_s
         self._last_seen = self._loop.time()  # a password may have taken its time
         if keep_alive_s:
@@ -421,19 +447,22 @@ class Connection(asyncio.BufferedProtocol):
 
     # Responses
 
-    def respond(self, packet: ResponsePacket) -> None:
-        """Write the response to a request."""
-        self.outbound.control(self.encode(packet))
+    def respond(self, packet: ResponsePacket | AckRun) -> None:
+        """Write the response to a request, or those to a run of acknowledgements."""
+        if type(packet) is AckRun:
+            self.outbound.control(encode_ack_run(packet, self.version), len(packet.packet_ids))
+        else:
+            self.outbound.control(self.encode(packet))
 
-    def respond_after_commit(self, packet: ResponsePacket, session: Session) -> None:
+    def respond_after_commit(self, packet: ResponsePacket | AckRun, session: Session) -> None:
         """Write the response to a request when what was done for it outlives the server."""
-        self._uncommitted_responses += 1
+        self._uncommitted_responses += _count_of(packet)
         self.door.broker.when_change_stored(session, partial(self._on_stored, packet))
         if self._uncommitted_responses > UNCOMMITTED_LIMIT:
             self.read_pause.pause(COMMIT)
 
-    def _on_stored(self, packet: ResponsePacket) -> None:
-        self._uncommitted_responses -= 1
+    def _on_stored(self, packet: ResponsePacket | AckRun) -> None:
+        self._uncommitted_responses -= _count_of(packet)
         if not self.is_closing:
             self.respond(packet)
             self.read_pause.resume(COMMIT)
@@ -572,6 +601,11 @@ OVER = object()
 """Stands for the end of an iterator."""
 
 
-def _qos_of(item: Packet | Run) -> int:
+def _qos_of(item: Item) -> int:
     """Group of a publish: those at QoS 0 and those at QoS 1 are published together, others alone."""
-    return item.shape.qos if type(item) is Run else -1
+    return item.shape.qos if isinstance(item, (Run, Train)) else -1
+
+
+def _count_of(packet: ResponsePacket | AckRun) -> int:
+    """Return the number of packets of a response."""
+    return len(packet.packet_ids) if type(packet) is AckRun else 1

@@ -17,7 +17,6 @@ from penstock.doors.mqtt.meta_properties import MetaProperties
 from penstock.doors.mqtt.settings import MqttSettings
 from penstock.doors.mqtt.takeover_fights import TakeoverFightDetector
 from penstock.errors import InvalidConfig, NotAuthorized, PenstockError
-from penstock.model import Run
 from penstock.net.address_limits import AddressLimits, AddressLimitSettings, Verdict
 from penstock.net.connections import ConnectionLimit, ConnectionRegistry
 from penstock.net.door import Peer
@@ -29,6 +28,7 @@ from penstock.net.rate_limit import TokenBucket
 from penstock.net.tls import Certificates, names_users
 from penstock.net.turn_shares import TurnShares
 from penstock.net.websocket import WebSocketSettings
+from penstock.runs import Run
 from penstock.wire.mqtt.decode import TopicNameCache
 from penstock.wire.mqtt.reasons import MalformedPacket, MqttWireError, ReasonCode
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from penstock.common.topics import SHARE_PREFIX
-from penstock.core.sessions.acks import AWAITS_ACK, AWAITS_COMPLETION, AWAITS_RECEIPT
+from penstock.core.delivery.inflight import AWAITS_ACK, AWAITS_COMPLETION
 from penstock.core.sessions.session import Session
 from penstock.core.subscriptions.subscription import Options
 from penstock.doors.mqtt.capabilities import subscription_refusal
@@ -15,11 +15,13 @@ from penstock.doors.mqtt.encodings import encoding_of
 from penstock.doors.mqtt.meta_properties import ASKED_BY
 from penstock.doors.mqtt.reason_codes import SUBACK_FAILURE, ResponsePacket, in_words, reason_of
 from penstock.errors import PenstockError
+from penstock.wire.mqtt.ack_runs import PUBACK, PUBCOMP, PUBREC, PUBREL, AckRun
 from penstock.wire.mqtt.encode import PINGRESP
 from penstock.wire.mqtt.packets import (
     Auth,
     Disconnect,
     Packet,
+    PacketType,
     PingReq,
     PubAck,
     PubComp,
@@ -41,19 +43,12 @@ if TYPE_CHECKING:
 _SUCCESS = ReasonCode.SUCCESS
 FILTERS_A_STEP = 16
 """Filters of one packet that are worked off in one step; the next step may come in a later turn."""
+KINDS: dict[type[Reply], int] = {PubAck: PUBACK, PubRec: PUBREC, PubRel: PUBREL, PubComp: PUBCOMP}
 
 
-def _check_step(connection: "Connection", session: Session, packet: Reply, *expected: int) -> None:
-    """Require the acknowledgement that a delivery waits for (MQTT 5 section 4.3).
-
-    An unknown number passes: its delivery is complete, or the session is new.
-    """
-    awaited = connection.door.broker.awaited_step(session, packet.packet_id)
-    if awaited is not None and awaited not in expected:
-        raise ProtocolViolation(f"{type(packet).__name__.upper()} is not what this delivery waits for")
-
-
-def _respond(connection: "Connection", packet: ResponsePacket, session: Session, *, is_changed: bool) -> None:
+def _respond(
+    connection: "Connection", packet: ResponsePacket | AckRun, session: Session, *, is_changed: bool
+) -> None:
     """Respond to a request: after the commit of its changes, or at once if there are none."""
     if is_changed:
         connection.respond_after_commit(packet, session)
@@ -61,39 +56,75 @@ def _respond(connection: "Connection", packet: ResponsePacket, session: Session,
         connection.respond(packet)
 
 
-def on_puback(connection: "Connection", packet: PubAck, session: Session) -> None:
-    """A delivery at QoS 1 is complete, or was refused."""
-    _check_step(connection, session, packet, AWAITS_ACK)
-    if packet.reason < 0x80:
-        connection.door.broker.acknowledge(session, packet.packet_id)
+def on_acks(connection: "Connection", acks: AckRun, session: Session) -> None:
+    """Acknowledgements of one kind, in order, up to one that its delivery does not wait for.
+
+    Unknown numbers pass: their delivery is complete, or the session is new. The first of a run is counted
+    already, as every packet is.
+    """
+    kind, numbers = acks.kind, acks.packet_ids
+    if kind == PUBACK or kind == PUBCOMP:  # noqa: PLR1714, SIM109 - a tuple would be made each time
+        awaited = AWAITS_ACK if kind == PUBACK else AWAITS_COMPLETION
+        if connection.outbound.redelivery is None:
+            taken = connection.door.broker.acknowledge(session, numbers, awaited)
+        else:
+            taken = _acknowledge_each(connection, session, numbers, awaited)
+    elif kind == PUBREC:
+        known = connection.door.broker.confirm_receipts(session, numbers)
+        taken = len(known)
+        _respond_to_acks(connection, session, PUBREL, numbers, known)
     else:
-        connection.door.broker.refuse(session, packet.packet_id)
-    connection.outbound.on_acknowledged(session)
+        known = connection.door.broker.end_qos2(session, numbers)
+        taken = len(known)
+        _respond_to_acks(connection, session, PUBCOMP, numbers, known)
+    count = len(numbers)
+    if count > 1:
+        connection.door.counters.control_packets_received += min(taken, count - 1)
+    if taken < count:  # MQTT 5 section 4.3
+        raise ProtocolViolation(f"{PacketType(kind).name} is not what this delivery waits for")
 
 
-def on_pubrec(connection: "Connection", packet: PubRec, session: Session) -> None:
-    """A delivery at QoS 2 arrived, or was refused."""
-    _check_step(connection, session, packet, AWAITS_RECEIPT, AWAITS_COMPLETION)  # PUBREC may be repeated
-    if packet.reason >= 0x80:
-        connection.door.broker.refuse(session, packet.packet_id)
+def _acknowledge_each(
+    connection: "Connection", session: Session, numbers: tuple[int, ...], awaited: int
+) -> int:
+    """Complete deliveries while others are sent again; return how many numbers were taken.
+
+    Each makes room for one more, which may be the one that the next number acknowledges.
+    """
+    taken = 0
+    while taken < len(numbers) and connection.door.broker.acknowledge(session, (numbers[taken],), awaited):
         connection.outbound.on_acknowledged(session)
+        taken += 1
+    return taken
+
+
+def _respond_to_acks(
+    connection: "Connection", session: Session, kind: int, numbers: tuple[int, ...], known: list[bool]
+) -> None:
+    """Respond to acknowledgements: to unknown numbers at once, to others after the commit."""
+    start, count = 0, len(known)
+    while start < count:
+        is_known = known[start]
+        try:
+            stop = known.index(not is_known, start)
+        except ValueError:  # the rest is alike
+            stop = count
+        reason = _SUCCESS if is_known else ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
+        _respond(connection, AckRun(kind, numbers[start:stop], reason), session, is_changed=is_known)
+        start = stop
+
+
+def on_reply(connection: "Connection", packet: Reply, session: Session) -> None:
+    """An acknowledgement in a longer form, which may refuse a delivery."""
+    kind = KINDS[type(packet)]
+    if packet.reason < 0x80 or kind in (PUBREL, PUBCOMP):
+        on_acks(connection, AckRun(kind, (packet.packet_id,)), session)
         return
-    is_known = connection.door.broker.confirm_receipt(session, packet.packet_id)
-    reason = _SUCCESS if is_known else ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
-    _respond(connection, PubRel(packet.packet_id, reason), session, is_changed=is_known)
-
-
-def on_pubrel(connection: "Connection", packet: PubRel, session: Session) -> None:
-    """A client will not send its message at QoS 2 again."""
-    is_known = connection.door.broker.end_qos2(session, packet.packet_id)
-    reason = _SUCCESS if is_known else ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
-    _respond(connection, PubComp(packet.packet_id, reason), session, is_changed=is_known)
-
-
-def on_pubcomp(connection: "Connection", packet: PubComp, session: Session) -> None:
-    """A delivery at QoS 2 is complete."""
-    _check_step(connection, session, packet, AWAITS_COMPLETION)
-    connection.door.broker.acknowledge(session, packet.packet_id)
+    broker = connection.door.broker
+    awaited = broker.awaited_step(session, packet.packet_id)
+    if awaited is not None and (awaited == AWAITS_ACK) != (kind == PUBACK):
+        raise ProtocolViolation(f"{PacketType(kind).name} is not what this delivery waits for")
+    broker.refuse(session, packet.packet_id)
     connection.outbound.on_acknowledged(session)
 
 
@@ -183,10 +214,11 @@ def on_unexpected(connection: "Connection", packet: Packet, session: Session) ->
 
 
 HANDLERS: dict[type, Callable[["Connection", Any, Session], Iterator[None] | None]] = {
-    PubAck: on_puback,
-    PubRec: on_pubrec,
-    PubRel: on_pubrel,
-    PubComp: on_pubcomp,
+    AckRun: on_acks,
+    PubAck: on_reply,
+    PubRec: on_reply,
+    PubRel: on_reply,
+    PubComp: on_reply,
     Subscribe: on_subscribe,
     Unsubscribe: on_unsubscribe,
     PingReq: on_pingreq,

@@ -7,7 +7,7 @@ and in the log, so that it can detect a gap and resume at any door.
 from msgspec import Struct
 
 from penstock.common.cursor import Cursor, Position
-from penstock.model import Run
+from penstock.runs import Run
 
 ASKED_BY = "penstock-meta"
 """User property of a SUBSCRIBE that requests them, with any value."""

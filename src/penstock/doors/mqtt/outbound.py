@@ -44,9 +44,9 @@ class Outbound:
         "_is_full",
         "_is_stopped",
         "_read_pause",
-        "_redelivery",
         "_transport",
         "_withheld",
+        "redelivery",
     )
 
     def __init__(self, door: "MqttDoor", transport: asyncio.Transport, read_pause: ReadPause) -> None:
@@ -59,7 +59,7 @@ class Outbound:
         self._transport = transport
         self._read_pause = read_pause
         self._aliases: AliasWriter | None = None
-        self._redelivery: Redelivery | None = None
+        self.redelivery: Redelivery | None = None  # of what was in flight, until the last of it is sent
         self._withheld: list[bytes] | None = None  # deliveries behind the acknowledgements of this turn
         self._is_full = False  # the socket takes no more
         self._is_stopped = False
@@ -133,7 +133,7 @@ class Outbound:
         """Send again what was on its way, then let core send what it has."""
         if session.inflight:
             may_read = partial(self._broker.access.may_read, session.identity)
-            self._redelivery = Redelivery(session.inflight, version, may_read)
+            self.redelivery = Redelivery(session.inflight, version, may_read)
             self._broker.pause(session)  # nothing new before the last of it
             self._continue(session)
         else:
@@ -141,12 +141,12 @@ class Outbound:
 
     def on_acknowledged(self, session: Session) -> None:
         """The client has room for one more of what is sent again."""
-        if self._redelivery is not None and not self._is_full:
+        if self.redelivery is not None and not self._is_full:
             self._continue(session)
 
     def _continue(self, session: Session) -> None:
         """The way out is free."""
-        redelivery, broker = self._redelivery, self._broker
+        redelivery, broker = self.redelivery, self._broker
         if redelivery is None:
             broker.unpause(session)
             return
@@ -159,7 +159,7 @@ class Outbound:
             broker.give_up(session, pending.run, reason)
         redelivery.given_up.clear()
         if not redelivery and not self._is_full:
-            self._redelivery = None
+            self.redelivery = None
             broker.unpause(session)
             broker.resume(session)
 

@@ -5,16 +5,14 @@ from collections.abc import Collection
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
 from penstock.core.broker import ChunkReceipt
 from penstock.core.ports.log import Ticket
 from penstock.core.sessions.session import Session
 from penstock.doors.mqtt.reason_codes import ends_connection, in_words, reason_of
 from penstock.errors import InvalidPayload, PenstockError, QuotaExceeded
-from penstock.model import Run
 from penstock.net.acks_after_commit import OrderedAcks
 from penstock.net.read_pause import BACKPRESSURE
+from penstock.runs import Run
 from penstock.wire.mqtt.packets import PubAck, PubRec, Version
 from penstock.wire.mqtt.reasons import ReasonCode
 
@@ -28,16 +26,26 @@ UNHEARD = bytes((ReasonCode.NO_MATCHING_SUBSCRIBERS,))
 _packet_id_of = attrgetter("packet_id")
 
 
-class Acks(Struct):
+class Acks:
     """Acknowledgements of one chunk of publishes: encoded, with the values that a rollback needs."""
 
-    kind: type[PubAck] | type[PubRec]
-    packet_ids: list[int]
-    data: list[bytes]
-    ends: int
-    """Acknowledgements that end their exchange: all but a successful PUBREC."""
-    refused: Collection[int] = ()
-    """Positions of publishes that were refused before."""
+    __slots__ = ("data", "ends", "kind", "packet_ids", "refused")
+
+    def __init__(
+        self,
+        kind: type[PubAck] | type[PubRec],
+        packet_ids: list[int],
+        data: list[bytes],
+        ends: int,
+        refused: Collection[int] = (),
+    ) -> None:
+        self.kind = kind
+        self.packet_ids = packet_ids
+        self.data = data
+        self.ends = ends
+        """Acknowledgements that end their exchange: all but a successful PUBREC."""
+        self.refused = refused
+        """Positions of publishes that were refused before."""
 
 
 class PublishAcks:

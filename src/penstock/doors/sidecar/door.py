@@ -2,9 +2,9 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import structlog
-from msgspec import Struct
 
 from penstock.core.broker import Broker
 from penstock.core.runtime.clock import Clock
@@ -26,6 +26,11 @@ from penstock.net.turn_shares import TurnShares
 from penstock.wire.grpc import Status, encode_refusal
 from penstock.wire.http2 import Limits
 
+if TYPE_CHECKING:
+    from penstock.doors.sidecar.health import Health
+    from penstock.doors.sidecar.nexusd.service import Service
+    from penstock.doors.sidecar.v1.service import PenstockService
+
 log = structlog.get_logger("penstock.sidecar")
 
 READ_BYTES = 64 * 1024
@@ -39,16 +44,32 @@ PARTING_S = 1.0
 """At shutdown, time for clients without calls to react to GOAWAY."""
 
 
-class Services(Struct, frozen=True):
-    """Methods of all services, and their callbacks."""
+def ignore_settings(settings: SidecarSettings) -> None:
+    """Stands for `configure` of services without settings."""
 
-    methods: Methods
-    drain: Callable[[], None]
-    """Called when the server begins to stop."""
-    close: Callable[[], None]
-    """Called when all sessions have ended: calls that still continue have to end too."""
-    configure: Callable[[SidecarSettings], None] = lambda settings: None
-    """Called when there are other settings."""
+
+class Services:
+    """Methods of all services, and their callbacks.
+
+    Args:
+        drain: called when the server begins to stop.
+        close: called when all sessions have ended: calls that still continue have to end too.
+        configure: called when there are other settings.
+    """
+
+    __slots__ = ("close", "configure", "drain", "methods")
+
+    def __init__(
+        self,
+        methods: Methods,
+        drain: Callable[[], None],
+        close: Callable[[], None],
+        configure: Callable[[SidecarSettings], None] = ignore_settings,
+    ) -> None:
+        self.methods = methods
+        self.drain = drain
+        self.close = close
+        self.configure = configure
 
 
 def load_services(settings: SidecarSettings, broker: Broker, clock: Clock) -> Services:
@@ -63,20 +84,31 @@ def load_services(settings: SidecarSettings, broker: Broker, clock: Clock) -> Se
     condition = health.Health({*names, *reflection.NAMES})
     methods |= condition.methods
     methods |= reflection.reflection_methods({*names, health.NAME})
+    loaded = LoadedServices(service, own, condition)
+    return Services(methods, loaded.drain, loaded.close, loaded.configure)
 
-    def configure(settings: SidecarSettings) -> None:
-        service.configure(settings)
-        own.settings = settings
 
-    def drain() -> None:
-        condition.drain()
-        own.drain()
+class LoadedServices:
+    """Services with state, and what the server asks of all of them."""
 
-    def close() -> None:
-        condition.close()
-        own.close()
+    __slots__ = ("_health", "_own", "nexusd")
 
-    return Services(methods, drain, close, configure)
+    def __init__(self, nexusd: "Service", own: "PenstockService", health: "Health") -> None:
+        self.nexusd = nexusd
+        self._own = own
+        self._health = health
+
+    def configure(self, settings: SidecarSettings) -> None:
+        self.nexusd.configure(settings)
+        self._own.settings = settings
+
+    def drain(self) -> None:
+        self._health.drain()
+        self._own.drain()
+
+    def close(self) -> None:
+        self._health.close()
+        self._own.close()
 
 
 class SidecarDoor:

@@ -25,8 +25,8 @@ from penstock.doors.streams.responses import (
     shape_of,
 )
 from penstock.errors import InvalidRequest, NotAuthorized, PenstockError, WaitTimeout
-from penstock.model import Run
 from penstock.net.http.request import Request
+from penstock.runs import Run
 
 MAX_BYTES = 1 << 20
 """A page with more has no further message."""

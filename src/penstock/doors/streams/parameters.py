@@ -1,14 +1,26 @@
-"""Query parameters of a receive, and durations such as `30s`, `500ms`, `1m30s`."""
+"""Parameters of requests: the body of a send, the query of a receive, durations such as `30s`, `1m30s`.
+
+Decoding is strict: unknown fields and wrong types are refused. Clients expect one text for every malformed
+body, so a header has the detail; texts about values are specific.
+"""
 
 import re
+from typing import Annotated
+from uuid import UUID
 
-from msgspec import Struct
+from msgspec import DecodeError, Meta, Raw, Struct, field
+from msgspec.json import Decoder
 
 from penstock.common.durations import parse_duration
 from penstock.core.broker import Broker
 from penstock.core.settings import StreamSettings
+from penstock.core.streams.send_request import Sending
+from penstock.doors.streams.responses import INVALID, InvalidForm
 from penstock.errors import InvalidRequest
 from penstock.net.http.request import Request
+from penstock.net.log_throttle import shortened
+from penstock.runs import NEVER
+from penstock.wire.json_values import payload_of
 
 MAX_LIMIT = 1_000
 """Most messages of one response."""
@@ -17,6 +29,19 @@ REMEMBERED, REMEMBERED_BYTES = 4_096, 256
 PARAMETERS = frozenset(
     {"streamId", "timeoutSeconds", "timeout", "readFromDB", "dbResumeToken", "limit", "position"}
 )
+JSON = "application/json"
+DEFAULT_TTL_S = 86_400
+_GROUPS = "[0-9A-Fa-f]{8}-(?:[0-9A-Fa-f]{4}-){3}[0-9A-Fa-f]{12}"  # twice as fast as without regard to case
+UUID_FORM = re.compile(rf"(?:(?i:urn:uuid:))?{_GROUPS}|[0-9A-Fa-f]{{32}}|\{{{_GROUPS}\}}", re.ASCII)
+"""The forms in which a UUID is written."""
+
+BAD_JSON = {
+    UnicodeDecodeError: "JSON is UTF-8, and this is not",
+    RecursionError: "this JSON is nested too deeply",
+}
+"""Error texts where the decoder has none."""
+
+Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
 _NUMBER = re.compile(r"[+-]?\d{1,18}", re.ASCII)
 _YES_OR_NO = {"true": True, "1": True, "false": False, "0": False, "": False}
 
@@ -35,6 +60,67 @@ def seconds_of(text: str) -> float:
     if seconds is None:
         raise InvalidRequest("a length of time is a number with a unit, as 30s, 500ms or 1m30s")
     return sign * seconds
+
+
+class NewSend(Struct, forbid_unknown_fields=True, kw_only=True):
+    """A send, as its sender writes it."""
+
+    stream_id: str = field(name="streamId")
+    message_uuid: str = field(name="messageUuid")
+    message: Raw
+    """Any JSON value, `null` as well."""
+    size: Int32 | None = field(name="inMemoryStreamSize", default=None)
+    timeout_s: Int32 | None = field(name="blockingSendTimeoutSeconds", default=None)
+    is_stored: bool | None = field(name="writeToDB", default=None)
+    ttl_s: Int32 | None = field(name="dbTTLSeconds", default=None)
+
+
+_decoder = Decoder(NewSend)
+
+
+def read_send(request: Request, settings: StreamSettings) -> Sending:
+    """Decode the body of a request.
+
+    Raises:
+        PenstockError: malformed, or an invalid value.
+    """
+    try:
+        new = _decoder.decode(request.body)
+    except (DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidForm(shortened(BAD_JSON.get(type(error)) or str(error))) from None
+    if UUID_FORM.fullmatch(new.message_uuid) is None:
+        raise InvalidRequest(f"{INVALID}: messageUuid is not a UUID")
+    if new.size is not None and new.size < 0:
+        raise InvalidRequest(f"{INVALID}: inMemoryStreamSize is less than 0")
+    if new.ttl_s is not None and new.ttl_s < 1:
+        raise InvalidRequest(f"{INVALID}: dbTTLSeconds is less than 1")
+    payload, is_stored = payload_of(new.message), bool(new.is_stored)
+    wait_s = min(max(_send_wait_of(request, new), 0.0), settings.max_timeout_s)
+    return Sending(
+        topic=new.stream_id,
+        payload=payload,
+        message_id=new.message_uuid,
+        identity=request.identity,
+        capacity=None if is_stored else new.size,
+        wait_s=0.0 if is_stored else wait_s,
+        ttl_s=float(new.ttl_s or DEFAULT_TTL_S) if is_stored else NEVER,
+        is_stored=is_stored,
+        content_type=JSON if payload == bytes(new.message) else None,
+        known_as=str(UUID(new.message_uuid)) if is_stored else None,
+    )
+
+
+def _send_wait_of(request: Request, new: NewSend) -> float:
+    """Return how long the sender would wait; the query may set it instead of the body."""
+    asked = request.parameters() if request.query else {}
+    text = asked.pop("timeout", None)
+    if asked:
+        raise InvalidRequest(f"there is no parameter {next(iter(asked))!r} here")
+    if text is None:
+        return float(new.timeout_s or 0)
+    if new.timeout_s is not None:
+        raise InvalidRequest("blockingSendTimeoutSeconds and timeout exclude each other: give one of them")
+    return seconds_of(text)
 
 
 class ReceiveQuery(Struct, frozen=True):

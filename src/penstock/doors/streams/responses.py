@@ -9,9 +9,10 @@ from msgspec import Raw, Struct, field, json
 from penstock.common.statement import Missing
 from penstock.core.replay.history import History
 from penstock.errors import InvalidRequest, PenstockError, WaitTimeout
-from penstock.model import Reason, Run
+from penstock.model import Reason
 from penstock.net.http.errors import status_of
 from penstock.net.http.request import Request
+from penstock.runs import Run
 from penstock.wire.json_values import encode_value
 
 INVALID = "invalid request schema"

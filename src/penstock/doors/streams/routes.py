@@ -2,115 +2,24 @@
 
 Each message goes to exactly one waiting receiver. A receive consumes its message. So a client that has
 disconnected must not get one, nor a web page that could not read it, nor a HEAD request.
-
-Decoding is strict: unknown fields and wrong types are refused. Clients expect one text for every malformed
-body, so a header has the detail; texts about values are specific.
 """
 
-import re
 from asyncio import get_running_loop
 from functools import partial
-from typing import Annotated
-from uuid import UUID
-
-from msgspec import DecodeError, Meta, Raw, Struct, field
-from msgspec.json import Decoder
 
 from penstock.core.broker import Broker
 from penstock.core.publishing.outcome import Receipt
-from penstock.core.settings import StreamSettings
-from penstock.core.streams.send_request import Sending
 from penstock.core.streams.waiters import Handover
 from penstock.doors.streams.log import LogPolls
-from penstock.doors.streams.parameters import Queries, seconds_of
-from penstock.doors.streams.responses import HEALTHY, INVALID, SENT, InvalidForm, fail, give, shape_of
-from penstock.errors import InvalidRequest, NotAuthorized, PenstockError, WaitTimeout
-from penstock.model import NEVER
+from penstock.doors.streams.parameters import Queries, read_send
+from penstock.doors.streams.responses import HEALTHY, SENT, InvalidForm, fail, give, shape_of
+from penstock.errors import NotAuthorized, PenstockError, WaitTimeout
 from penstock.net.http.errors import STREAMS
 from penstock.net.http.request import Request
 from penstock.net.http.routes import Routes
-from penstock.net.log_throttle import shortened
-from penstock.wire.json_values import payload_of
 
-JSON = "application/json"
-DEFAULT_TTL_S = 86_400
-UUID_FORM = re.compile(
-    r"(?:urn:uuid:)?[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}"
-    r"|[0-9a-f]{32}|\{[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\}",
-    re.IGNORECASE | re.ASCII,
-)
-"""The forms in which a UUID is written."""
-
-BAD_JSON = {
-    UnicodeDecodeError: "JSON is UTF-8, and this is not",
-    RecursionError: "this JSON is nested too deeply",
-}
-"""Error texts where the decoder has none."""
-
-Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
 FOREIGN = frozenset({"cross-site", "same-site"})
 """Values of `Sec-Fetch-Site` for pages of other origins."""
-
-
-class NewSend(Struct, forbid_unknown_fields=True, kw_only=True):
-    """A send, as its sender writes it."""
-
-    stream_id: str = field(name="streamId")
-    message_uuid: str = field(name="messageUuid")
-    message: Raw
-    """Any JSON value, `null` as well."""
-    size: Int32 | None = field(name="inMemoryStreamSize", default=None)
-    timeout_s: Int32 | None = field(name="blockingSendTimeoutSeconds", default=None)
-    is_stored: bool | None = field(name="writeToDB", default=None)
-    ttl_s: Int32 | None = field(name="dbTTLSeconds", default=None)
-
-
-_decoder = Decoder(NewSend)
-
-
-def read_send(request: Request, settings: StreamSettings) -> Sending:
-    """Decode the body of a request.
-
-    Raises:
-        PenstockError: malformed, or an invalid value.
-    """
-    try:
-        new = _decoder.decode(request.body)
-    except (DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidForm(shortened(BAD_JSON.get(type(error)) or str(error))) from None
-    if UUID_FORM.fullmatch(new.message_uuid) is None:
-        raise InvalidRequest(f"{INVALID}: messageUuid is not a UUID")
-    if new.size is not None and new.size < 0:
-        raise InvalidRequest(f"{INVALID}: inMemoryStreamSize is less than 0")
-    if new.ttl_s is not None and new.ttl_s < 1:
-        raise InvalidRequest(f"{INVALID}: dbTTLSeconds is less than 1")
-    payload, is_stored = payload_of(new.message), bool(new.is_stored)
-    wait_s = min(max(_wait_of(request, new), 0.0), settings.max_timeout_s)
-    return Sending(
-        topic=new.stream_id,
-        payload=payload,
-        message_id=new.message_uuid,
-        identity=request.identity,
-        capacity=None if is_stored else new.size,
-        wait_s=0.0 if is_stored else wait_s,
-        ttl_s=float(new.ttl_s or DEFAULT_TTL_S) if is_stored else NEVER,
-        is_stored=is_stored,
-        content_type=JSON if payload == bytes(new.message) else None,
-        known_as=str(UUID(new.message_uuid)) if is_stored else None,
-    )
-
-
-def _wait_of(request: Request, new: NewSend) -> float:
-    """Return how long the sender would wait; the query may set it instead of the body."""
-    asked = request.parameters() if request.query else {}
-    text = asked.pop("timeout", None)
-    if asked:
-        raise InvalidRequest(f"there is no parameter {next(iter(asked))!r} here")
-    if text is None:
-        return float(new.timeout_s or 0)
-    if new.timeout_s is not None:
-        raise InvalidRequest("blockingSendTimeoutSeconds and timeout exclude each other: give one of them")
-    return seconds_of(text)
 
 
 class Sender:

@@ -14,7 +14,7 @@ from penstock.core.ports.log import Settled
 from penstock.core.runtime.clock import Clock
 from penstock.doors.web.settings import WebSettings
 from penstock.errors import PenstockError, StorageUnavailable
-from penstock.model import Run
+from penstock.runs import Run
 
 if TYPE_CHECKING:
     from penstock.core.access.logins import Logins
@@ -33,6 +33,8 @@ class Web(Struct, kw_only=True):
     broker: Broker
     clock: Clock
     version: str
+    build: str
+    """`compiled` or `pure`."""
     node_id: str
     started_at: float
     """On the monotonic clock."""

@@ -24,8 +24,9 @@ from penstock.core.ports.log import Ticket
 from penstock.core.publishing.properties import MAX_ID_BYTES, MAX_TTL_MS, check_properties
 from penstock.core.sessions.session import Session
 from penstock.errors import InvalidRequest, NotAuthorized, PenstockError, StorageUnavailable, TooLarge
-from penstock.model import NEVER, Door, Properties, Run, bare_shape
+from penstock.model import Door, Properties
 from penstock.net.http.request import Request
+from penstock.runs import NEVER, Run, bare_shape
 from penstock.wire.json_values import payload_of
 
 log = structlog.get_logger("penstock.web")

@@ -157,7 +157,7 @@ def authorization_in(query: bytes) -> bytes | None:
     """
     if TOKEN not in query:
         return None
-    pairs = (pair.partition(b"=") for pair in query.split(b"&"))
+    pairs = [pair.partition(b"=") for pair in query.split(b"&")]
     tokens = [unquote_to_bytes(value) for name, _, value in pairs if name == TOKEN]
     if len(tokens) > 1:
         raise InvalidRequest(f"the query has {TOKEN.decode()!r} twice")
@@ -215,6 +215,8 @@ class ConnectionAuth:
     """
 
     __slots__ = ("_check", "_connection", "_door", "_identity", "_known_as", "_pending")
+
+    __deletable__ = ("_connection",)  # compiled classes say so
 
     def __init__(self, connection: "HttpConnection", door: "HttpDoor", pending: Iterable[Request]) -> None:
         self._connection = connection

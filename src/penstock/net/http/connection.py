@@ -37,8 +37,11 @@ UNKNOWN = Peer("", 0)
 Scheme = Literal["http", "https"]
 
 
-class HttpConnection(asyncio.Protocol):
-    """One socket on one side, the routes on the other."""
+class HttpConnection:
+    """One socket on one side, the routes on the other.
+
+    An event loop takes it for a protocol by its methods.
+    """
 
     __slots__ = (
         "_door",

@@ -14,10 +14,8 @@ import re
 from base64 import b64decode
 from collections.abc import Callable
 from enum import Enum, auto
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote_to_bytes
-
-from msgspec import Struct
 
 from penstock.errors import InvalidRequest, NotAuthorized, UnsupportedMedia
 from penstock.net.http.auth import authorization_in, is_from_console, token_in
@@ -71,7 +69,7 @@ WEBSOCKET_KEY_BYTES = 16
 Noted = dict[bytes, bytes]
 
 
-class Target(Struct, frozen=True):
+class Target(NamedTuple):
     """Parsed target of a request."""
 
     path: str

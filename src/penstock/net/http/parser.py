@@ -45,6 +45,8 @@ class RequestReader:
         "work",
     )
 
+    __deletable__ = ("_connection",)  # compiled classes say so
+
     def __init__(
         self, connection: "HttpConnection", heads: Heads, bodies: BodyBudget, settings: HttpSettings
     ) -> None:

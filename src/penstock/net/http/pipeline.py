@@ -42,6 +42,8 @@ class Pipeline:
         "_waits_for_app",
     )
 
+    __deletable__ = ("_connection",)  # compiled classes say so
+
     def __init__(self, connection: "HttpConnection", door: "HttpDoor") -> None:
         self._connection = connection
         self._door = door
@@ -52,6 +54,9 @@ class Pipeline:
 
     def __len__(self) -> int:
         return len(self._begun) + len(self._pending)
+
+    def __bool__(self) -> bool:
+        return len(self) > 0
 
     # Beginning
 

@@ -143,7 +143,7 @@ def _read(accept: str) -> dict[str, float]:
     """Accepted media types, and their weights."""
     wishes: dict[str, float] = {}
     for entry in accept.split(","):
-        kind, *parameters = (part.strip().lower() for part in entry.split(";"))
+        kind, *parameters = [part.strip().lower() for part in entry.split(";")]
         liking = 1.0
         for parameter in parameters:
             name, _, value = parameter.partition("=")

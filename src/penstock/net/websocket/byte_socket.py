@@ -4,28 +4,16 @@ Each write of the inner protocol is one binary frame; the payload of one read re
 """
 
 import asyncio
-from typing import Protocol
+from collections.abc import Iterable
+from typing import cast
 
 from penstock.net.door import Peer
 from penstock.net.log_throttle import ThrottledLog
+from penstock.net.transport import ByteProtocol
 from penstock.net.turn_shares import TurnShares
 from penstock.net.websocket.frame_socket import JOINED_BELOW_BYTES, FrameSocket
 from penstock.wire.websocket.encoding import CloseCode, binary_header, close_payload
 from penstock.wire.websocket.frames import FrameReader
-
-
-class ByteProtocol(Protocol):
-    """Interface of a door's protocol."""
-
-    def connection_made(self, transport: asyncio.BaseTransport, /) -> None: ...
-
-    def data_received(self, data: bytes, /) -> None: ...
-
-    def pause_writing(self) -> None: ...
-
-    def resume_writing(self) -> None: ...
-
-    def connection_lost(self, error: Exception | None, /) -> None: ...
 
 
 class NullByteProtocol:
@@ -52,10 +40,7 @@ class ByteSocket(FrameSocket):
         limit_bytes: of one frame.
     """
 
-    __slots__ = ()
-
-    _inner: ByteProtocol
-    _reader: FrameReader
+    __slots__ = ("_inner", "_reader")
 
     def __init__(
         self,
@@ -67,9 +52,10 @@ class ByteSocket(FrameSocket):
         throttled_log: ThrottledLog | None = None,
         shares: TurnShares | None = None,
     ) -> None:
-        super().__init__(socket, buffer, peer, throttled_log, shares)
+        reader = FrameReader(limit_bytes)
+        super().__init__(socket, reader, buffer, peer, throttled_log, shares)
         self._inner = inner
-        self._reader = FrameReader(limit_bytes)
+        self._reader = reader
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Send some bytes as one binary frame; ignored after a close."""
@@ -80,6 +66,18 @@ class ByteSocket(FrameSocket):
             self._socket.write(header + data)
         else:
             self._socket.writelines((header, data))
+
+    def writelines(self, parts: Iterable[bytes | bytearray | memoryview]) -> None:
+        """Send some bytes as one binary frame."""
+        self.write(b"".join(parts))
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._inner.resume_writing()
 
     def can_write_eof(self) -> bool:
         return True
@@ -98,7 +96,7 @@ class ByteSocket(FrameSocket):
             self._close_socket()
 
     def _begin_inner(self) -> None:
-        self._inner.connection_made(self)
+        self._inner.connection_made(cast("asyncio.Transport", self))
 
     def _end_inner(self, error: Exception | None) -> None:
         inner, self._inner = self._inner, NULL_PROTOCOL

@@ -15,8 +15,9 @@ from penstock.core.access.identity import Identity
 from penstock.core.runtime.clock import Clock, Scheduler
 from penstock.net.door import Peer
 from penstock.net.log_throttle import ThrottledLog
+from penstock.net.transport import ByteProtocol
 from penstock.net.turn_shares import TurnShares
-from penstock.net.websocket.byte_socket import ByteProtocol, ByteSocket
+from penstock.net.websocket.byte_socket import ByteSocket
 from penstock.net.websocket.frame_socket import hang_up, name_of
 from penstock.net.websocket.handshake import Terms, read_request, refusal, respond_to
 from penstock.net.websocket.message_socket import Keepalive, MessageProtocol, MessageSocket

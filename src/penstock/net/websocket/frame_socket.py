@@ -6,7 +6,7 @@ in steps; what is more than a share of the turn waits for later turns (`net/turn
 
 import asyncio
 from abc import ABC, abstractmethod
-from typing import Any, Protocol
+from typing import Any, cast
 
 import structlog
 
@@ -28,18 +28,13 @@ JOINED_BELOW_BYTES = 16 * 1024
 they may be shared by very many connections."""
 
 
-class Writer(Protocol):
-    """Flow control of an inner protocol."""
-
-    def pause_writing(self) -> None: ...
-
-    def resume_writing(self) -> None: ...
-
-
-class FrameSocket(asyncio.BufferedProtocol, asyncio.Transport, ABC):
+class FrameSocket(ABC):
     """One connection after its handshake; `start` begins it.
 
+    An event loop takes it for a protocol by its methods, and an inner protocol for a transport.
+
     Args:
+        reader: finds frames; here its control frames and errors are looked at.
         buffer: read buffer; filled and emptied in one step of the loop, so all connections can share it.
         peer: its address, if already known.
         shares: turn shares, shared by all doors of the loop.
@@ -49,14 +44,13 @@ class FrameSocket(asyncio.BufferedProtocol, asyncio.Transport, ABC):
         "_backlog",
         "_buffer",
         "_close_sent",
-        "_inner",
+        "_controls",
         "_input_closed",
         "_is_full",
         "_is_lost",
         "_is_paused",
         "_loop",
         "_peer",
-        "_reader",
         "_shares",
         "_socket",
         "_step_bytes",
@@ -65,19 +59,17 @@ class FrameSocket(asyncio.BufferedProtocol, asyncio.Transport, ABC):
         "_work_limit",
     )
 
-    _inner: Writer
-    _reader: HeaderReader
-
     def __init__(
         self,
         socket: asyncio.Transport,
+        reader: HeaderReader,
         buffer: memoryview,
         peer: Peer | None,
         throttled_log: ThrottledLog | None,
         shares: TurnShares | None = None,
     ) -> None:
-        super().__init__()
         self._socket = socket
+        self._controls = reader  # of which the subclass takes the payload
         self._peer = peer
         self._buffer = buffer
         self._loop = asyncio.get_running_loop()
@@ -95,7 +87,7 @@ class FrameSocket(asyncio.BufferedProtocol, asyncio.Transport, ABC):
 
     def start(self, data: bytes = b"") -> None:
         """Take over the socket, with input behind the handshake."""
-        self._socket.set_protocol(self)
+        self._socket.set_protocol(cast("asyncio.BaseProtocol", self))
         self._begin_inner()
         if data and not self.is_closing():
             self._wait(data, 0, is_new=True)  # the handshake was work enough
@@ -118,9 +110,9 @@ class FrameSocket(asyncio.BufferedProtocol, asyncio.Transport, ABC):
         return self._buffer
 
     def buffer_updated(self, size: int) -> None:
-        self._receive(bytes(self._buffer[:size]))
+        self.data_received(bytes(self._buffer[:size]))
 
-    def _receive(self, data: bytes) -> None:
+    def data_received(self, data: bytes) -> None:
         if self._backlog is not None:
             self._backlog.add(data)
             return
@@ -199,17 +191,17 @@ class FrameSocket(asyncio.BufferedProtocol, asyncio.Transport, ABC):
         self._socket = CLOSED_TRANSPORT
 
     def pause_writing(self) -> None:
+        """The socket is full. A subclass notifies its inner protocol."""
         self._is_full = True
-        self._inner.pause_writing()
 
     def resume_writing(self) -> None:
+        """The socket has room again. A subclass notifies its inner protocol."""
         self._is_full = False
         self._respond_to_pings()
-        self._inner.resume_writing()
 
     def _on_controls(self) -> None:
         """Act on control frames and errors."""
-        reader = self._reader
+        reader = self._controls
         if reader.pings:
             if self._is_full:
                 del reader.pings[:-1]  # RFC 6455, 5.5.3: a peer that reads no pongs makes nothing grow
@@ -221,7 +213,7 @@ class FrameSocket(asyncio.BufferedProtocol, asyncio.Transport, ABC):
             self._on_error(reader.error)
 
     def _respond_to_pings(self) -> None:
-        pings = self._reader.pings
+        pings = self._controls.pings
         if pings and not self._close_sent:
             self._socket.write(b"".join([control_frame(PONG, ping) for ping in pings]))
         pings.clear()

@@ -96,16 +96,15 @@ class MessageSocket(FrameSocket):
     __slots__ = (
         "_deflate",
         "_heard_at",
+        "_inner",
         "_is_unheard",
         "_keepalive",
         "_new_bytes",
         "_pinged_at",
+        "_reader",
         "_unsent_bytes",
+        "peer",
     )
-
-    _inner: MessageProtocol
-    _reader: MessageReader
-    _peer: Peer
 
     def __init__(
         self,
@@ -119,9 +118,11 @@ class MessageSocket(FrameSocket):
         throttled_log: ThrottledLog | None = None,
         shares: TurnShares | None = None,
     ) -> None:
-        super().__init__(socket, buffer, peer, throttled_log, shares)
+        reader = MessageReader(limit_bytes, deflate=deflate, step_bytes=INFLATED_BYTES)
+        super().__init__(socket, reader, buffer, peer, throttled_log, shares)
+        self.peer = peer  # address of the other end
         self._inner = inner
-        self._reader = MessageReader(limit_bytes, deflate=deflate, step_bytes=INFLATED_BYTES)
+        self._reader = reader
         self._deflate = deflate
         if deflate is not None:
             self._step_bytes = COMPRESSED_STEP_BYTES
@@ -133,16 +134,19 @@ class MessageSocket(FrameSocket):
         self._new_bytes = 0  # received since messages were last passed on
 
     @property
-    def peer(self) -> Peer:
-        """Address of the other end."""
-        return self._peer
-
-    @property
     def is_deflated(self) -> bool:
         """True if this peer reads `deflated_frame`s; plain ones it reads in any case."""
         return self._deflate is not None and self._deflate.takes_ours
 
     # Writing and closing
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._inner.resume_writing()
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Send one or more whole frames; ignored after a close."""
@@ -246,7 +250,7 @@ class MessageSocket(FrameSocket):
         """Abort a peer that is not read from and reads nothing either: it might wait forever."""
         unsent_bytes = self._socket.get_write_buffer_size()
         if self._is_unheard and unsent_bytes and unsent_bytes >= self._unsent_bytes:
-            self._throttled_log.write("nothing read from us", peer=str(self._peer))
+            self._throttled_log.write("nothing read from us", peer=str(self.peer))
             self.abort()
             return None
         self._heard_at, self._pinged_at = now, None
@@ -260,6 +264,6 @@ class MessageSocket(FrameSocket):
         if unsent_bytes < self._unsent_bytes:  # slow, but reading
             self._unsent_bytes, self._pinged_at = unsent_bytes, now
             return now + self._keepalive.timeout_s
-        self._throttled_log.write("no pong", peer=str(self._peer))
+        self._throttled_log.write("no pong", peer=str(self.peer))
         self.abort()
         return None

@@ -16,13 +16,14 @@ import structlog
 from penstock.common.statement import Gap
 from penstock.core.durability.records import TABLES
 from penstock.core.ports.archive import ArrowSpan, Portions
-from penstock.core.ports.log import Lost, Settled, Span, Ticket, Wanted
+from penstock.core.ports.log import Listing, Lost, Settled, Span, Ticket, Wanted
 from penstock.core.ports.turn import Sequencer, Turn
 from penstock.core.replay.message_ids import name_of_node
 from penstock.core.runtime.clock import Clock
 from penstock.core.settings import LogSettings
 from penstock.errors import StorageUnavailable
-from penstock.model import Reason, Run
+from penstock.model import Reason
+from penstock.runs import Run
 from penstock.storage.disk.commit.durable_mark import DurableMark
 from penstock.storage.disk.commit.group_commit import GroupCommit
 from penstock.storage.disk.holds import HOLDS, HoldRecord, Holds
@@ -235,17 +236,22 @@ class DiskLog:
         # It belongs to a piece and is not a hole, so it must be unreadable.
         return Reason.NEVER_STORED if is_hole else Reason.DAMAGED
 
-    def scan(self, after: int, wanted: Wanted) -> Iterator[Run | Lost]:
+    def scan(self, after: int, wanted: Wanted) -> Iterator[Listing | Lost]:
         gaps = [gap for gap in self.damage if gap.last > after]
         before: dict[str, tuple[int, int]] = {}  # last offset and sequence of each topic
         for found in self._reader.scan(after, self.last_offset, wanted):
-            if isinstance(found, Run):
-                if gaps:
-                    yield from _lost_before(found, before.get(found.topic), gaps)
-                    before[found.topic] = found.last_offset, found.last_sequence
-                if found.ttl:
-                    self._expiry.set_expiry((found,))
-            yield found
+            if not isinstance(found, Listing):
+                yield found
+                continue
+            runs = found.runs() if gaps or found.may_expire else ()
+            for run in runs if gaps else ():
+                yield from _lost_before(run, before.get(run.topic), gaps)
+                before[run.topic] = run.last_offset, run.last_sequence
+            if found.may_expire:
+                self._expiry.set_expiry(runs)
+                yield Listing.of_runs(runs)
+            else:
+                yield found
 
     def load(self, offsets: Sequence[int]) -> dict[int, Run]:
         found = self._reader.fetch(offsets)
@@ -257,6 +263,14 @@ class DiskLog:
             if not self._store.is_reopening:  # which would block the loop
                 return max(self._sequences.get(topic, 0), self._reader.last_sequence(topic))
         return self.last_offset  # upper bound for every topic: no sequence repeats
+
+    def last_sequences(self, topics: Sequence[str]) -> dict[str, int]:
+        try:
+            sealed = self._reader.last_sequences(topics)
+        except (DamagedData, StorageUnavailable):
+            return {topic: self.last_sequence(topic) for topic in topics}
+        unsealed = self._sequences
+        return {topic: max(unsealed.get(topic, 0), sealed.get(topic, 0)) for topic in topics}
 
     def epochs(self) -> list[int]:
         return sorted({*self._epochs, self.epoch})

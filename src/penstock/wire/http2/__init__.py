@@ -9,6 +9,7 @@ from penstock.wire.http2.errors import (
     ConnectionFault,
     ErrorCode,
     Http2Error,
+    MalformedRequest,
     StreamFault,
 )
 from penstock.wire.http2.events import (
@@ -17,11 +18,12 @@ from penstock.wire.http2.events import (
     Event,
     GoneAway,
     Ponged,
+    RequestHead,
     RequestStarted,
     StreamReset,
 )
+from penstock.wire.http2.flow_control import Envelope
 from penstock.wire.http2.frames import PREFACE
-from penstock.wire.http2.headers import RequestHead
 from penstock.wire.http2.hpack import encode_headers
 from penstock.wire.http2.hpack_tables import Field
 from penstock.wire.http2.limits import Limits
@@ -32,12 +34,14 @@ __all__ = [
     "CompressionFault",
     "ConnectionFault",
     "Drained",
+    "Envelope",
     "ErrorCode",
     "Event",
     "Field",
     "GoneAway",
     "Http2Error",
     "Limits",
+    "MalformedRequest",
     "Ponged",
     "RequestHead",
     "RequestStarted",

@@ -9,7 +9,9 @@ owner decides how much of a response may wait for the client's window.
 A broken rule becomes RST_STREAM or GOAWAY. Section numbers in comments are of RFC 9113.
 """
 
-from penstock.wire.http2.errors import ConnectionFault, ErrorCode, StreamFault
+from typing import Final
+
+from penstock.wire.http2.errors import ConnectionFault, ErrorCode, MalformedRequest, StreamFault
 from penstock.wire.http2.events import (
     BodyReceived,
     Drained,
@@ -19,13 +21,12 @@ from penstock.wire.http2.events import (
     RequestStarted,
     StreamReset,
 )
-from penstock.wire.http2.flow_control import Inflow, Outflow
+from penstock.wire.http2.flow_control import Envelope, Inflow, Outflow
 from penstock.wire.http2.frames import (
     MAX_STREAM_ID,
     PING_BYTES,
     SETTINGS_ACK,
     Flag,
-    Frame,
     FrameReader,
     FrameType,
     Setting,
@@ -43,13 +44,21 @@ from penstock.wire.http2.frames import (
     strip_padding,
     strip_priority,
 )
-from penstock.wire.http2.headers import BlockReader, MalformedRequest, check_trailers
+from penstock.wire.http2.headers import BlockReader, check_trailers
 from penstock.wire.http2.hpack import encode_headers
 from penstock.wire.http2.hpack_tables import Field
 from penstock.wire.http2.limits import MAX_WINDOW_BYTES, Allowance, Limits
-from penstock.wire.http2.streams import ResponseState, Stream, StreamTable
+from penstock.wire.http2.streams import BEGUN, FINISHED, PENDING, Stream, StreamTable
 
-_PENDING, _BEGUN, _FINISHED = ResponseState  # plain names: these are used with every call
+# Plain numbers: these are used with every frame.
+_DATA: Final = int(FrameType.DATA)
+_HEADERS: Final = int(FrameType.HEADERS)
+_WINDOW_UPDATE: Final = int(FrameType.WINDOW_UPDATE)
+_END_STREAM: Final = int(Flag.END_STREAM)
+_END_HEADERS: Final = int(Flag.END_HEADERS)
+_PADDED: Final = int(Flag.PADDED)
+_PRIORITY: Final = int(Flag.PRIORITY)
+_WINDOW_UPDATE_BYTES: Final = 4
 LEAVING = b"penstock"
 """Payload of the ping behind our first GOAWAY: its acknowledgement shows that the client has seen both."""
 TOO_LARGE = encode_headers([(b":status", b"431")])
@@ -117,11 +126,22 @@ class ServerConnection:
         if self.error is not None:
             return []
         self._now = now
-        events = self._events = []
+        events: list[Event] = []
+        self._events = events
+        blocks = self._blocks
         try:
-            for frame in self._reader.feed(chunk):
+            for kind, flags, stream_id, payload in self._reader.feed(chunk):
                 try:
-                    self._take(frame)
+                    if blocks.open_id is not None or not self._is_greeted:
+                        self._take(kind, flags, stream_id, payload)
+                    elif kind == _WINDOW_UPDATE:
+                        self._on_window_update(flags, stream_id, payload)
+                    elif kind == _DATA:
+                        self._on_data(flags, stream_id, payload)
+                    elif kind == _HEADERS:
+                        self._on_headers(flags, stream_id, payload)
+                    else:
+                        self._take(kind, flags, stream_id, payload)
                 except StreamFault as fault:
                     self._fail_stream(fault)
             if self._reader.error is not None:
@@ -145,10 +165,10 @@ class ServerConnection:
         stream = self._streams.get(stream_id)
         if stream is None:
             return
-        if stream.response is not _PENDING:
+        if stream.response != PENDING:
             raise ValueError(f"the response of stream {stream_id} has begun already")
         self._outflow.headers(stream_id, block, is_last=is_last)
-        stream.response = _BEGUN
+        stream.response = BEGUN
         if is_last:
             self._on_sent(stream)
 
@@ -158,7 +178,7 @@ class ServerConnection:
         stream = self._streams.get(stream_id)
         if stream is None:
             return 0
-        if stream.response is not _BEGUN:
+        if stream.response != BEGUN:
             raise ValueError(f"the response of stream {stream_id} has not begun, or is finished")
         return self._outflow.send(stream, data)
 
@@ -170,13 +190,28 @@ class ServerConnection:
         stream = self._streams.get(stream_id)
         if stream is None:
             return
-        if stream.response is not _BEGUN:
+        if stream.response != BEGUN:
             raise ValueError(f"the response of stream {stream_id} has not begun, or is finished")
-        stream.response = _FINISHED
+        stream.response = FINISHED
         stream.trailers = trailers
         if not stream.waiting_bytes:
             self._outflow.end(stream)
             self._on_sent(stream)
+
+    def respond_whole(self, stream_id: int, envelope: Envelope, body: bytes) -> None:
+        """Send a whole response: its header fields, a body and trailers."""
+        stream = self._streams.get(stream_id)
+        if stream is None:
+            return
+        is_simple = stream.response == PENDING and not stream.is_receiving
+        if is_simple and self._outflow.send_whole(stream, envelope, body):
+            del self._streams[stream_id]
+            if stream.held_bytes:
+                self._inflow.give_back(stream.held_bytes)
+        else:
+            self.respond(stream_id, envelope.head)
+            self.send(stream_id, body)
+            self.finish(stream_id, envelope.trailers)
 
     def reset(self, stream_id: int, code: ErrorCode = ErrorCode.CANCEL) -> None:
         """End a stream at once, and drop what waits with it."""
@@ -255,15 +290,14 @@ class ServerConnection:
 
     def _pump(self) -> None:
         for stream in self._outflow.pump():
-            if stream.response is ResponseState.FINISHED:
+            if stream.response == FINISHED:
                 self._outflow.end(stream)
                 self._on_sent(stream)
             self._events.append(Drained(stream.id))
 
     # Frames of the client
 
-    def _take(self, frame: Frame) -> None:
-        kind, flags, stream_id, payload = frame
+    def _take(self, kind: int, flags: int, stream_id: int, payload: bytes) -> None:
         if self._blocks.open_id is not None and (
             kind != FrameType.CONTINUATION or stream_id != self._blocks.open_id
         ):
@@ -286,10 +320,10 @@ class ServerConnection:
             self._inflow.give_back(size)
             raise StreamFault(stream_id, ErrorCode.STREAM_CLOSED, "DATA behind the end")  # section 5.1
         self._inflow.hold(stream, size)
-        if flags & Flag.PADDED:
+        if flags & _PADDED:
             payload = strip_padding(payload)
             self._inflow.consume(stream, size - len(payload))
-        is_last = bool(flags & Flag.END_STREAM)
+        is_last = flags & _END_STREAM != 0
         if not payload and not is_last:
             self._control.use(self._now)
             return
@@ -309,12 +343,12 @@ class ServerConnection:
     def _on_headers(self, flags: int, stream_id: int, payload: bytes) -> None:
         if not stream_id & 1:
             raise protocol_error(f"HEADERS on stream {stream_id}")  # sections 5.1.1, 6.2
-        if flags & Flag.PADDED:
+        if flags & _PADDED:
             payload = strip_padding(payload)
-        if flags & Flag.PRIORITY:
+        if flags & _PRIORITY:
             payload = strip_priority(payload)
-        is_last = bool(flags & Flag.END_STREAM)
-        if flags & Flag.END_HEADERS:
+        is_last = flags & _END_STREAM != 0
+        if flags & _END_HEADERS:
             self._on_block(stream_id, payload, is_last)
         else:
             self._blocks.begin(stream_id, payload, is_last=is_last)
@@ -449,26 +483,29 @@ class ServerConnection:
         self._events.append(GoneAway(code, text))
 
     def _on_window_update(self, flags: int, stream_id: int, payload: bytes) -> None:
-        due = self._outflow.updates_due
+        outflow = self._outflow
+        due = outflow.updates_due
         if due:  # it acknowledges DATA
-            self._outflow.updates_due = min(due, _UPDATES_DUE_LIMIT) - 1
+            outflow.updates_due = min(due, _UPDATES_DUE_LIMIT) - 1
         else:
             self._light.use(self._now)
-        check_length(payload, 4, "WINDOW_UPDATE")
+        if len(payload) != _WINDOW_UPDATE_BYTES:
+            check_length(payload, _WINDOW_UPDATE_BYTES, "WINDOW_UPDATE")
         increment = decode_number(payload) & MAX_WINDOW_BYTES
         if not stream_id:
             if not increment:
                 raise protocol_error("WINDOW_UPDATE of 0")  # section 6.9
-            self._outflow.open_connection(increment)
+            outflow.open_connection(increment)
         else:
-            self._table.check_known(stream_id)
             stream = self._streams.get(stream_id)
             if stream is None:
+                self._table.check_known(stream_id)
                 return  # section 5.1: it may not know yet
             if not increment:
                 raise StreamFault(stream_id, ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE of 0")  # section 6.9
-            self._outflow.open_stream(stream, increment)
-        self._pump()
+            outflow.open_stream(stream, increment)
+        if outflow.is_ready:
+            self._pump()
 
 
 _HANDLERS = (

@@ -53,3 +53,7 @@ class StreamFault(Http2Error):
     def __init__(self, stream_id: int, reason: ErrorCode, text: str) -> None:
         super().__init__(reason, text)
         self.stream_id = stream_id
+
+
+class MalformedRequest(WireError):
+    """Header fields that no request may have; the text says what is wrong."""

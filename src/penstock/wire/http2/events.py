@@ -1,8 +1,22 @@
-"""Events that a connection returns to its owner."""
+"""Events that a connection returns to its owner, and the head of a request."""
 
 from msgspec import Struct
 
-from penstock.wire.http2.headers import RequestHead
+from penstock.wire.http2.hpack_tables import Field
+
+
+class RequestHead(Struct, frozen=True):
+    """Head of a request. Scheme and path are empty for CONNECT, authority if absent.
+
+    `fields` are all others, in order; a name may be repeated.
+    """
+
+    method: bytes
+    scheme: bytes
+    authority: bytes
+    path: bytes
+    fields: tuple[Field, ...]
+    content_length: int | None = None
 
 
 class Event(Struct, frozen=True):

@@ -10,6 +10,7 @@ announced at half a window, not with every call.
 
 from collections import OrderedDict, deque
 from collections.abc import Iterable
+from typing import Final
 
 from penstock.wire.http2.errors import ConnectionFault, ErrorCode, StreamFault
 from penstock.wire.http2.frames import HEADER, Flag, FrameType, encode_header, encode_window_update
@@ -31,8 +32,30 @@ UPDATES_PER_FRAME = 4
 connection."""
 
 _pack_header = HEADER.pack
-_HEADERS = int(FrameType.HEADERS)
-_LAST, _NOT_LAST = Flag.END_HEADERS | Flag.END_STREAM, int(Flag.END_HEADERS)
+_HEADERS: Final = int(FrameType.HEADERS)
+_LAST: Final = int(Flag.END_HEADERS | Flag.END_STREAM)
+_NOT_LAST: Final = int(Flag.END_HEADERS)
+_ID_AT: Final = 5
+"""Place of the stream identifier in the header of a frame."""
+
+
+class Envelope:
+    """Header fields and trailers of a kind of responses, with all of their frames but the stream identifier.
+
+    Args:
+        head: encoded header fields, at most a frame of the smallest size.
+        trailers: the same behind the body.
+    """
+
+    __slots__ = ("head", "head_start", "trailers", "trailers_start")
+
+    def __init__(self, head: bytes, trailers: bytes) -> None:
+        if max(len(head), len(trailers)) > DEFAULT_FRAME_BYTES:
+            raise ValueError(f"header fields of more than {DEFAULT_FRAME_BYTES} bytes are more than a frame")
+        self.head = head
+        self.trailers = trailers
+        self.head_start = encode_header(_HEADERS, _NOT_LAST, 0, len(head))[:_ID_AT]
+        self.trailers_start = encode_header(_HEADERS, _LAST, 0, len(trailers))[:_ID_AT]
 
 
 class Outflow:
@@ -118,6 +141,37 @@ class Outflow:
             self._note_ready(stream)
             self.pump()
         return stream.waiting_bytes
+
+    def send_whole(self, stream: Stream, envelope: Envelope, body: bytes) -> bool:
+        """Send a whole response if the windows have room for all of it; return whether they have."""
+        size = len(body)
+        if (
+            size > self._left
+            or size > stream.send_left
+            or not 0 < size <= self._frame_bytes
+            or self._block_prefix
+        ):
+            return False
+        self._left -= size
+        self.updates_due += UPDATES_PER_FRAME
+        start = _pack_header(size << 8, 0, stream.id)  # the type of DATA is 0
+        stream_id = start[_ID_AT:]
+        self._out += (
+            envelope.head_start,
+            stream_id,
+            envelope.head,
+            start,
+            body,
+            envelope.trailers_start,
+            stream_id,
+            envelope.trailers,
+        )
+        return True
+
+    @property
+    def is_ready(self) -> bool:
+        """True if a stream has something to send and room for it, but for the connection's window."""
+        return bool(self._ready)
 
     def pump(self) -> list[Stream]:
         """Send what the windows allow; return the streams with nothing waiting any more."""

@@ -139,7 +139,7 @@ def encode_window_update(stream_id: int, increment: int) -> bytes:
 
 def encode_settings(settings: Iterable[tuple[int, int]]) -> bytes:
     """SETTINGS with these values."""
-    payload = b"".join(_SETTING.pack(name, value) for name, value in settings)
+    payload = b"".join([_SETTING.pack(name, value) for name, value in settings])
     return encode_frame(FrameType.SETTINGS, 0, 0, payload)
 
 
@@ -157,7 +157,8 @@ def encode_go_away(last_stream_id: int, code: int, text: str = "") -> bytes:
 
 def decode_number(payload: bytes) -> int:
     """The four bytes of RST_STREAM and WINDOW_UPDATE, all bits."""
-    return int.from_bytes(payload[:4], "big")
+    number: int = _NUMBER.unpack_from(payload)[0]
+    return number
 
 
 def decode_settings(payload: bytes) -> list[tuple[int, int]]:

@@ -8,10 +8,8 @@ is cheaper than one by one: every call has about ten of them.
 import re
 from collections.abc import Iterable
 
-from msgspec import Struct
-
-from penstock.errors import WireError
-from penstock.wire.http2.errors import ConnectionFault, ErrorCode
+from penstock.wire.http2.errors import ConnectionFault, ErrorCode, MalformedRequest
+from penstock.wire.http2.events import RequestHead
 from penstock.wire.http2.hpack import Decoder
 from penstock.wire.http2.hpack_tables import FIELDS, Field
 from penstock.wire.http2.limits import Limits
@@ -23,7 +21,7 @@ _CHECKED = frozenset((b"te", b"content-length", b"host"))
 _FREE = frozenset(
     name
     for name in (
-        *(name for name, _ in FIELDS[1:]),
+        *[name for name, _ in FIELDS[1:]],
         *(b"grpc-accept-encoding", b"grpc-encoding", b"grpc-timeout"),
     )
     if not name.startswith(b":") and name not in _FORBIDDEN | _CHECKED
@@ -33,24 +31,6 @@ _NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+")
 _LENGTH = re.compile(rb"[0-9]{1,18}")
 _KNOWN_LIMIT = 64
 _KNOWN_BLOCK_BYTES = 256
-
-
-class MalformedRequest(WireError):
-    """Header fields that no request may have; the text says what is wrong."""
-
-
-class RequestHead(Struct, frozen=True):
-    """Head of a request. Scheme and path are empty for CONNECT, authority if absent.
-
-    `fields` are all others, in order; a name may be repeated.
-    """
-
-    method: bytes
-    scheme: bytes
-    authority: bytes
-    path: bytes
-    fields: tuple[Field, ...]
-    content_length: int | None = None
 
 
 def request_head(fields: list[Field]) -> RequestHead:

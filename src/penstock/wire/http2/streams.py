@@ -6,9 +6,7 @@ is an error (RFC 9113 section 5.1).
 """
 
 from collections import deque
-from enum import IntEnum
-
-from msgspec import Struct
+from typing import Final
 
 from penstock.wire.http2.errors import ConnectionFault, ErrorCode
 
@@ -16,42 +14,54 @@ _RESETS_LIMIT = 1_000
 _GAPS_LIMIT = 100
 
 
-class ResponseState(IntEnum):
-    """Progress of the owner's response."""
+PENDING: Final = 0
+"""The owner has not responded to a stream."""
+BEGUN: Final = 1
+"""The response has begun."""
+FINISHED: Final = 2
+"""The owner has given all of the response."""
 
-    PENDING = 0
-    BEGUN = 1
-    FINISHED = 2
 
-
-class Stream(Struct, eq=False):
+class Stream:
     """One stream, which is one call.
 
     Args:
         send_left: bytes of DATA that the client's window allows; negative if the client has reduced it.
         receive_left: bytes of DATA that the client may send.
         is_receiving: the client has not ended its side.
-        held_bytes: received, and not consumed by the owner.
-        returned_bytes: consumed, and not announced to the client.
         body_left: missing bytes of the announced content length, if any.
-        waiting: data that waits for the client's window, in order.
-        waiting_bytes: of these, without what has been sent of the first.
-        begun_bytes: sent of the first one.
-        trailers: the block that ends the response when nothing waits any more; empty if there are none.
     """
 
-    id: int
-    send_left: int
-    receive_left: int
-    is_receiving: bool
-    body_left: int | None = None
-    response: ResponseState = ResponseState.PENDING
-    held_bytes: int = 0
-    returned_bytes: int = 0
-    waiting: deque[bytes] | None = None
-    waiting_bytes: int = 0
-    begun_bytes: int = 0
-    trailers: bytes = b""
+    __slots__ = (
+        "begun_bytes",
+        "body_left",
+        "held_bytes",
+        "id",
+        "is_receiving",
+        "receive_left",
+        "response",
+        "returned_bytes",
+        "send_left",
+        "trailers",
+        "waiting",
+        "waiting_bytes",
+    )
+
+    def __init__(
+        self, id: int, send_left: int, receive_left: int, is_receiving: bool, body_left: int | None = None
+    ) -> None:
+        self.id = id
+        self.send_left = send_left
+        self.receive_left = receive_left
+        self.is_receiving = is_receiving
+        self.body_left = body_left
+        self.response = PENDING  # progress of the owner's response
+        self.held_bytes = 0  # received, and not consumed by the owner
+        self.returned_bytes = 0  # consumed, and not announced to the client
+        self.waiting: deque[bytes] | None = None  # data that waits for the client's window, in order
+        self.waiting_bytes = 0  # of these, without what has been sent of the first
+        self.begun_bytes = 0  # sent of the first one
+        self.trailers = b""  # ends the response when nothing waits any more; empty if there are none
 
 
 class StreamTable:

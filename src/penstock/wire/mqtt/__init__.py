@@ -4,6 +4,7 @@
 subscribers at once are made in `frames`, which only a server needs.
 """
 
+from penstock.wire.mqtt.ack_runs import AckRun
 from penstock.wire.mqtt.decode import TopicNameCache
 from penstock.wire.mqtt.encode import PINGREQ, PINGRESP, encode_packet
 from penstock.wire.mqtt.packets import (
@@ -52,6 +53,7 @@ __all__ = [
     "NO_PROPERTIES",
     "PINGREQ",
     "PINGRESP",
+    "AckRun",
     "Auth",
     "ConnAck",
     "Connect",

@@ -7,7 +7,8 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from penstock.model import Door, Properties, Shape
+from penstock.model import Door, Properties
+from penstock.runs import Shape
 from penstock.wire.mqtt.decode import check_publish_flags
 from penstock.wire.mqtt.packets import Version
 from penstock.wire.mqtt.reasons import MalformedPacket, QosNotSupported, RetainNotSupported

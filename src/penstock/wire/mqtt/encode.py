@@ -9,7 +9,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from penstock.model import Properties, Run
+from penstock.model import Properties
+from penstock.runs import Run
 from penstock.wire.mqtt.packets import (
     Auth,
     ConnAck,

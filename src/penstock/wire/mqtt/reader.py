@@ -6,7 +6,8 @@ The client and the tests read with this, a server with the subclass in `run_read
 
 from sys import maxsize
 
-from penstock.model import Run
+from penstock.runs import Run, Train
+from penstock.wire.mqtt.ack_runs import AckRun
 from penstock.wire.mqtt.decode import BRIDGE_BIT, decode_packet
 from penstock.wire.mqtt.packets import Connect, Packet, PacketType, Version
 from penstock.wire.mqtt.primitives import Body, take_varint
@@ -14,6 +15,8 @@ from penstock.wire.mqtt.reasons import MqttWireError, PacketTooLarge
 
 CONNECT = PacketType.CONNECT << 4
 LARGE_BYTES = 8192
+Item = Packet | Run | Train | AckRun
+"""Anything that a reader returns. The one of a client returns packets only."""
 
 
 class PacketReader:
@@ -55,27 +58,29 @@ class PacketReader:
         self.work = 0  # of the present step, beyond one unit for each item
         self.work_limit = maxsize
 
-    def feed(self, data: bytes, start: int = 0) -> list[Packet | Run]:
+    def feed(self, data: bytes, start: int = 0) -> list[Item]:
         """Everything that is complete now, in order, up to the work of one step.
 
         Args:
             start: where the last step on the same chunk has ended.
         """
         self.work = 0
-        items: list[Packet | Run] = []
+        items: list[Item] = []
         self.position = position = start if self._parts is None else self._complete(data, start, items)
         if position < len(data) and self.error is None:
             self._read_more(data, position, items)
         return items
 
-    def _complete(self, data: bytes, position: int, items: list[Packet | Run]) -> int:
+    def _complete(self, data: bytes, position: int, items: list[Item]) -> int:
         """Finish the packet that earlier chunks began, and return where the next one starts.
 
         It is joined once, whatever its size, and what follows it is not copied at all.
         """
         while self._parts is not None and self.error is None:
             stop = position + self._need - self._have
-            piece = data[position:stop]
+            piece = (
+                data if not position and stop >= len(data) else data[position:stop]
+            )  # compiled slices copy
             self._parts.append(piece)
             self._have += len(piece)
             if self._have < self._need:
@@ -91,13 +96,13 @@ class PacketReader:
         self._parts = None
         self.error = self.error or MqttWireError("no longer read")
 
-    def _read_more(self, data: bytes, position: int, items: list[Packet | Run]) -> None:
+    def _read_more(self, data: bytes, position: int, items: list[Item]) -> None:
         try:
             self._split(data, position, items)
         except MqttWireError as error:
             self.error = error.with_traceback(None)  # which would hold this reader, and that the error
 
-    def _split(self, data: bytes, position: int, items: list[Packet | Run]) -> None:
+    def _split(self, data: bytes, position: int, items: list[Item]) -> None:
         self.position = end = len(data)
         while (position := self._take_known(data, position, end, items)) < end:
             if len(items) + self.work >= self.work_limit:
@@ -138,17 +143,17 @@ class PacketReader:
             level = data[name_end]  # with the high bit it is a bridge, which knows 3.1.1 (MQTT-3.1.2-2)
             self.version = Version.V5 if Version.V5 <= level < BRIDGE_BIT else Version.V311
 
-    def _take_known(self, data: bytes, position: int, end: int, items: list[Packet | Run]) -> int:
+    def _take_known(self, data: bytes, position: int, end: int, items: list[Item]) -> int:
         """Read what a subclass can read fast, and return where it ended."""
         return position
 
-    def _take_other(self, first: int, body: Body, items: list[Packet | Run]) -> None:
+    def _take_other(self, first: int, body: Body, items: list[Item]) -> None:
         packet = decode_packet(first, body, self.version)
         if type(packet) is Connect:
             self.version = packet.version
         items.append(packet)
 
-    def _take_publish(self, data: bytes, start: int, body: int, stop: int, items: list[Packet | Run]) -> int:
+    def _take_publish(self, data: bytes, start: int, body: int, stop: int, items: list[Item]) -> int:
         """Append the PUBLISH at `start`, and return where reading continues."""
         items.append(decode_packet(data[start], Body(data, body, stop), self.version))
         return stop

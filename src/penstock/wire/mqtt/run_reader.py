@@ -1,11 +1,12 @@
-"""Packet reader of a server: publishes become runs, in one pass over a chunk.
+"""Packet reader of a server: publishes and acknowledgements become runs, in one pass over a chunk.
 
 Only what is needed is decoded. The accepted publishes are in `abilities.py`.
 """
 
 from typing import cast
 
-from penstock.model import NEVER, Properties, Run
+from penstock.model import Properties
+from penstock.runs import NEVER, Run, Shape, Train
 from penstock.wire.mqtt.abilities import (
     ALL_ABILITIES,
     DRESSED_SHAPES,
@@ -14,11 +15,12 @@ from penstock.wire.mqtt.abilities import (
     Abilities,
     quick_shapes,
 )
+from penstock.wire.mqtt.ack_runs import ACK_BYTES, take_ack_run
 from penstock.wire.mqtt.decode import TopicNameCache, check_message
-from penstock.wire.mqtt.packets import Auth, Connect, Packet, PubAck, Subscribe, Unsubscribe, Version
+from penstock.wire.mqtt.packets import Auth, Connect, Subscribe, Unsubscribe, Version
 from penstock.wire.mqtt.primitives import Body, take_varint
 from penstock.wire.mqtt.properties import In, take_properties
-from penstock.wire.mqtt.reader import CONNECT, PacketReader
+from penstock.wire.mqtt.reader import CONNECT, Item, PacketReader
 from penstock.wire.mqtt.reasons import (
     InvalidPayloadFormat,
     InvalidTopicAlias,
@@ -48,7 +50,7 @@ class RunReader(PacketReader):
 
     Before CONNECT nothing larger than `control_limit_bytes` is read, and the fields of a publish beside
     its payload never are. `is_plain` is True if the last chunk held only publishes at QoS 0, which need no
-    response.
+    response. With `makes_trains`, neighbouring ones of different topics or lengths become one train.
     """
 
     __slots__ = (
@@ -60,6 +62,7 @@ class RunReader(PacketReader):
         "_shapes",
         "_tail",
         "is_plain",
+        "makes_trains",
     )
 
     def __init__(
@@ -73,6 +76,7 @@ class RunReader(PacketReader):
         control_limit_bytes = limit_bytes if control_limit_bytes is None else control_limit_bytes
         super().__init__(min(limit_bytes, control_limit_bytes), control_limit_bytes=control_limit_bytes)
         self.is_plain = True
+        self.makes_trains = False
         self._publish_limit_bytes = limit_bytes
         self._names = names
         self._abilities = abilities
@@ -85,19 +89,19 @@ class RunReader(PacketReader):
         self._shapes = quick_shapes(self.version, self._abilities) if is_roomy else NO_SHAPES
         self._tail = int(self.version is Version.V5)  # bytes of an empty property section
 
-    def feed(self, data: bytes, start: int = 0) -> list[Packet | Run]:
+    def feed(self, data: bytes, start: int = 0) -> list[Item]:
         """Everything that is complete now, in order; the common chunk never leaves the hot loop."""
         self.is_plain = True
         if self._parts is not None or self.error is not None:
             return super().feed(data, start)
         self.work = 0
-        items: list[Packet | Run] = []
+        items: list[Item] = []
         self.position = position = self._take_known(data, start, len(data), items)
         if position < len(data):
             self._read_more(data, position, items)
         return items
 
-    def _take_other(self, first: int, body: Body, items: list[Packet | Run]) -> None:
+    def _take_other(self, first: int, body: Body, items: list[Item]) -> None:
         self.is_plain = False
         super()._take_other(first, body, items)
         self.work += self._work_of(items[-1])
@@ -105,7 +109,7 @@ class RunReader(PacketReader):
             self._limit_bytes = self._publish_limit_bytes
             self._set_version()
 
-    def _work_of(self, packet: Packet | Run) -> int:
+    def _work_of(self, packet: Item) -> int:
         """Return the work of a packet, beyond one unit."""
         kind = type(packet)
         if kind is Subscribe:
@@ -115,19 +119,24 @@ class RunReader(PacketReader):
         return HANDSHAKE_WORK if kind is Connect or kind is Auth else PACKET_WORK
 
     def _take_known(  # noqa: PLR0915 - one loop, because a call per message would cost as much again
-        self, data: bytes, position: int, end: int, items: list[Packet | Run]
+        self, data: bytes, position: int, end: int, items: list[Item]
     ) -> int:
-        """The hot loop: publishes to known topics, without properties, that are whole.
+        """The hot loop: publishes to known topics, without properties, and acknowledgements, that are whole.
 
         Whatever else it meets is left to the general path, which also decides what is malformed.
         """
-        shapes, find_name, tail = self._shapes, self._names.get, self._tail
-        last_topic, last_stride = None, 0
+        shapes, known, tail = self._shapes, self._names, self._tail
+        last_topic: str | None = None
+        last_stride = 0
         limit_bytes = self._limit_bytes - 5  # less the longest header
-        append, work_limit = items.append, self.work_limit
+        work_limit, makes_trains = self.work_limit, self.makes_trains
+        names: list[str] = []  # of a train that has begun, with the next two
+        heads: list[int] = []
+        ends: list[int] = []
+        start = position  # of that train
         try:
             while position < end:
-                if len(items) + self.work >= work_limit:
+                if len(items) + len(names) + self.work >= work_limit:
                     return position
                 counted = min(position + COUNTED_BYTES, end)
                 while position < counted:
@@ -136,12 +145,18 @@ class RunReader(PacketReader):
                     size = data[position + 1]
                     body = position + 2
                     if shape is None:
-                        packet_id = data[body] << 8 | data[body + 1]
-                        if first != 0x40 or size != 2 or not packet_id:
+                        whole = counted + ACK_BYTES - 1 if counted + ACK_BYTES <= end else end
+                        acks = take_ack_run(data, position, whole)
+                        if acks is None:
                             return position
-                        append(PubAck(packet_id))  # at QoS 1 as common as PUBLISH
+                        if names:
+                            self._close_train(data, start, names, heads, ends, items)
+                            names, heads, ends = [], [], []
+                        items.append(acks)
+                        count = len(acks.packet_ids)
+                        self.work += count - 1
                         self.is_plain = False
-                        position += 4
+                        position += ACK_BYTES * count
                         continue
                     if size >= 0x80:
                         second = data[body]
@@ -160,7 +175,7 @@ class RunReader(PacketReader):
                     stop = body + size
                     topic_start = body + 2
                     topic_end = topic_start + data[body + 1]
-                    topic = find_name(data[topic_start:topic_end])
+                    topic = known.get(data[topic_start:topic_end])
                     if not topic or stop > end:
                         return position
                     head = topic_end + tail
@@ -171,25 +186,62 @@ class RunReader(PacketReader):
                         if not packet_id or head > stop or (tail and data[head - 1]):
                             return position
                         slab = data[position:stop]
-                        append(Run(topic, slab, head - position, stride, 1, shape, None, NEVER, packet_id))
+                        if names:
+                            self._close_train(data, start, names, heads, ends, items)
+                            names, heads, ends = [], [], []
+                        items.append(
+                            Run(topic, slab, head - position, stride, 1, shape, None, NEVER, packet_id)
+                        )
                         self.is_plain = False
                         position = stop
                         continue
                     if head > stop or (tail and data[head - 1]):
                         return position
+                    count = 1
                     if topic is last_topic and stride == last_stride and stride < MERGED_BELOW_BYTES:
                         stop = _extend(data, position, head, stride, end)
-                        slab = data[position:stop]
-                        append(Run(topic, slab, head - position, stride, len(slab) // stride, shape))
+                        count = (stop - position) // stride
+                    last_topic, last_stride = topic, stride
+                    if count == 1 and makes_trains and shape.is_plain:
+                        if not names:
+                            start = position
+                        names.append(topic)
+                        heads.append(head - position)
+                        ends.append(stop)
                     else:
-                        append(Run(topic, data[position:stop], head - position, stride, 1, shape))
-                        last_topic, last_stride = topic, stride
+                        if names:
+                            self._close_train(data, start, names, heads, ends, items)
+                            names, heads, ends = [], [], []
+                        items.append(Run(topic, data[position:stop], head - position, stride, count, shape))
                     position = stop
         except IndexError:  # a header cut by the end of the chunk
             pass
+        finally:
+            if names:
+                self._close_train(data, start, names, heads, ends, items)
         return position
 
-    def _take_publish(self, data: bytes, start: int, body: int, stop: int, items: list[Packet | Run]) -> int:
+    def _close_train(
+        self,
+        data: bytes,
+        start: int,
+        names: list[str],
+        heads: list[int],
+        ends: list[int],
+        items: list[Item],
+    ) -> None:
+        """Append the train that begins at `start`; a single message is a run."""
+        stop = ends[-1]
+        shape = cast("Shape", self._shapes[data[start]])
+        if len(names) == 1:
+            items.append(Run(names[0], data[start:stop], heads[0], stop - start, 1, shape))
+            return
+        if start:
+            ends = [end - start for end in ends]
+        items.append(Train(shape, data[start:stop], names, heads, ends))
+        self.work += len(names) - 1
+
+    def _take_publish(self, data: bytes, start: int, body: int, stop: int, items: list[Item]) -> int:
         shape = SHAPES[self.version][data[start]]
         if shape is None:
             raise MalformedPacket("publish flags")  # MQTT-3.3.1-2, -4

@@ -10,7 +10,8 @@ from struct import Struct as Layout
 
 from msgspec import Struct
 
-from penstock.model import Properties, Run
+from penstock.model import Properties
+from penstock.runs import Run
 from penstock.wire.sidecar.batches import LAYOUT
 from penstock.wire.sidecar.fields import bytes_field, number_field, payloads_of, text_field, varint
 

@@ -10,7 +10,8 @@ from functools import lru_cache
 from struct import Struct as Layout
 from typing import Final
 
-from penstock.model import Properties, Run
+from penstock.model import Properties
+from penstock.runs import Run
 from penstock.wire.grpc import encode_message
 from penstock.wire.json_values import value_of
 from penstock.wire.sidecar.fields import bytes_field, number_field, payloads_of, text_field, varint, varints

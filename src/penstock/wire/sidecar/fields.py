@@ -3,7 +3,7 @@
 from functools import lru_cache
 from struct import Struct as Layout
 
-from penstock.model import Run
+from penstock.runs import Run
 
 TEXTS_REMEMBERED = 256
 _LAST = tuple(bytes((number,)) for number in range(128))

@@ -72,6 +72,8 @@ class Endless(Handler):
 class LateAdmission:
     """Lets nobody in to the endless method before it is told to."""
 
+    generation = 0
+
     def __init__(self) -> None:
         self._waiting: list[tuple[Call, Callable[[], None]]] = []
 

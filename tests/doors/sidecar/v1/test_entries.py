@@ -11,7 +11,8 @@ from penstock.core.settings import CoreSettings
 from penstock.doors.sidecar.v1 import entries
 from penstock.doors.sidecar.v1.entries import carried_bytes
 from penstock.errors import InvalidRequest, TooLarge
-from penstock.model import Properties, Run
+from penstock.model import Properties
+from penstock.runs import Run
 from penstock.wire.sidecar.batches import Entry, read_batch
 from penstock.wire.sidecar.messages.penstock import Messages, Property, PublishBatch
 from tests.doors.sidecar.v1 import people

@@ -59,7 +59,7 @@ async def test_mistake_of_ours_ends_the_call_that_met_it_with_one_line(
     house: House, caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch, capture_logs() as lines:
-        patch.setattr(house.broker, "publish_all", broken)
+        patch.setattr(house.broker.access, "may_publish", broken)
         publisher = caller.publish()
         await publisher.write(entry("a", b"1"))
         assert await publisher.ending() == INTERNAL

@@ -62,7 +62,7 @@ async def test_list_waits_for_what_is_not_recorded_yet(
     server: Server, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waiting: list[Callable[[], None]] = []
-    monkeypatch.setattr(server.broker, "when_losses_recorded", waiting.append)
+    monkeypatch.setattr(server.broker._node.drops._unrecorded, "add", waiting.append)
     asking = asyncio.create_task(listed(http))
     await until(lambda: waiting, "nothing waits for the ledger")
     lose(server, 1)

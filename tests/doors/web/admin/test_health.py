@@ -8,6 +8,7 @@ import pytest
 
 from penstock import __version__
 from penstock.app import Server
+from penstock.build import build_name
 from penstock.common.cursor import Cursor
 from penstock.core.settings import AccessSettings
 from penstock.errors import StorageUnavailable
@@ -28,6 +29,7 @@ async def test_health_has_the_figures_of_a_server_that_works(server: Server, htt
         "topic_count": 1,
         "active_subscriber_count": 2,
         "version": __version__,
+        "build": build_name(),
         "node_id": server.node_id,
         "log": {"status": "ok", "durable": False, "epoch": 1},
     }

@@ -310,7 +310,7 @@ async def test_the_answer_comes_when_the_commit_has_ended(
     statuses: tuple[int, int],
 ) -> None:
     asked: asyncio.Queue[Settled] = asyncio.Queue()
-    monkeypatch.setattr(stored_server.broker, "when_topics_stored", asked.put_nowait)
+    monkeypatch.setattr(stored_server.broker._topic_admin, "when_stored", asked.put_nowait)
     for call, status in zip((make(stored_http, "a"), stored_http.delete("/topics/a")), statuses, strict=True):
         answer = asyncio.create_task(call)
         settle = await asked.get()

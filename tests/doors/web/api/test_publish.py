@@ -503,6 +503,7 @@ async def alone(server: Server) -> AsyncIterator[httpx.AsyncClient]:
         broker=server.broker,
         clock=server.broker._node.clock,
         version="0",
+        build="pure",
         node_id="",
         started_at=0.0,
         settings=HttpSettings(),

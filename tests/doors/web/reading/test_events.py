@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from penstock.common.cursor import Cursor, Position
 from penstock.core.replay.message_ids import EpochIds
 from penstock.doors.web.reading.events import EventTexts
-from penstock.model import Door, Properties, Run, bare_shape
+from penstock.model import Door, Properties
+from penstock.runs import Run, bare_shape
 from penstock.storage.memory import MemoryLog
 
 SHAPE = bare_shape(Door.WEB, 1, retain=False)

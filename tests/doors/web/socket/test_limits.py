@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import json
-import weakref
 from collections import Counter
 from typing import Any
 
@@ -15,7 +14,7 @@ from websockets.exceptions import ConnectionClosed, ConnectionClosedError, Inval
 from penstock.app import Server
 from penstock.core.settings import SessionSettings
 from penstock.doors.web.settings import WebSettings
-from penstock.doors.web.socket.connection import CHANGE_BYTES, TURN_BYTES
+from penstock.doors.web.socket.connection import CHANGE_BYTES, TURN_BYTES, SocketConnection
 from penstock.doors.web.socket.door import LINES_PER_CONNECTION
 from penstock.net.address_limits import AddressLimits, AddressLimitSettings
 from penstock.net.http.settings import HttpSettings
@@ -257,13 +256,14 @@ async def test_many_changes_of_one_read_leave_others_their_turn(
         for number in range(10):
             server.broker.publish_server(topic, b"%d" % number)
     turns: list[int] = []
-    catch_up, clock = server.broker.catch_up, Turns()
+    catch_ups, clock = server.broker._catch_ups, Turns()
+    begin = catch_ups.begin
 
     def note(*wanted: Any, **options: Any) -> Any:
         turns.append(clock.turn)
-        return catch_up(*wanted, **options)
+        return begin(*wanted, **options)
 
-    monkeypatch.setattr(server.broker, "catch_up", note)
+    monkeypatch.setattr(catch_ups, "begin", note)
     async with Talker(server) as talker:
         clock.go_on()
         await talker.send_at_once(*({"type": "subscribe", "topic": topic, "last_n": 10} for topic in topics))
@@ -284,6 +284,11 @@ async def test_what_comes_is_counted_in_bytes(server: Server) -> None:
         assert server.broker.counters.bytes_received - before == len(text.encode()) + 8  # and its header
 
 
+def held_clients() -> list[str]:
+    """Client ids of all connections in memory, of servers that are gone as well."""
+    return [each.client_id for each in gc.get_objects() if type(each) is SocketConnection]
+
+
 async def test_nothing_of_a_connection_waits_for_the_garbage_collector(server: Server, name: str) -> None:
     server.broker.declare_topic(name)
     gc.collect()
@@ -293,8 +298,9 @@ async def test_nothing_of_a_connection_waits_for_the_garbage_collector(server: S
             await talker.publish(name, 1, 2)
             await talker.subscribe(name, last_n=5)
             assert await talker.data(2) == [1, 2]
-            (connection,) = map(weakref.ref, server.socket.connections)
-        await until(lambda: connection() is None, "the connection is still referenced")
+            client_ids = [connection.client_id for connection in server.socket.connections]
+            assert client_ids == held_clients()
+        await until(lambda: not held_clients(), "the connection is still referenced")
     finally:
         gc.enable()
 
@@ -303,14 +309,15 @@ async def test_a_mistake_of_ours_is_told_and_the_connection_kept(
     server: Server, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.broker.declare_topic(name)
+    broker = server.broker
     async with Talker(server) as talker:
-        for call, request in (
-            ("catch_up", {"type": "subscribe", "filter": name}),
-            ("unsubscribe", {"type": "unsubscribe", "filter": name}),
-            ("publish_all", {"type": "publish", "topic": name, "data": 1}),
+        for part, call, request in (
+            (broker._catch_ups, "begin", {"type": "subscribe", "filter": name}),
+            (broker._subscriber, "unsubscribe", {"type": "unsubscribe", "filter": name}),
+            (broker.access, "may_publish", {"type": "publish", "topic": name, "data": 1}),
         ):
             with monkeypatch.context() as patch:
-                patch.setattr(server.broker, call, None)
+                patch.setattr(part, call, None)
                 answer = await talker.ask(**request, request_id=call)
             assert (answer["code"], answer["request_id"]) == ("INTERNAL", call)
         await talker.publish(name, 1)
@@ -321,7 +328,7 @@ async def test_a_mistake_amid_a_read_leaves_every_answer_in_its_place(
 ) -> None:
     server.broker.declare_topic(name)
     async with Talker(server) as talker:
-        monkeypatch.setattr(server.broker, "publish_all", None)
+        monkeypatch.setattr(server.broker.access, "may_publish", None)
         publish = {"type": "publish", "topic": name, "data": 1}
         await talker.send_at_once(
             {"type": "ping", "request_id": 1},
@@ -345,7 +352,7 @@ async def test_mistakes_that_one_connection_meets_do_not_fill_the_log(
     server: Server, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.broker.declare_topic(name)
-    monkeypatch.setattr(server.broker, "unsubscribe", None)
+    monkeypatch.setattr(server.broker._subscriber, "unsubscribe", None)
     async with Talker(server) as talker:
         with capture_logs() as lines:
             for _ in range(LINES_PER_CONNECTION + 10):

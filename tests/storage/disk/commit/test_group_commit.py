@@ -20,7 +20,8 @@ from penstock.core.ports.log import Ticket
 from penstock.core.ports.turn import Sequencer
 from penstock.core.runtime.clock import SystemClock
 from penstock.errors import StorageUnavailable
-from penstock.model import Door, Run
+from penstock.model import Door
+from penstock.runs import Run
 from penstock.storage.disk.commit import group_commit as commits_module
 from penstock.storage.disk.commit import pending_commit as commit_module
 from penstock.storage.disk.commit.durable_mark import DurableMark, MarkValue

@@ -1,12 +1,16 @@
 """Frames: encoded and decoded without loss; times are valid in another process."""
 
+import json
+from base64 import b64decode
 from itertools import pairwise
+from pathlib import Path
 from random import Random
 
 import pytest
 from msgspec import MsgspecError, msgpack
 
-from penstock.model import NEVER, Door, Properties, Run, Shape, bare_shape
+from penstock.model import Door, Properties
+from penstock.runs import NEVER, Run, Shape, bare_shape
 from penstock.storage.disk.pieces.frames import (
     Extent,
     Frame,
@@ -21,7 +25,7 @@ from penstock.storage.disk.pieces.frames import (
     expiry_of,
     join_ranges,
 )
-from tests.support.samples import make_run, payloads_of
+from tests.support.samples import fields_of, make_run, payloads_of
 
 NOON = 1_700_000_000_000_000
 PROPERTIES = Properties("text/plain", b"\0\1", "r/t", 1, "m", (("k", "1"), ("k", "2")))
@@ -48,6 +52,68 @@ def test_a_frame_comes_back_with_all_that_its_messages_carry() -> None:
     assert (run.topic, payloads_of(run), run.client_id) == ("a/b", [b"one", b"two"], "c")
     assert (run.sequence, run.offset, run.published_at, run.ttl) == (5, 9, NOON, 4.5)
     assert run.properties == PROPERTIES
+
+
+def stamped(run: Run, client_id: str, sequence: int, offset: int, published_at: int) -> Run:
+    """A run with the stamps of core."""
+    run.client_id, run.sequence, run.offset, run.published_at = client_id, sequence, offset, published_at
+    return run
+
+
+PLAIN_V3 = Shape("mqtt-3.1.1", Door.MQTT, 0, retain=False, is_plain=True)
+PLAIN_V5 = Shape("mqtt-5", Door.MQTT, 1, retain=False, is_plain=False)
+DRESSED = Run(
+    "ü/☃",
+    b"payload",
+    0,
+    7,
+    1,
+    PLAIN_V5,
+    Properties("text/plain", b"\x00\xff", "reply/to", 1, "id-1", (("k", "v"), ("k", "ü"))),
+    1.5,
+    65_535,
+    expires_at=12.25,
+)
+ANY_SHAPE = [bare_shape(door, qos, retain) for door in Door for qos in range(3) for retain in (False, True)]
+FRAMES = {
+    "one": Frame(
+        1, 1, 1, NOON, [stamped(Run("a/b", b"0\x08\x00\x03a/bxyz", 7, 10, 1, PLAIN_V3), "c", 1, 1, NOON + 1)]
+    ),
+    "merged": Frame(
+        3, 70_000, 70_002, 5, [stamped(Run("t", b"AxAyAz", 1, 2, 3, PLAIN_V3), "m", 2**40, 70_000, 7)]
+    ),
+    "dressed": Frame(2, 9, 9, 6, [stamped(DRESSED, "é", 300, 9, 8)]),
+    "doors": Frame(
+        2,
+        10,
+        39,
+        6,
+        [
+            stamped(Run(f"d/{shape.door}", b"", 0, 0, 1, shape), "", 1, 10 + index, 9)
+            for index, shape in enumerate(ANY_SHAPE)
+        ],
+    ),
+    "holes": Frame(4, 1, 50, 0, [], ((1, 20), (22, 49))),
+}
+STORED: dict[str, str] = json.loads((Path(__file__).parent / "stored_frames.json").read_text())
+"""Frames as servers stored them while runs were structs that msgpack encoded as they were."""
+
+
+@pytest.mark.parametrize("name", STORED)
+def test_the_stored_format_is_that_of_earlier_servers_byte_for_byte(name: str) -> None:
+    stored, frame = b64decode(STORED[name]), FRAMES[name]
+    assert encode_frame(frame) == stored
+    found = decode_frame(stored)
+    assert (found.epoch, found.first, found.last, found.committed_at, found.holes) == (
+        frame.epoch,
+        frame.first,
+        frame.last,
+        frame.committed_at,
+        frame.holes,
+    )
+    for given, run in zip(frame.runs, found.runs, strict=True):
+        bare = bare_shape(given.shape.door, given.shape.qos, given.shape.retain)
+        assert fields_of(run) == fields_of(given) | {"shape": bare}
 
 
 def test_a_frame_needs_no_messages() -> None:

@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from penstock.errors import StorageUnavailable
-from penstock.model import Run
+from penstock.runs import Run
 from penstock.storage.disk.pieces import sealing
 from penstock.storage.disk.pieces.arrow_columns import decode_batch, to_runs
 from penstock.storage.disk.pieces.frames import (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.model import NEVER, Run
+from penstock.runs import NEVER, Run
 from penstock.storage.disk.read.loader import ExpiryClock
 from tests.support.clock import ManualClock
 from tests.support.samples import make_run

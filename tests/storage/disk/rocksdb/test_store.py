@@ -11,7 +11,7 @@ import pytest
 from penstock.errors import StorageUnavailable
 from penstock.storage.disk.recovery.opening import open_store
 from penstock.storage.disk.rocksdb.errors import DamagedData, SalvageMethod, StorageFull
-from penstock.storage.disk.rocksdb.layout import LOG, ROWS, STATE, offset_key
+from penstock.storage.disk.rocksdb.layout import LOG, ROWS, SEQUENCES, STATE, offset_key
 from penstock.storage.disk.rocksdb.store import Changes, Store
 from tests.storage.disk.damage import flip_byte, table_of
 
@@ -404,3 +404,30 @@ def test_what_has_to_stay_free_grows_with_the_write_ahead_log(store: Store) -> N
     assert store.reserve_bytes >= before + (6 << 20)
     store.reopen()
     assert store.reserve_bytes < before + (1 << 20)
+
+
+def test_the_last_value_of_each_prefix_is_found_among_few_keys_and_among_many(store: Store) -> None:
+    counts = {b"a\0": 1, b"a/b\0": 3, b"b\0": 40, b"d\0": 8, b"e\0": 2, b"f\0": 9}
+    entries = [
+        (prefix + offset_key(number), b"%d" % number)
+        for prefix, count in counts.items()
+        for number in range(1, count + 1)
+    ]
+    entries += [(b"c%03d\0" % number + offset_key(1), b"other") for number in range(50)]
+    put(store, SEQUENCES, *entries)
+    asked = sorted([*counts, b"\1\0", b"bb\0", b"zz\0"])
+    expected = {prefix: b"%d" % count for prefix, count in counts.items()}
+    assert store.last_values(SEQUENCES, asked) == expected
+    for prefix in asked:
+        value = expected.get(prefix)
+        assert store.last_values(SEQUENCES, [prefix]) == ({} if value is None else {prefix: value})
+    assert store.last_values(SEQUENCES, []) == {}
+
+
+def test_last_values_in_a_damaged_table_raise(store: Store) -> None:
+    entries = [(b"a\0" + offset_key(number), b"value %d " % number * 20) for number in range(1, 50)]
+    put(store, SEQUENCES, *entries)
+    store.reopen()
+    damage(store, entries[-1][1], SEQUENCES)
+    with pytest.raises(DamagedData):
+        store.last_values(SEQUENCES, [b"a\0"])

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from penstock.core.ports.connection import Encoding, Frame
 from penstock.core.replay.message_ids import MessageIds
-from penstock.model import Run
+from penstock.runs import Run, Shape
 from penstock.wire.sidecar.events import Arm, encode_messages
 
 
@@ -31,6 +31,10 @@ class UnnumberedEncoding(ABC):
     def __init__(self, retained: Encoding | None) -> None:
         self._retained = retained
         self.is_retained = retained is None
+
+    def passes(self, shape: Shape, longest: int) -> bool:
+        """Events are always encoded."""
+        return False
 
     @abstractmethod
     def encode(self, runs: Sequence[Run], now: float) -> bytes:

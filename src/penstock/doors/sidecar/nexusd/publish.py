@@ -15,11 +15,16 @@ from penstock.doors.sidecar.nexusd.context import Sidecar
 from penstock.doors.sidecar.transport.method import Call
 from penstock.doors.sidecar.transport.status import error_of
 from penstock.errors import InvalidRequest, PenstockError
-from penstock.model import Door, Properties, Run, bare_shape
-from penstock.wire.sidecar.messages.nexusd import PublishRequest, PublishResponse
+from penstock.model import Door, Properties
+from penstock.runs import Run, bare_shape
+from penstock.wire.sidecar.messages.nexusd import PublishRequest
+from penstock.wire.sidecar.publish import encode_published, read_plain_publish
 
 QOS = 1
 """Highest durability without packet identifiers: the response waits for the commit."""
+
+
+_PASSING, _RETAINED = bare_shape(Door.SIDECAR, QOS, False), bare_shape(Door.SIDECAR, QOS, True)
 
 
 class PublishMethod:
@@ -29,19 +34,30 @@ class PublishMethod:
         self._sidecar = sidecar
         self._broker = sidecar.broker
 
-    def publish(self, call: Call, request: PublishRequest) -> None:
-        """Publish a message as soon as it is its caller's turn.
+    def read(self, message: bytes) -> Run:
+        """Decode the message of a request.
 
         Raises:
-            PenstockError: the message is none.
+            DecodeError: it is not a request.
+            PenstockError: something of it cannot be.
         """
-        assert call.identity is not None
-        run = run_of(request, self._broker.settings.topic)
+        plain = read_plain_publish(message)
+        if plain is None:
+            return run_of(PublishRequest.FromString(message), self._broker.settings.topic)
+        topic, payload = plain
+        return Run(topic, payload, 0, len(payload), 1, _PASSING)
+
+    def publish(self, call: Call, run: Run) -> None:
+        """Publish a message as soon as it is its caller's turn."""
+        identity, peer, broker = call.identity, call.peer, self._broker
+        assert identity is not None
         # A publisher to another topic does not wait for the subscribers of this one, and one on
         # another connection waits for them at the same time.
-        lane = f"{call.peer.host} {call.peer.port} {run.topic}"
-        sender = self._broker.request_sender(call.identity, Door.SIDECAR, lane)
-        self._broker.when_unblocked(sender, partial(self._publish, call, run, sender))
+        sender = broker.request_sender(identity, Door.SIDECAR, f"{peer.host} {peer.port} {run.topic}")
+        if broker.is_unblocked(sender):
+            self._publish(call, run, sender)
+        else:
+            broker.when_unblocked(sender, partial(self._publish, call, run, sender))
 
     def _publish(self, call: Call, run: Run, sender: Session) -> None:
         if call.is_over:
@@ -57,14 +73,9 @@ class PublishMethod:
         if failure is not None:
             self._refuse(call, error_of(failure))
             return
-        response = PublishResponse(
-            success=True,
-            message_id=self._sidecar.marks.at(receipt.offset).message_id(receipt.offset).decode(),
-            subscriber_count=receipt.subscribers,
-            subscribers_dropped=outcome.dropped,
-            subscribers_blocked=outcome.blocked,
-        )
-        call.respond(response.SerializeToString())
+        offset = receipt.offset
+        message_id = self._sidecar.marks.at(offset).message_id(offset)
+        call.respond(encode_published(message_id, receipt.subscribers, outcome.dropped, outcome.blocked))
 
     def _refuse(self, call: Call, error: PenstockError) -> None:
         self._sidecar.counters.publishes_refused += 1
@@ -81,7 +92,7 @@ def run_of(request: PublishRequest, limits: TopicLimits) -> Run:
         raise InvalidRequest(f"ttl_ms is a number from 0 to {MAX_TTL_MS}")
     payload = request.payload
     properties = _properties_of(request, limits)
-    shape = bare_shape(Door.SIDECAR, QOS, request.retain)
+    shape = _RETAINED if request.retain else _PASSING
     return Run(request.topic, payload, 0, len(payload), 1, shape, properties, request.ttl_ms / 1_000)
 
 

@@ -20,7 +20,8 @@ from penstock.wire.sidecar.messages import nexusd
 
 NAME = "nexusd.sidecar.SidecarService"
 
-Request = TypeVar("Request", bound=Message)
+Decoded = TypeVar("Decoded", bound=Message)
+Request = TypeVar("Request")
 Serve = Callable[[Call, Request], None]
 Begin = Callable[[Call, bytes], None]
 
@@ -30,9 +31,11 @@ class Service:
 
     def __init__(self, settings: SidecarSettings, broker: Broker, clock: Clock) -> None:
         self._sidecar = sidecar = Sidecar(settings, broker, clock)
-        listing = TopicMethods(sidecar)
+        publishing, listing = PublishMethod(sidecar), TopicMethods(sidecar)
         unary: dict[str, Begin] = {
-            "Publish": self._reader(nexusd.PublishRequest, PublishMethod(sidecar).publish, is_control=False),
+            "Publish": self._begin(
+                nexusd.PublishRequest, publishing.read, publishing.publish, is_control=False
+            ),
             "Unsubscribe": self._reader(nexusd.UnsubscribeRequest, UnsubscribeMethod(sidecar).unsubscribe),
             "GetTopics": self._reader(nexusd.GetTopicsRequest, listing.get_topics),
             "GetPeers": self._reader(nexusd.GetPeersRequest, listing.get_peers),
@@ -50,7 +53,17 @@ class Service:
         """Go by other settings for new subscriptions."""
         self._sidecar.configure(settings)
 
-    def _reader(self, kind: type[Request], serve: Serve[Request], *, is_control: bool = True) -> Begin:
+    def _reader(self, kind: type[Decoded], serve: Serve[Decoded]) -> Begin:
+        return self._begin(kind, kind.FromString, serve)
+
+    def _begin(
+        self,
+        kind: type[Message],
+        read: Callable[[bytes], Request],
+        serve: Serve[Request],
+        *,
+        is_control: bool = True,
+    ) -> Begin:
         """Wrap a method: decode its request, call it, and handle errors.
 
         Args:
@@ -61,7 +74,7 @@ class Service:
         def begin(call: Call, message: bytes) -> None:
             counters.control_packets_received += is_control
             try:
-                serve(call, kind.FromString(message))
+                serve(call, read(message))
             except DecodeError:
                 counters.wire_errors += 1
                 counters.malformed_packets += 1

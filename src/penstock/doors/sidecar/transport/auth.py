@@ -72,6 +72,11 @@ class CallAuth:
     def is_named_by_certificate(self, is_so: bool) -> None:
         self._credentials.is_named_by_certificate = is_so
 
+    @property
+    def generation(self) -> int:
+        """Increases when every identity has to be checked again."""
+        return self._access.generation
+
     def close(self) -> None:
         """Cancel the checks of calls that wait."""
         for check in list(self._checks):

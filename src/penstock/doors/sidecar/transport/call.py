@@ -8,7 +8,15 @@ window of it.
 from collections import deque
 from typing import TYPE_CHECKING
 
-from penstock.doors.sidecar.transport.method import HIGH_WATER_BYTES, Call, EndCause, Streaming, Unary
+from penstock.core.access.identity import Identity
+from penstock.doors.sidecar.transport.method import (
+    HIGH_WATER_BYTES,
+    EndCause,
+    Handler,
+    Metadata,
+    Streaming,
+    Unary,
+)
 from penstock.net.log_throttle import shortened
 from penstock.wire.grpc import (
     HEAD,
@@ -21,12 +29,14 @@ from penstock.wire.grpc import (
     encode_refusal,
     encode_trailers,
 )
-from penstock.wire.http2 import ErrorCode
+from penstock.wire.http2 import Envelope, ErrorCode
 
 if TYPE_CHECKING:
     from penstock.doors.sidecar.transport.connection import Connection
     from penstock.doors.sidecar.transport.request_headers import Request
 
+UNARY = Envelope(HEAD, OK_TRAILERS)
+"""Surrounds the one message of a response that went well."""
 TOO_MUCH = "too many messages are on their way; try again"
 _NOT_ONE = "the body of this call has to be one message"
 
@@ -40,8 +50,8 @@ class Deadline:
         self.call = call
 
 
-class Http2Call(Call):
-    """One stream of a connection."""
+class Http2Call:
+    """One stream of a connection: a `Call` of methods."""
 
     __slots__ = (
         "_has_ended",
@@ -56,16 +66,29 @@ class Http2Call(Call):
         "_unfinished_bytes",
         "_unread",
         "connection",
+        "deadline",
+        "handler",
+        "identity",
+        "is_over",
         "is_paused",
         "is_reading_paused",
+        "metadata",
+        "path",
+        "peer",
         "timer",
     )
 
     def __init__(
         self, connection: "Connection", stream_id: int, request: "Request", deadline: float | None
     ) -> None:
-        super().__init__(request.path, request.metadata, connection.peer, deadline)
         assert request.method is not None
+        self.path = request.path
+        self.metadata: Metadata = request.metadata
+        self.peer = connection.peer
+        self.deadline = deadline
+        self.identity: Identity | None = None
+        self.handler: Handler | None = None
+        self.is_over = False
         self.connection = connection
         self._stream_id = stream_id
         self._request = request
@@ -236,12 +259,13 @@ class Http2Call(Call):
     def respond(self, message: bytes) -> None:
         if self.is_over:
             return
-        http2, stream_id = self.connection.http2, self._stream_id
-        if not self._has_responded:
-            http2.respond(stream_id, HEAD)
-        http2.send(stream_id, encode_message(message))
-        http2.finish(stream_id, OK_TRAILERS)
-        self.connection.on_sent(len(message))
+        if self._has_responded:
+            self.send(encode_message(message))
+            self.finish()
+            return
+        connection = self.connection
+        connection.http2.respond_whole(self._stream_id, UNARY, encode_message(message))
+        connection.on_sent(len(message))
         self._leave(Status.OK)
 
     def pause(self) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 from penstock.doors.sidecar.transport.auth import Known
 from penstock.doors.sidecar.transport.call import TOO_MUCH, Deadline, Http2Call
 from penstock.doors.sidecar.transport.method import HIGH_WATER_BYTES, EndCause
-from penstock.doors.sidecar.transport.request_headers import RequestCache
+from penstock.doors.sidecar.transport.request_headers import Request, RequestCache
 from penstock.doors.sidecar.transport.timeouts import Liveness, UnfinishedMessages, UnreadResponses
 from penstock.net.door import Peer
 from penstock.net.read_pause import NO_PAUSE, TURN, UNREAD_RESPONSES, ReadPause
@@ -52,11 +52,13 @@ HTTP1_RESPONSE = (
 )
 
 
-class Connection(asyncio.BufferedProtocol):
-    """One socket on one side, its calls on the other."""
+class Connection:
+    """One socket on one side, its calls on the other.
+
+    An event loop takes it for a protocol by its methods: uvloop fills its buffer, asyncio gives it chunks.
+    """
 
     __slots__ = (
-        "__weakref__",
         "_backlog",
         "_calls",
         "_deadline",
@@ -240,6 +242,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = CLOSED_TRANSPORT
         self._read_pause = NO_PAUSE
         self._known.clear()
+        self._requests.clear()
 
     # Writing
 
@@ -302,11 +305,22 @@ class Connection(asyncio.BufferedProtocol):
             call.timer = Deadline(call)
             self.door.await_deadline(call.timer, deadline)
         try:
-            self.door.admission.admit(call, self._known, call.begin)
+            self._admit(call, request)
             if event.is_last:
                 call.take(b"", True)
         except Exception:  # of one call: the others continue
             self.on_failure(call)
+
+    def _admit(self, call: Http2Call, request: Request) -> None:
+        """Authenticate a call, and begin it; the identity is that of the last one of its kind, if proven."""
+        admission = self.door.admission
+        generation = admission.generation
+        if request.identity is not None and request.generation == generation:
+            call.identity = request.identity
+            call.begin()
+        else:
+            admission.admit(call, self._known, call.begin)
+            request.identity, request.generation = call.identity, generation
 
     def _on_other(self, event: Event) -> None:
         match event:

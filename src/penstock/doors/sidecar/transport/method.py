@@ -5,15 +5,15 @@ message and send one; others have a `Handler`, which is notified of events. Noth
 closed call are ignored.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
+from typing import Protocol
 
 from msgspec import Struct
 
 from penstock.core.access.identity import Identity
 from penstock.net.door import Peer
-from penstock.wire.grpc import Status, encode_message
+from penstock.wire.grpc import Status
 
 Metadata = Sequence[tuple[str, str | bytes]]
 """Metadata of a call: bytes where the name ends with `-bin`."""
@@ -55,40 +55,35 @@ class Handler:
         """The call is over, and not because this handler has finished it. Nothing more is called."""
 
 
-class Call(ABC):
-    """One call. Transports derive from it."""
+class Call(Protocol):
+    """One call of a transport.
 
-    __slots__ = ("deadline", "handler", "identity", "is_over", "metadata", "path", "peer")
+    `identity` is set before any method is called. `deadline` is on the monotonic clock; the transport
+    enforces it.
+    """
 
-    def __init__(self, path: str, metadata: Metadata, peer: Peer, deadline: float | None) -> None:
-        self.path = path
-        self.metadata = metadata
-        self.peer = peer
-        self.deadline = deadline  # on the monotonic clock; enforced by the transport
-        self.identity: Identity | None = None  # set before any method is called
-        self.handler: Handler | None = None
-        self.is_over = False
+    path: str
+    metadata: Metadata
+    peer: Peer
+    deadline: float | None
+    identity: Identity | None
+    handler: Handler | None
+    is_over: bool
 
-    @abstractmethod
     def send(self, messages: bytes) -> None:
         """Send messages as they stand in a body: `encode_message`, or several of those joined."""
 
-    @abstractmethod
     def finish(self, status: Status = Status.OK, text: str = "") -> None:
         """End the call, behind all that was sent."""
 
-    @abstractmethod
     def pause_reading(self) -> None:
         """Take no more messages of this call for the time being; the client may send a window's worth."""
 
-    @abstractmethod
     def resume_reading(self) -> None:
         """Undo `pause_reading`."""
 
     def respond(self, message: bytes) -> None:
         """Send the one message of a response, and end the call."""
-        self.send(encode_message(message))
-        self.finish()
 
 
 class Unary(Struct, frozen=True):

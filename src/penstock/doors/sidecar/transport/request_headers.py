@@ -5,8 +5,7 @@ Clients send the same fields with every call of a kind, so a connection parses e
 
 from collections.abc import Sequence
 
-from msgspec import Struct
-
+from penstock.core.access.identity import Identity
 from penstock.doors.sidecar.transport.method import Metadata, Method, Methods
 from penstock.wire.grpc import (
     CallFault,
@@ -34,8 +33,8 @@ NOT_POST = encode_headers([(b":status", b"405"), (b"allow", b"POST"), _TEXT])
 NOT_GRPC = encode_headers([(b":status", b"415"), _TEXT])
 
 
-class Request(Struct, frozen=True):
-    """Parsed head of a call.
+class Request:
+    """Parsed head of a call, and of all calls of its kind on a connection.
 
     Args:
         method: None if the call is refused.
@@ -44,14 +43,40 @@ class Request(Struct, frozen=True):
         heavy_bytes: size of its fields, if it is large enough to be counted.
     """
 
-    path: str
-    method: Method | None = None
-    metadata: Metadata = ()
-    timeout_s: float | None = None
-    encoding: bytes = b"identity"
-    refusal: bytes = b""
-    status: Status | None = None
-    heavy_bytes: int = 0
+    __slots__ = (
+        "encoding",
+        "generation",
+        "heavy_bytes",
+        "identity",
+        "metadata",
+        "method",
+        "path",
+        "refusal",
+        "status",
+        "timeout_s",
+    )
+
+    def __init__(
+        self,
+        path: str,
+        method: Method | None = None,
+        metadata: Metadata = (),
+        timeout_s: float | None = None,
+        encoding: bytes = b"identity",
+        refusal: bytes = b"",
+        status: Status | None = None,
+        heavy_bytes: int = 0,
+    ) -> None:
+        self.path = path
+        self.method = method
+        self.metadata = metadata
+        self.timeout_s = timeout_s
+        self.encoding = encoding
+        self.refusal = refusal
+        self.status = status
+        self.heavy_bytes = heavy_bytes
+        self.identity: Identity | None = None  # of the last call of this kind
+        self.generation = 0  # of the files that proved it
 
 
 class RequestCache:
@@ -74,6 +99,10 @@ class RequestCache:
             self._requests.clear()
         self._requests[id(head)] = (head, request)  # the head is referenced, so its id stays unique
         return request
+
+    def clear(self) -> None:
+        """Forget all of them, and the identities with them."""
+        self._requests.clear()
 
 
 def read_request(head: RequestHead, methods: Methods) -> Request:

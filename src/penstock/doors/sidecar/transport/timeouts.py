@@ -84,7 +84,7 @@ class UnreadResponses:
 
     def times(self) -> Iterable[float]:
         """Return when to check again."""
-        return (until for until, _ in self._waiting.values())
+        return [until for until, _ in self._waiting.values()]
 
 
 class Liveness:

@@ -12,7 +12,7 @@ from penstock.core.settings import CoreSettings
 from penstock.doors.sidecar.transport.status import error_of
 from penstock.doors.sidecar.v1.entries import carried_bytes, has_ids, runs_of
 from penstock.errors import NotAuthorized, PenstockError, TooLarge
-from penstock.model import Run
+from penstock.runs import Run
 from penstock.wire.sidecar.batches import Entry
 from penstock.wire.sidecar.messages.penstock import Placed, PublishAck, Refusal
 

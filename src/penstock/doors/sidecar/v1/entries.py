@@ -13,7 +13,8 @@ from penstock.core.broker import Steps
 from penstock.core.publishing.properties import MAX_TEXTS_BYTES, MAX_TTL_MS, PAIR_BYTES, check_properties
 from penstock.core.settings import CoreSettings
 from penstock.errors import InvalidRequest, TooLarge
-from penstock.model import NEVER, Door, Properties, Run, Shape, bare_shape
+from penstock.model import Door, Properties
+from penstock.runs import NEVER, Run, Shape, bare_shape
 from penstock.wire.sidecar.batches import FRAMED_BELOW_BYTES, LAYOUT, Entry
 
 if TYPE_CHECKING:

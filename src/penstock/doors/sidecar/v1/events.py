@@ -12,7 +12,7 @@ from penstock.core.diagnostics.slow_consumers import LossReport
 from penstock.core.replay.message_ids import MessageIds
 from penstock.doors.sidecar.nexusd.events import UnnumberedEncoding
 from penstock.errors import PenstockError
-from penstock.model import Run
+from penstock.runs import Run
 from penstock.wire.grpc import encode_message
 from penstock.wire.sidecar.deliveries import encode_deliveries
 from penstock.wire.sidecar.messages import penstock as wire

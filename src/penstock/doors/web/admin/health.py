@@ -46,7 +46,7 @@ class Health(Struct, omit_defaults=True):
     `degraded` means that nothing can be stored at present, or only slowly; it may end by itself. `unhealthy`
     lasts until a restart: files of the log were deleted.
 
-    Where anonymous clients may not inspect the server, the last three fields are left out; where they may
+    Where anonymous clients may not inspect the server, the last four fields are left out; where they may
     not even connect, the counts are as well.
     """
 
@@ -55,6 +55,8 @@ class Health(Struct, omit_defaults=True):
     topic_count: int | None = None
     active_subscriber_count: int | None = None
     version: str = ""
+    build: str = ""
+    """`compiled` or `pure`."""
     node_id: str = ""
     log: LogHealth | None = None
 
@@ -109,7 +111,7 @@ def health_of(web: Web) -> Health:
     if _is_open(web):
         health.topic_count, health.active_subscriber_count = topics_of_clients(web), _subscriptions(web)
     if _is_transparent(web):
-        health.version, health.node_id = web.version, web.node_id
+        health.version, health.build, health.node_id = web.version, web.build, web.node_id
         health.log = LogHealth(
             status,
             log.is_durable,

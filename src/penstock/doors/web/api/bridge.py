@@ -12,10 +12,11 @@ from penstock.core.broker import Broker
 from penstock.doors.web.context import Web
 from penstock.doors.web.publishing import send
 from penstock.errors import InvalidTopic, PenstockError, QuotaExceeded, StorageUnavailable, TooLarge
-from penstock.model import Door, Run, bare_shape
+from penstock.model import Door
 from penstock.net.http.errors import headers_of, status_of
 from penstock.net.http.request import Request
 from penstock.net.http.routes import Routes
+from penstock.runs import Run, bare_shape
 
 if TYPE_CHECKING:
     from fastapi import APIRouter

@@ -59,6 +59,8 @@ class Me(Struct, kw_only=True):
     has_admin_calls: bool
     """The port of this response serves the calls of administrators."""
     version: str
+    build: str
+    """`compiled` or `pure`."""
     node_id: str
     doors: dict[str, list[str]]
     """Addresses of the open doors by name, for callers that may see clients and figures."""
@@ -179,6 +181,7 @@ class LoginCalls:
             ),
             has_admin_calls=request.has_admin,
             version=web.version,
+            build=web.build,
             node_id=web.node_id,
             doors=web.addresses() if is_admin else {},
         )

@@ -38,9 +38,10 @@ from penstock.errors import (
     StorageUnavailable,
     UnknownTopic,
 )
-from penstock.model import Reason, Run
+from penstock.model import Reason
 from penstock.net.http.errors import JSON
 from penstock.net.http.response import preferred
+from penstock.runs import Run
 from penstock.wire import arrow
 from penstock.wire.arrow import STATEMENT_KEY
 

@@ -34,10 +34,10 @@ from penstock.errors import (
     TooLarge,
     UnsupportedMedia,
 )
-from penstock.model import Run
 from penstock.net.http.errors import PROBLEM, headers_of, problem_of, status_of
 from penstock.net.http.request import Request
 from penstock.net.http.routes import Routes
+from penstock.runs import Run
 
 if TYPE_CHECKING:
     from fastapi import APIRouter

@@ -37,9 +37,10 @@ from penstock.errors import (
     StorageUnavailable,
     UnknownTopic,
 )
-from penstock.model import Door, Run, bare_shape
+from penstock.model import Door
 from penstock.net.http.errors import JSON
 from penstock.net.http.request import Request as HotRequest
+from penstock.runs import Run, bare_shape
 
 BYTES = "application/octet-stream"
 NO_CONTENT = 204

@@ -45,7 +45,7 @@ from penstock.errors import (
     UnknownStage,
     UnsupportedMedia,
 )
-from penstock.model import Run
+from penstock.runs import Run
 from penstock.wire.arrow import MEDIA_TYPE as ARROW
 from penstock.wire.json_values import MEDIA_TYPE as JSON_LINES
 from penstock.wire.json_values import lines_of

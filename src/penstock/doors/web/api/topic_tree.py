@@ -20,7 +20,7 @@ from penstock.doors.web.support.requests import AfterName, Unset, Who, router_of
 from penstock.doors.web.support.responses import describe, json_response
 from penstock.doors.web.support.schemas import Time, time_text
 from penstock.errors import InvalidTopic, NotAuthorized, StorageUnavailable
-from penstock.model import Run
+from penstock.runs import Run
 from penstock.wire.json_values import encode_value
 
 DEFAULT_LIMIT = 200

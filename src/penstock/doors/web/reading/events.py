@@ -15,7 +15,7 @@ from msgspec import json
 from penstock.core.ports.connection import Encoding, Frame
 from penstock.core.ports.log import Log
 from penstock.core.replay.message_ids import MessageIds
-from penstock.model import Run
+from penstock.runs import Run, Shape
 from penstock.wire.json_values import json_value, text_value
 
 TOPICS_REMEMBERED = 4_096
@@ -74,6 +74,10 @@ class EventEncoding:
     def __init__(self, texts: EventTexts, wrap: Callable[[bytes], bytes]) -> None:
         self._texts = texts
         self._wrap = wrap
+
+    def passes(self, shape: Shape, longest: int) -> bool:
+        """Events are always encoded."""
+        return False
 
     def encode(self, runs: Sequence[Run], now: float) -> bytes:
         """All messages, joined."""

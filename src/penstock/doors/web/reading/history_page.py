@@ -13,7 +13,7 @@ from penstock.core.replay.statement import Chunk
 from penstock.core.runtime.clock import Clock
 from penstock.doors.web.support.schemas import microseconds
 from penstock.errors import InvalidRequest
-from penstock.model import Run
+from penstock.runs import Run
 
 EARLIEST = "earliest"
 LATEST = "latest"

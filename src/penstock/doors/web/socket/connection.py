@@ -8,9 +8,7 @@ does not read its responses is not read from.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
-
-from msgspec import Struct
+from typing import TYPE_CHECKING, cast
 
 from penstock.core.access.identity import Identity
 from penstock.core.broker import Arrival
@@ -49,6 +47,8 @@ from penstock.net.read_pause import BACKPRESSURE, NO_PAUSE, ORDER, UNREAD_RESPON
 from penstock.wire.websocket.encoding import CloseCode, Pinged
 
 if TYPE_CHECKING:
+    import asyncio
+
     from penstock.doors.web.socket.door import SocketDoor
     from penstock.net.websocket.message_socket import MessageSocket
     from penstock.wire.websocket.messages import Messages
@@ -68,20 +68,28 @@ CLOSING_S: dict[Ending, float] = {Ending.SLOW: 30.0, Ending.SHUTTING_DOWN: 1.0}
 """Time for the last bytes of a connection, where it is not the default."""
 
 
-class Client(Struct):
+class Client:
     """An accepted client and its parts."""
 
-    session: Session
-    publish_acks: PublishAcks
-    subscriptions: Subscriptions
-    slow_timer: SlowClientTimer
+    __slots__ = ("publish_acks", "session", "slow_timer", "subscriptions")
+
+    def __init__(
+        self,
+        session: Session,
+        publish_acks: PublishAcks,
+        subscriptions: Subscriptions,
+        slow_timer: SlowClientTimer,
+    ) -> None:
+        self.session = session
+        self.publish_acks = publish_acks
+        self.subscriptions = subscriptions
+        self.slow_timer = slow_timer
 
 
 class SocketConnection:
     """One WebSocket on one side, a session of core on the other."""
 
     __slots__ = (
-        "__weakref__",
         "_bucket",
         "_client",
         "_identity",
@@ -197,7 +205,7 @@ class SocketConnection:
     def attach(self, socket: "MessageSocket") -> None:
         """Begin to write to a socket."""
         self._socket = socket
-        self.read_pause = ReadPause(socket)
+        self.read_pause = ReadPause(cast("asyncio.Transport", socket))
         socket.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
 
     def detach(self) -> None:
@@ -207,8 +215,14 @@ class SocketConnection:
 
     def write(self, data: bytes) -> None:
         """Send events: those of its own messages after the responses to them."""
-        if self._client is None or not self._client.publish_acks.withhold(data):
+        client = self._client
+        if client is not None and client.publish_acks.awaited and client.publish_acks.withhold(data):
+            return
+        if self._replies or self._is_over:
             self.send(data)
+        else:
+            self.door.counters.bytes_sent += len(data)
+            self._socket.write(data)
 
     def send(self, data: bytes) -> None:
         """Send bytes, after pending responses; ignored after the end."""

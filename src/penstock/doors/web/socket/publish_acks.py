@@ -10,9 +10,10 @@ from penstock.core.sessions.session import Session
 from penstock.doors.web.socket.replies import Ack, complaint_of, failure_of, frame_of, not_found, refusal_of
 from penstock.doors.web.socket.requests import BadMessage, Publish, RequestId, read_payload
 from penstock.errors import NotAuthorized, PenstockError, StorageUnavailable, TooLarge
-from penstock.model import NEVER, Door, Run, bare_shape
+from penstock.model import Door
 from penstock.net.acks_after_commit import OrderedAcks
 from penstock.net.read_pause import COMMIT
+from penstock.runs import NEVER, Run, bare_shape
 
 if TYPE_CHECKING:
     from penstock.doors.web.socket.connection import SocketConnection
@@ -36,7 +37,6 @@ class PublishAcks:
     """
 
     __slots__ = (
-        "_awaited",
         "_connection",
         "_session",
         "_taken",
@@ -44,6 +44,7 @@ class PublishAcks:
         "_withheld",
         "_withheld_bytes",
         "acks",
+        "awaited",
     )
 
     def __init__(self, connection: "SocketConnection", session: Session) -> None:
@@ -52,7 +53,8 @@ class PublishAcks:
         self.acks = OrderedAcks(connection.door.broker.when_committed, self._write, self._roll_back)
         self._waiting = 0  # responses
         self._taken = 0  # all requests so far, of which the last ones wait
-        self._awaited = 0  # the last request so far that has to have its response before events
+        self.awaited = 0
+        """The last request so far that has to have its response before events; 0 if none had."""
         self._withheld: deque[tuple[int, bytes]] = deque()  # events, with the request that they wait for
         self._withheld_bytes = 0
 
@@ -71,23 +73,24 @@ class PublishAcks:
             responses, ticket = list(map(_failed, items)), None
         self._taken += len(responses)
         if has_own_events:
-            self._awaited = self._taken
+            self.awaited = self._taken
         self._settle_later(responses, ticket)
 
     def withhold(self, events: bytes) -> bool:
         """Keep events until the responses before them are written; False if they may leave now."""
-        if self._awaited <= self._taken - self._waiting or self.acks.is_blocked:
+        if self.awaited <= self._taken - self._waiting or self.acks.is_blocked:
             return False
         if self._withheld_bytes > WITHHELD_LIMIT_BYTES:
             self.release()
             return False
-        self._withheld.append((self._awaited, events))
+        self._withheld.append((self.awaited, events))
         self._withheld_bytes += len(events)
         return True
 
     def release(self, last: int = sys.maxsize) -> None:
         """Send the events that wait for no later request than this."""
-        withheld, events = self._withheld, list[bytes]()
+        withheld = self._withheld
+        events: list[bytes] = []
         while withheld and withheld[0][0] <= last:
             events.append(withheld.popleft()[1])
         if events:

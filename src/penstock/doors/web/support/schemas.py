@@ -10,7 +10,8 @@ from penstock.core.broker import Broker
 from penstock.core.replay.message_ids import Epochs
 from penstock.core.runtime.clock import Clock
 from penstock.errors import InvalidRequest
-from penstock.model import NEVER, Properties, Reason, Run
+from penstock.model import Properties, Reason
+from penstock.runs import NEVER, Run
 from penstock.wire.json_values import encode_value, value_of
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -28,7 +28,7 @@ from penstock.core.ports.log import Settled, Ticket
 from penstock.core.ports.turn import Sequencer, Turn, find_message
 from penstock.core.runtime.clock import Clock, Handle
 from penstock.errors import StorageUnavailable
-from penstock.model import Run
+from penstock.runs import Run
 from penstock.storage.disk.commit.durable_mark import DurableMark
 from penstock.storage.disk.commit.pending_commit import PendingCommit
 from penstock.storage.disk.pieces.index import Index

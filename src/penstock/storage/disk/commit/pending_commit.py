@@ -12,7 +12,7 @@ from msgspec import Struct, msgpack
 from penstock.core.durability.records import CHUNKS, RETAINED, ChunkRecord, RetainedRecord
 from penstock.core.ports.log import Settled, Ticket
 from penstock.core.ports.turn import Turn
-from penstock.model import Run
+from penstock.runs import Run
 from penstock.storage.disk.pieces.frames import Frame, Range, encode_frame, join_ranges
 from penstock.storage.disk.pieces.piece import Piece
 from penstock.storage.disk.rocksdb.layout import COMMIT_KEY, ROWS, STATE, offset_key, record_key

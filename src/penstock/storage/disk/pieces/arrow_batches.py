@@ -1,17 +1,22 @@
 """Reads of sealed Arrow batches: whole, or some rows and columns, decoded only as far as needed."""
 
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import sub
 from sys import maxsize
+from typing import Literal
 
 import pyarrow as pa
 from msgspec import Struct
 from msgspec.structs import replace
 
+from penstock.core.ports.log import Listing
 from penstock.core.replay.sources import LEAST_BYTES
 from penstock.errors import WireError
-from penstock.model import Run
+from penstock.runs import Run
 from penstock.storage.disk.pieces.arrow_columns import (
+    LISTED_COLUMNS,
     RUN_COLUMNS,
     SCHEMA,
     decode_batch,
@@ -72,14 +77,28 @@ class Batch:
             for offset in sorted(offsets)
             if (place := bisect_left(known, offset)) < len(known) and known[place] == offset
         ]
-        return {run.offset: run for run in _runs_of(self.rows.take(pa.array(places, pa.int32())))}
+        return {run.offset: run for run in _runs_of(_take(self.rows, places))}
 
-    def acknowledged(self, after: int, wanted_topics: WantedTopics) -> Iterable[Run]:
-        rows = _matching(_between(self.rows, after, maxsize), self._flags(wanted_topics))
-        levels = rows.column("qos").to_pylist()
-        if not all(levels):
-            rows = rows.take(pa.array([place for place, level in enumerate(levels) if level], pa.int32()))
-        return _runs_of(rows)
+    def listing(self, after: int, until: int, wanted_topics: WantedTopics) -> Listing:
+        batch = self._unpack(LISTED_COLUMNS)
+        coded, payloads, known = batch.column("topic"), batch.column("payload"), _offsets_of(batch)
+        names: list[str] = coded.dictionary.to_pylist()
+        flags = list(map(wanted_topics.__getitem__, names))
+        start, stop = bisect_right(known, after), bisect_right(known, until)
+        topics, levels = _view(coded.indices, "i"), _view(batch.column("qos"), "b")
+        ends = memoryview(payloads.buffers()[1]).cast("B").cast("i")[payloads.offset :][: len(payloads) + 1]
+        sizes = list(map(sub, ends[start + 1 : stop + 1], ends[start:stop]))
+        rows: Sequence[int] = range(start, stop)
+        may_expire = batch.column("expires_at").null_count < batch.num_rows
+
+        def make_runs() -> list[Run]:
+            return _runs_of(_take(self.rows, rows))
+
+        if all(flags) and 0 not in levels[start:stop].tobytes():
+            return Listing(names, topics[start:stop], known[start:stop], sizes, may_expire, make_runs)
+        rows = [row for row in rows if levels[row] and flags[topics[row]]]
+        chosen = [topics[row] for row in rows], [known[row] for row in rows]
+        return Listing(names, *chosen, [sizes[row - start] for row in rows], may_expire, make_runs)
 
     def find_time(self, wall_us: int) -> int | None:
         """Offset of the first message at or after a time, if there is one."""
@@ -253,7 +272,7 @@ def encode_end(columns: Sequence[str] | None, metadata: Mapping[str, str]) -> by
     schema = SCHEMA if columns is None else pa.schema([SCHEMA.field(name) for name in columns])
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, schema) as writer:
-        batch = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+        batch = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
         writer.write_batch(batch, custom_metadata=dict(metadata))
     return bytes(sink.getvalue().to_pybytes())
 
@@ -324,10 +343,8 @@ def _matching(rows: pa.RecordBatch, flags: list[bool]) -> pa.RecordBatch:
     """Rows whose topic is flagged."""
     if all(flags):
         return rows
-    from pyarrow import compute  # noqa: PLC0415 - slow, and seldom needed at start
-
-    is_wanted = pa.array(flags, pa.bool_()).take(rows.column("topic").indices)
-    return rows.take(compute.indices_nonzero(is_wanted))
+    topics = _view(rows.column("topic").indices, "i")
+    return _take(rows, [row for row, topic in enumerate(topics) if flags[topic]])
 
 
 def _fitting(rows: pa.RecordBatch, limit_bytes: int) -> int:
@@ -338,7 +355,17 @@ def _fitting(rows: pa.RecordBatch, limit_bytes: int) -> int:
     return min(bisect_left(ends, ends[0] + limit_bytes), count) if count else 0
 
 
+def _take(rows: pa.RecordBatch, places: Sequence[int]) -> pa.RecordBatch:
+    """Some rows. `pa.array` would import pandas, if it is installed, which takes longer than a start."""
+    indices = pa.py_buffer(array("i", places))
+    return rows.take(pa.Array.from_buffers(pa.int32(), len(places), [None, indices]))
+
+
 def _offsets_of(batch: pa.RecordBatch) -> "memoryview[int]":
     """Ascending offsets of a batch, without a copy."""
-    column = batch.column("offset")
-    return memoryview(column.buffers()[1]).cast("B").cast("q")[column.offset :][: len(column)]
+    return _view(batch.column("offset"), "q")
+
+
+def _view(column: pa.Array, form: Literal["b", "i", "q"]) -> "memoryview[int]":
+    """Values of a column without nulls, without a copy."""
+    return memoryview(column.buffers()[1]).cast("B").cast(form)[column.offset :][: len(column)]

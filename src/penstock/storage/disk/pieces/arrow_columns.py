@@ -10,7 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.model import NEVER, Door, Properties, Run, Shape, bare_shape, is_public
+from penstock.model import Door, Properties, is_public
+from penstock.runs import NEVER, Run, Shape, bare_shape
 from penstock.storage.disk.pieces.frames import Extent, Frame, Summary, expiry_of, join_ranges
 
 _NAME = pa.dictionary(pa.int32(), pa.string())
@@ -42,6 +43,8 @@ SCHEMA = pa.schema(
 
 RUN_COLUMNS = tuple(name for name in SCHEMA.names if name not in {"epoch", "node_id", "logged_at"})
 """Columns that `to_runs` needs."""
+LISTED_COLUMNS = ("offset", "topic", "expires_at", "qos", "payload")
+"""Columns that a listing needs; payloads only for their sizes."""
 _FIRST_COLUMNS = SCHEMA.get_field_index("logged_at")
 """Least number of columns of a batch."""
 

@@ -1,4 +1,4 @@
-"""Stored values: frames of rows, and the summaries of sealed batches, encoded with msgpack.
+"""Stored values: frames of runs, and the summaries of sealed batches, encoded with msgpack.
 
 A frame has the runs of one commit as the broker had them, so that writing is cheap. It covers every offset
 from `first` to `last`, stored or not: frames are contiguous, so that a missing one shows. Times are wall
@@ -9,13 +9,14 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct, msgpack
 
-from penstock.model import NEVER, Run, bare_shape
+from penstock.model import Door, Properties
+from penstock.runs import NEVER, Run, bare_shape
 
 Range = tuple[int, int]
 """First and last offset."""
 
 
-class Frame(Struct, frozen=True, array_like=True):
+class Frame(Struct, frozen=True):
     """Messages of one commit, or of a part of it."""
 
     epoch: int
@@ -25,6 +26,60 @@ class Frame(Struct, frozen=True, array_like=True):
     runs: Sequence[Run]
     holes: tuple[Range, ...] = ()
     """Offsets of messages that could not be stored."""
+
+
+class _StoredShape(Struct, frozen=True, gc=False, array_like=True):
+    """Shape as the log stores it. A change of the fields is a change of the format, here and below."""
+
+    layout: str
+    door: Door
+    qos: int
+    retain: bool
+    is_plain: bool
+
+
+class StoredRun(Struct, frozen=True, gc=False, array_like=True):
+    """Run as the log stores it."""
+
+    topic: str
+    slab: bytes
+    head: int
+    stride: int
+    count: int
+    shape: _StoredShape
+    properties: Properties | None = None
+    ttl: float = NEVER
+    packet_id: int = 0
+    client_id: str = ""
+    sequence: int = 0
+    offset: int = 0
+    published_at: int = 0
+    expires_at: float = NEVER
+
+
+class _StoredFrame(Struct, frozen=True, array_like=True):
+    """Frame as the log stores it."""
+
+    epoch: int
+    first: int
+    last: int
+    committed_at: int
+    runs: list[StoredRun]
+    holes: tuple[Range, ...] = ()
+
+
+class Outline(Struct, frozen=True, gc=False):
+    """A frame without its messages."""
+
+    epoch: int
+    first: int
+    last: int
+    count: int
+    began_at: int
+    """Publish time of the first message, or of the commit if there is none."""
+    holes: tuple[Range, ...]
+    sequences: dict[str, int]
+    """The last one of each topic."""
 
 
 class Summary(Struct, frozen=True, array_like=True):
@@ -56,7 +111,7 @@ class Extent(Struct, frozen=True, array_like=True):
 
 
 _encoder = msgpack.Encoder()
-_frames = msgpack.Decoder(Frame)
+_frames = msgpack.Decoder(_StoredFrame)
 _summaries = msgpack.Decoder(Summary)
 _extents = msgpack.Decoder(dict[str, Extent])
 
@@ -74,7 +129,8 @@ def join_ranges(ranges: Iterable[Range]) -> list[Range]:
 
 def encode_frame(frame: Frame) -> bytes:
     """Encode a frame."""
-    return _encoder.encode(frame)
+    runs = [_fields_of(run) for run in frame.runs]
+    return _encoder.encode((frame.epoch, frame.first, frame.last, frame.committed_at, runs, frame.holes))
 
 
 def decode_frame(data: bytes) -> Frame:
@@ -82,11 +138,71 @@ def decode_frame(data: bytes) -> Frame:
 
     Do not use `expires_at` of its runs: use `expiry_of`.
     """
+    stored = _frames.decode(data)
+    runs = [from_stored(run) for run in stored.runs]
+    return Frame(stored.epoch, stored.first, stored.last, stored.committed_at, runs, stored.holes)
+
+
+def decode_outline(data: bytes) -> Outline:
+    """Decode a frame as far as the survey at start needs it; no run is made."""
     frame = _frames.decode(data)
-    for run in frame.runs:
-        shape = run.shape
-        run.shape = bare_shape(shape.door, shape.qos, shape.retain)
-    return frame
+    runs = frame.runs
+    return Outline(
+        frame.epoch,
+        frame.first,
+        frame.last,
+        sum([run.count for run in runs]),
+        runs[0].published_at if runs else frame.committed_at,
+        frame.holes,
+        {run.topic: run.sequence + run.count - 1 for run in runs},
+    )
+
+
+def decode_stored(data: bytes) -> list[StoredRun]:
+    """Decode the runs of a frame as they are stored; `from_stored` makes runs of them."""
+    return _frames.decode(data).runs
+
+
+def _fields_of(run: Run) -> tuple[object, ...]:
+    """The fields of `StoredRun`; a tuple is encoded in the same way, and quicker to make."""
+    shape = run.shape
+    return (
+        run.topic,
+        run.slab,
+        run.head,
+        run.stride,
+        run.count,
+        (shape.layout, shape.door, shape.qos, shape.retain, shape.is_plain),
+        run.properties,
+        run.ttl,
+        run.packet_id,
+        run.client_id,
+        run.sequence,
+        run.offset,
+        run.published_at,
+        run.expires_at,
+    )
+
+
+def from_stored(run: StoredRun) -> Run:
+    """Run with a bare payload of a stored one."""
+    shape = run.shape
+    return Run(
+        run.topic,
+        run.slab,
+        run.head,
+        run.stride,
+        run.count,
+        bare_shape(shape.door, shape.qos, shape.retain),
+        run.properties,
+        run.ttl,
+        run.packet_id,
+        run.client_id,
+        run.sequence,
+        run.offset,
+        run.published_at,
+        run.expires_at,
+    )
 
 
 def encode_summary(summary: Summary) -> bytes:

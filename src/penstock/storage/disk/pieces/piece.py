@@ -10,10 +10,21 @@ from typing import Protocol
 
 from msgspec import MsgspecError, Struct
 
-from penstock.core.ports.log import Wanted
+from penstock.core.ports.log import Listing, Wanted
 from penstock.core.replay.sources import weight_of
-from penstock.model import Run, is_public
-from penstock.storage.disk.pieces.frames import Extent, Frame, Range, Summary, decode_frame
+from penstock.model import is_public
+from penstock.runs import NEVER, Run
+from penstock.storage.disk.pieces.frames import (
+    Extent,
+    Frame,
+    Outline,
+    Range,
+    StoredRun,
+    Summary,
+    decode_frame,
+    decode_stored,
+    from_stored,
+)
 
 
 class Piece(Struct, frozen=True, gc=False):
@@ -37,6 +48,19 @@ class Piece(Struct, frozen=True, gc=False):
         count = sum([run.count for run in frame.runs])
         began_at = frame.runs[0].published_at if frame.runs else frame.committed_at
         return cls(frame.first, frame.last, count, size, began_at, is_sealed=False, holes=frame.holes)
+
+    @classmethod
+    def of_outline(cls, outline: Outline, size: int) -> "Piece":
+        """Piece of a frame of which only the outline was read."""
+        return cls(
+            outline.first,
+            outline.last,
+            outline.count,
+            size,
+            outline.began_at,
+            is_sealed=False,
+            holes=outline.holes,
+        )
 
     @classmethod
     def of_summary(cls, summary: Summary) -> "Piece":
@@ -96,8 +120,8 @@ class Contents(Protocol):
         """Single messages by offset; missing ones are omitted."""
         ...
 
-    def acknowledged(self, after: int, wanted_topics: WantedTopics) -> Iterable[Run]:
-        """Wanted runs at QoS 1 or 2 after an offset."""
+    def listing(self, after: int, until: int, wanted_topics: WantedTopics) -> Listing:
+        """Wanted messages at QoS 1 or 2 between two offsets, by column."""
         ...
 
 
@@ -146,11 +170,41 @@ class Rows:
                 found[offset] = run.part(offset - run.offset, 1)
         return found
 
-    def acknowledged(self, after: int, wanted_topics: WantedTopics) -> Iterable[Run]:
-        return (run for run in self._after(after) if run.shape.qos and wanted_topics[run.topic])
+    def listing(self, after: int, until: int, wanted_topics: WantedTopics) -> Listing:
+        try:
+            stored = decode_stored(self._data)
+        except MsgspecError as error:
+            raise NotReadable from error
+        return _list(stored, after, until, wanted_topics)
 
     def _after(self, offset: int) -> Iterable[Run]:
         return (run for run in self.frame.runs if run.last_offset > offset)
+
+
+def _list(stored: Iterable[StoredRun], after: int, until: int, wanted_topics: WantedTopics) -> Listing:
+    """Wanted messages at QoS 1 or 2 between two offsets; runs are made only if they are asked for."""
+    names: dict[str, int] = {}
+    topics: list[int] = []
+    offsets: list[int] = []
+    sizes: list[int] = []
+    may_expire = False
+    chosen: list[StoredRun] = []
+    for run in stored:
+        topic, offset, count = run.topic, run.offset, run.count
+        if not run.shape.qos or offset > until or offset + count <= after + 1 or not wanted_topics[topic]:
+            continue
+        chosen.append(run)
+        place = names.setdefault(topic, len(names))
+        if count == 1:
+            topics.append(place)
+            offsets.append(offset)
+            sizes.append(run.stride)
+        else:
+            topics += [place] * count
+            offsets += range(offset, offset + count)
+            sizes += [run.stride] * count
+        may_expire = may_expire or run.ttl != NEVER
+    return Listing(list(names), topics, offsets, sizes, may_expire, lambda: list(map(from_stored, chosen)))
 
 
 def extents_of(runs: Iterable[Run]) -> dict[str, Extent]:

@@ -16,7 +16,7 @@ from threading import Lock
 from msgspec import MsgspecError
 
 from penstock.core.runtime.clock import Clock
-from penstock.model import Run
+from penstock.runs import Run
 from penstock.storage.disk.pieces.frames import Range, decode_summary, expiry_of
 from penstock.storage.disk.pieces.piece import Contents, Piece, Rows
 from penstock.storage.disk.read.ranges import Walk

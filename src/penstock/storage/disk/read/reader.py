@@ -17,9 +17,9 @@ from typing import TypeVar
 from msgspec import MsgspecError
 
 from penstock.core.ports.archive import ArrowSpan, Portions
-from penstock.core.ports.log import Lost, Span, Wanted
+from penstock.core.ports.log import Listing, Lost, Span, Wanted
 from penstock.core.replay.sources import weight_of
-from penstock.model import Run
+from penstock.runs import Run
 from penstock.storage.disk.pieces.frames import Extent, decode_extents
 from penstock.storage.disk.pieces.index import Index
 from penstock.storage.disk.pieces.piece import (
@@ -107,12 +107,12 @@ class Reader:
                 break
         return Span(tuple(runs), walk.position, tuple(walk.gaps))
 
-    def scan(self, after: int, until: int, wanted: Wanted) -> Iterator[Run | Lost]:
-        """Every wanted run at QoS 1 or 2 between two offsets, and `Lost` for unreadable ones."""
+    def scan(self, after: int, until: int, wanted: Wanted) -> Iterator[Listing | Lost]:
+        """Every wanted message at QoS 1 or 2 between two offsets, and `Lost` for unreadable ones."""
         walk, wanted_topics = Walk(self._index, after, until), WantedTopics(wanted)
 
-        def take(contents: Contents) -> list[Run]:
-            return [run for run in contents.acknowledged(walk.position, wanted_topics) if run.offset <= until]
+        def take(contents: Contents) -> Listing:
+            return contents.listing(walk.position, until, wanted_topics)
 
         def can_skip(piece: Piece) -> bool:
             extents = self._extents(piece)
@@ -121,10 +121,11 @@ class Reader:
             )
 
         steps = self._through(walk, take, wanted_topics, 1, can_skip=can_skip)
-        for piece, _, runs in steps:
+        for piece, _, listing in steps:
             yield from self._find_lost(walk, wanted_topics)
             walk.advance(piece, piece.last)
-            yield from runs
+            if listing.offsets:
+                yield listing
         yield from self._find_lost(walk, wanted_topics)
 
     def _find_lost(self, walk: Walk, wanted_topics: WantedTopics) -> Iterator[Lost]:
@@ -246,6 +247,16 @@ class Reader:
         except DamagedData:
             return max((extents[topic].last for _, extents in self._topics() if topic in extents), default=0)
         return unpack_place(entry[1])[1] if entry is not None and entry[0].startswith(prefix) else 0
+
+    def last_sequences(self, topics: Sequence[str]) -> dict[str, int]:
+        """The last sealed sequences of many topics, in one pass; topics without are omitted.
+
+        Raises:
+            DamagedData: some cannot be read.
+        """
+        topic_by_prefix = {sequence_key(topic, 0)[:-8]: topic for topic in topics}
+        found = self._store.last_values(SEQUENCES, sorted(topic_by_prefix))
+        return {topic_by_prefix[prefix]: unpack_place(value)[1] for prefix, value in found.items()}
 
     def _topics(self) -> Iterator[tuple[Piece, dict[str, Extent]]]:
         return self.topics_between(self._index.first_offset - 1, self._index.last_offset)

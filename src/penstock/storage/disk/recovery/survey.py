@@ -17,7 +17,7 @@ from msgspec import MsgspecError, Struct
 from penstock.common.statement import Gap
 from penstock.model import Reason
 from penstock.storage.disk.commit.durable_mark import MarkValue
-from penstock.storage.disk.pieces.frames import Range, Summary, decode_frame, decode_summary
+from penstock.storage.disk.pieces.frames import Range, Summary, decode_outline, decode_summary
 from penstock.storage.disk.pieces.index import Index
 from penstock.storage.disk.pieces.piece import Piece
 from penstock.storage.disk.rocksdb.errors import DamagedData
@@ -109,9 +109,8 @@ class _Frame(Struct, frozen=True):
 def _read_frames(store: Store) -> Iterator[_Frame]:
     for _, data in store.scan_readable(ROWS, on_damage=_skip_damage):
         with suppress(MsgspecError):
-            frame = decode_frame(data)
-            sequences = {run.topic: run.last_sequence for run in frame.runs}
-            yield _Frame(frame.epoch, Piece.of_frame(frame, len(data)), sequences)
+            outline = decode_outline(data)
+            yield _Frame(outline.epoch, Piece.of_outline(outline, len(data)), outline.sequences)
 
 
 def _read_summaries(store: Store) -> Iterator[Summary]:

@@ -43,6 +43,9 @@ _STALL_PAUSE_S = 0.005
 _LARGEST_BUFFER = 16 << 20
 _SMALLEST_BUFFER = 64 << 10
 _CHUNK_ENTRIES = 1_000
+_STEPS = 8
+"""Neighbours that are looked at before a key is searched for."""
+_HIGHEST = b"\xff" * 9
 _CHUNK_BYTES = 1 << 20
 
 Entry = tuple[bytes, bytes]
@@ -213,6 +216,38 @@ class Database:
             return None
         finally:
             del iterator
+
+    def last_values(self, family: str, prefixes: Sequence[bytes]) -> dict[bytes, bytes]:
+        """The value of the greatest key with each prefix, where there is one.
+
+        Args:
+            prefixes: sorted, and none begins with another. Up to eight bytes follow them in a key.
+        """
+        found: dict[bytes, bytes] = {}
+        iterator = self._iterate(family, None)
+        try:
+            iterator.seek(max(prefixes[0], _FIRST_KEY))
+            key = iterator.key() if iterator.valid() else None
+            for prefix in prefixes:
+                steps = 0
+                while key is not None and key < prefix:  # most are near, and a step is cheaper than a search
+                    steps += 1
+                    iterator.next() if steps < _STEPS else iterator.seek(prefix)
+                    key = iterator.key() if iterator.valid() else None
+                steps = 0
+                while key is not None and key.startswith(prefix):
+                    steps += 1
+                    if steps == _STEPS:
+                        iterator.seek_for_prev(prefix + _HIGHEST)
+                    found[prefix] = iterator.value()
+                    iterator.next()
+                    key = iterator.key() if iterator.valid() else None
+                if key is None:
+                    break
+            iterator.status()
+        finally:
+            del iterator
+        return found
 
     def compact(self, family: str, stop: bytes | None) -> None:
         """Free the space of entries deleted before `stop`."""

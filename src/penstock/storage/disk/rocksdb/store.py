@@ -176,6 +176,17 @@ class Store:
                 words = str(error)
         raise DamagedData(family, key, words)
 
+    def last_values(self, family: str, prefixes: Sequence[bytes]) -> dict[bytes, bytes]:
+        """The value of the greatest key with each prefix, where there is one; see `Database.last_values`."""
+        if not prefixes:
+            return {}
+        with self._using() as database:
+            try:
+                return database.last_values(family, prefixes)
+            except Exception as error:
+                words = str(error)
+        raise DamagedData(family, prefixes[0], words)
+
     def flush(self, family: str) -> None:
         """Flush a family into table files. Slow; runs in the calling thread."""
         with self._using() as database:
