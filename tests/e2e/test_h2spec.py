@@ -17,8 +17,10 @@ from tests.support.servers import RunningServer
 pytestmark = pytest.mark.timeout(600)  # the first run compiles it
 
 NO_SUCH_METHOD = "/test.Nothing/Here"
-PATIENCE_S, MORE_PATIENCE_S = 1, 30
-"""Time for a response, and for one of a case that gets a second try: a busy machine may take longer."""
+PATIENCE_S = 1
+MORE_PATIENCE_S = (5, 15, 30)
+"""Time for a response, and for those of a case that gets more tries: a busy machine may take longer, and a
+call that ends at once may end before the frame that breaks a rule is there."""
 NO_BODY = "the case waits for DATA; a call that ends at once has a response of HEADERS alone"
 NO_PRIORITY = "RFC 9113, 5.3.2, has no priorities any more, so that no dependency is wrong"
 EXCEPTIONS = {
@@ -76,5 +78,5 @@ def test_every_case_passes_but_for_those_that_are_wrong(server: RunningServer, t
     count, failed = suite.run(PATIENCE_S)
     assert count == 141
     for case in failed - set(EXCEPTIONS) - set(RACES):
-        assert suite.run(MORE_PATIENCE_S, case)[1] == set(), case
+        assert any(not suite.run(patience_s, case)[1] for patience_s in MORE_PATIENCE_S), case
     assert failed >= set(EXCEPTIONS)

@@ -1,7 +1,8 @@
 """No client holds the event loop: a witness pings through bursts of everything that is cheap to send.
 
 The goal is 20 ms of the loop's CPU time between a ping and its response; checked is a multiple of it, because
-the witness itself has to get its turn on a busy machine.
+the witness itself has to get its turn on a busy machine. A burst that took longer gets another try, at a
+new server: a machine that is slow for a moment is slow once, work that is not cut is slow each time.
 """
 
 import asyncio
@@ -33,6 +34,7 @@ from tests.support.servers import RunningServer, StartServer
 
 GOAL_MS = 20.0
 LIMIT_MS = 60.0
+TRIES = 3
 WITNESS = Path(__file__).with_name("ping_witness.py")
 TIMEOUT_S = 60.0
 
@@ -398,10 +400,19 @@ ATTACKS = {
 async def test_others_are_served_between(
     start_server: StartServer, tmp_path: Path, scale: int, name: str
 ) -> None:
-    attack = ATTACKS[name]
+    for number in range(TRIES):
+        stall_ms = await measure_stall(start_server, tmp_path / str(number), scale, ATTACKS[name])
+        print(f"{name}: {stall_ms:.1f} ms, goal {GOAL_MS:.0f}")
+        if stall_ms < LIMIT_MS:
+            return
+    pytest.fail(f"a ping waited for {stall_ms:.1f} ms of the loop's CPU time, limit {LIMIT_MS:.0f}")
+
+
+async def measure_stall(start_server: StartServer, folder: Path, scale: int, attack: Attack) -> float:
+    """Longest CPU time of the loop, in ms, that a witness of one burst waited for."""
     settings = dict(attack.settings)
     if "data_dir" in settings:
-        settings["data_dir"] = str(tmp_path / "data")
+        settings["data_dir"] = str(folder)
     server = start_server(settings)
     if "http" in settings:
         await warm(server)
@@ -418,6 +429,4 @@ async def test_others_are_served_between(
     finally:
         await burst.close()
         told, _ = await witness.communicate(b"")
-    stall_ms = float(told)
-    print(f"{name}: {stall_ms:.1f} ms, goal {GOAL_MS:.0f}")
-    assert stall_ms < LIMIT_MS
+    return float(told)

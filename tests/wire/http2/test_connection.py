@@ -177,6 +177,17 @@ def test_a_client_that_still_sends_when_the_answer_is_finished_is_told_to_stop()
     assert connection.error is None
 
 
+def test_a_window_update_of_0_is_an_error_also_behind_the_response() -> None:
+    connection = greeted(None, request(1))
+    connection.respond(1, HEAD, is_last=True)
+    written(connection)
+    assert connection.feed(window_update(1, 0), 0.0) == []
+    assert resets_of(written(connection)) == [(1, ErrorCode.PROTOCOL_ERROR)]
+    assert connection.feed(window_update(1, 1), 0.0) == []  # it may not know yet
+    assert written(connection) == []
+    assert connection.error is None
+
+
 def test_what_is_said_to_a_stream_that_is_over_goes_nowhere() -> None:
     connection = greeted(None, request(1))
     assert connection.feed(reset(1), 0.0) == [StreamReset(1, ErrorCode.CANCEL)]

@@ -500,9 +500,12 @@ class ServerConnection:
             stream = self._streams.get(stream_id)
             if stream is None:
                 self._table.check_known(stream_id)
+            if (
+                not increment
+            ):  # section 6.9; also after the end of a stream, so that its time makes no difference
+                raise StreamFault(stream_id, ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE of 0")
+            if stream is None:
                 return  # section 5.1: it may not know yet
-            if not increment:
-                raise StreamFault(stream_id, ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE of 0")  # section 6.9
             outflow.open_stream(stream, increment)
         if outflow.is_ready:
             self._pump()
