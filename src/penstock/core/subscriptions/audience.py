@@ -117,9 +117,10 @@ class Audience(Generic[MemberT]):
     @property
     def wants_storing(self) -> bool:
         """A subscriber gets QoS 1 or 2 messages even after an interruption, so they have to be stored."""
-        return any(encoding.qos for encoding, _ in self.classes()) or any(
-            group.queues_offline for group in self.shared
-        )
+        for encoding, _ in self.classes():  # a loop, because it is asked for each stored message
+            if encoding.qos:
+                return True
+        return bool(self.shared) and any(group.queues_offline for group in self.shared)
 
     @property
     def has_cursors(self) -> bool:

@@ -10,7 +10,7 @@ from itertools import islice
 
 from penstock.core.topics.topic import Topic
 
-ERA_MESSAGES = 256
+ERA_MESSAGES = 512
 FEW = 1_000
 
 

@@ -6,7 +6,6 @@ Trimming is done in steps: a ring may exceed its limit by a quarter for a moment
 which only the end is wanted; readers never see the excess.
 """
 
-from array import array
 from bisect import bisect_left
 from collections import deque
 from typing import cast
@@ -16,8 +15,8 @@ from penstock.runs import Run, Shape
 
 RUN_BYTES = 256
 """Overhead of a run beside its slab."""
-PLAIN_BYTES = 64
-"""Overhead of a plain message in a ring beside its bytes."""
+PLAIN_BYTES = 96
+"""Overhead of a plain message in a ring beside its bytes: an object for these, its offset, and three places."""
 _STEP_BYTES = 4096
 SHED_BYTES = 64 * _STEP_BYTES
 """Most bytes that are evicted at once after a limit was lowered."""
@@ -137,7 +136,7 @@ class Ring:
 
     def __init__(self, limit: int, limit_bytes: int, partition: Partition) -> None:
         self._entries: list[bytes | Run] = []  # slabs of plain messages, or runs
-        self._offsets = array("q")  # of each entry, its first message
+        self._offsets: list[int] = []  # of each entry, its first message
         self._times: list[int] = []  # of each entry; one object for all of a turn
         self._first = 0  # the sequence of the oldest message; the others follow by one
         self._whole = 0  # how many entries are runs
@@ -256,9 +255,8 @@ class Ring:
     def _trim_plain(self) -> None:
         """Plain messages only, which are most rings at most times."""
         entries = cast("list[bytes]", self._entries)
-        gone = max(self._count - self._limit, 0)
-        size = self._size - sum(map(len, entries[:gone])) - gone * PLAIN_BYTES
-        while size > self._limit_bytes:
+        over, size, gone = self._count - self._limit, self._size, 0
+        while gone < over or size > self._limit_bytes:
             size -= len(entries[gone]) + PLAIN_BYTES
             gone += 1
         self._size = size
@@ -321,7 +319,7 @@ class Ring:
         """Drop all messages."""
         self.forgotten_offset = max(self.forgotten_offset, self.last_offset)
         self._entries.clear()
-        del self._offsets[:]
+        self._offsets.clear()
         self._times.clear()
         self._count = self._size = self._whole = 0
         self._set_mould(None)

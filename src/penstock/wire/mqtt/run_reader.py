@@ -125,7 +125,8 @@ class RunReader(PacketReader):
 
         Whatever else it meets is left to the general path, which also decides what is malformed.
         """
-        shapes, known, tail = self._shapes, self._names, self._tail
+        shapes, tail = self._shapes, self._tail
+        known: dict[bytes, str] = self._names  # compiled, its own type would cost a look-up of `get`
         last_topic: str | None = None
         last_stride = 0
         limit_bytes = self._limit_bytes - 5  # less the longest header

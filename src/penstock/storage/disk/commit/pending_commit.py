@@ -174,6 +174,6 @@ def _merge_holes(holes: Sequence[Range]) -> list[Range]:
     """Merge neighbours until there are at most `MOST_HOLES` ranges; nothing between them is stored."""
     joined = join_ranges(holes)
     while len(joined) > MOST_HOLES:
-        pairs = (joined[place : place + 2] for place in range(0, len(joined), 2))
+        pairs = [joined[place : place + 2] for place in range(0, len(joined), 2)]
         joined = [(pair[0][0], pair[-1][1]) for pair in pairs]
     return joined

@@ -39,7 +39,7 @@ class _StoredShape(Struct, frozen=True, gc=False, array_like=True):
 
 
 class StoredRun(Struct, frozen=True, gc=False, array_like=True):
-    """Run as the log stores it."""
+    """Run as the log stores it: the fields of `Run.fields`."""
 
     topic: str
     slab: bytes
@@ -129,7 +129,7 @@ def join_ranges(ranges: Iterable[Range]) -> list[Range]:
 
 def encode_frame(frame: Frame) -> bytes:
     """Encode a frame."""
-    runs = [_fields_of(run) for run in frame.runs]
+    runs = [run.fields for run in frame.runs]  # encoded as `StoredRun` is, and quicker to make
     return _encoder.encode((frame.epoch, frame.first, frame.last, frame.committed_at, runs, frame.holes))
 
 
@@ -161,27 +161,6 @@ def decode_outline(data: bytes) -> Outline:
 def decode_stored(data: bytes) -> list[StoredRun]:
     """Decode the runs of a frame as they are stored; `from_stored` makes runs of them."""
     return _frames.decode(data).runs
-
-
-def _fields_of(run: Run) -> tuple[object, ...]:
-    """The fields of `StoredRun`; a tuple is encoded in the same way, and quicker to make."""
-    shape = run.shape
-    return (
-        run.topic,
-        run.slab,
-        run.head,
-        run.stride,
-        run.count,
-        (shape.layout, shape.door, shape.qos, shape.retain, shape.is_plain),
-        run.properties,
-        run.ttl,
-        run.packet_id,
-        run.client_id,
-        run.sequence,
-        run.offset,
-        run.published_at,
-        run.expires_at,
-    )
 
 
 def from_stored(run: StoredRun) -> Run:
