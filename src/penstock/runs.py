@@ -115,7 +115,7 @@ class Run:
 
     @property
     def fields(self) -> tuple[object, ...]:
-        """Everything in the order in which the log stores it; here because compiled code reads fields fast."""
+        """Everything, in the order in which the log stores it. Compiled code reads it quickly."""
         return (
             self.topic,
             self.slab,

@@ -16,7 +16,7 @@ from penstock.runs import Run, Shape
 RUN_BYTES = 256
 """Overhead of a run beside its slab."""
 PLAIN_BYTES = 96
-"""Overhead of a plain message in a ring beside its bytes: an object for these, its offset, and three places."""
+"""Overhead of a plain message in a ring beside its bytes: two objects and three places."""
 _STEP_BYTES = 4096
 SHED_BYTES = 64 * _STEP_BYTES
 """Most bytes that are evicted at once after a limit was lowered."""
