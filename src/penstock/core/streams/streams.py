@@ -24,7 +24,7 @@ from penstock.core.sessions.session import Session
 from penstock.core.settings import StreamSettings
 from penstock.core.streams.buffers import StreamBuffers
 from penstock.core.streams.counters import StreamCounters
-from penstock.core.streams.matching import Matching
+from penstock.core.streams.dispatch import Dispatch
 from penstock.core.streams.send_request import Sending
 from penstock.core.streams.stream import Stream, stream_of, weight_of
 from penstock.core.streams.waiters import (
@@ -81,7 +81,7 @@ class Streams:
         self.counters = StreamCounters()
         self._timeouts: Timeouts[Waiter] = Timeouts(node.clock, node.scheduler, self._on_due)
         self._watching = Watching(node.log, publishing.when_committed)
-        self._matching = Matching(
+        self._dispatch = Dispatch(
             node, publishing, accepting, self.buffers, self.counters, self._timeouts, self._watching
         )
         node.topics.notify_deleted(self._on_deleted)
@@ -128,12 +128,12 @@ class Streams:
             stream = self._open(topic)
             stream.size = size
             if sending.wait_s <= 0:
-                outcome = self._matching.publish(stream, run, caller)
+                outcome = self._dispatch.publish(stream, run, caller)
                 self.buffers.trim(stream)
-            elif stream.senders or not self._matching.can_take(stream, run):
+            elif stream.senders or not self._dispatch.can_take(stream, run):
                 return self._wait_for_room(stream, run, caller, done, sending.wait_s)
             else:
-                outcome = self._matching.publish(stream, run, caller)
+                outcome = self._dispatch.publish(stream, run, caller)
             self.counters.note_send_at_once()
         except PenstockError as error:
             outcome = error
@@ -179,8 +179,8 @@ class Streams:
         if self._is_crowded:
             raise self._too_many()
         now = stream.used_at
-        sender = Sender(stream, run, caller, done, now, self._matching.give_up_sender)
-        self._matching.line_up_sender(sender)
+        sender = Sender(stream, run, caller, done, now, self._dispatch.give_up_sender)
+        self._dispatch.line_up_sender(sender)
         self._timeouts.add(sender, now + min(wait_s, self._settings.max_timeout_s))
         return sender
 
@@ -188,7 +188,7 @@ class Streams:
         """Publish a message that goes into the log; a stream that is there gets it after its commit."""
         if not self._node.log.is_durable:
             raise InvalidRequest("nothing is stored here: this server has no data directory")
-        pending, receipt = PendingSend(done), self._matching.store(run, caller, known_as)
+        pending, receipt = PendingSend(done), self._dispatch.store(run, caller, known_as)
         self._publishing.when_committed(receipt.ticket, partial(self._on_stored, receipt, pending))
         return pending
 
@@ -197,7 +197,7 @@ class Streams:
         if not receipt.is_duplicate:
             self.counters.sends += failure is None
             if stream is not None:
-                self._matching.release(stream, receipt.offset, is_stored=failure is None)
+                self._dispatch.release(stream, receipt.offset, is_stored=failure is None)
         pending.finish(receipt if failure is None else StorageUnavailable(str(failure)))
 
     # Receiving
@@ -220,18 +220,18 @@ class Streams:
             self.check_open()
             self._check_right(identity, topic)
             stream, now = self._find(topic), self._clock.monotonic()
-            if stream is not None and self._matching.give_now(stream, take, now):
+            if stream is not None and self._dispatch.give_now(stream, take, now):
                 return None
             if stream is None:
                 stream = self._expect(topic, wait_s)
-            receiver = Receiver(stream, identity, take, missed, is_here, now, self._matching.leave)
-            self._matching.line_up(receiver)
+            receiver = Receiver(stream, identity, take, missed, is_here, now, self._dispatch.leave)
+            self._dispatch.line_up(receiver)
             if stream.receivers is None or receiver not in stream.receivers:
                 return None
             if wait_s > 0 and not self._is_crowded:
                 self._timeouts.add(receiver, now + min(wait_s, self._settings.max_timeout_s))
                 return receiver
-            self._matching.leave(receiver)
+            self._dispatch.leave(receiver)
             raise self._miss_now() if wait_s <= 0 else self._too_many()
         except PenstockError as error:
             missed(error)
@@ -280,7 +280,7 @@ class Streams:
         if len(self._all) >= self._settings.max_streams:
             self._topics.expected.pop(topic.name, None)
             raise QuotaExceeded(f"there are {len(self._all)} streams already")
-        stream = topic.stream = Stream(topic, self._clock.monotonic(), self._matching.on_published)
+        stream = topic.stream = Stream(topic, self._clock.monotonic(), self._dispatch.on_published)
         self._all.append(stream)
         return stream
 
@@ -311,13 +311,13 @@ class Streams:
         else:
             self.counters.send_timeouts += 1
             self._miss(who, WaitTimeout("there was no room in time"))
-            self._matching.let_in(who.stream)
+            self._dispatch.let_in(who.stream)
 
     def _miss(self, who: Waiter, error: PenstockError) -> None:
         """End a wait; idempotent."""
-        if isinstance(who, Receiver) and self._matching.leave(who):
+        if isinstance(who, Receiver) and self._dispatch.leave(who):
             who.missed(error)
-        elif isinstance(who, Sender) and self._matching.leave_sender(who):
+        elif isinstance(who, Sender) and self._dispatch.leave_sender(who):
             who.done(error)
 
     def drain(self) -> None:
@@ -341,7 +341,7 @@ class Streams:
                 is_allowed = access.may_publish(identity, who.stream.topic.name)
             if not (is_allowed and access.is_known(identity)) or access.is_outdated(identity):
                 self._miss(who, NotAuthorized("the right to this was taken away"))
-                self._matching.let_in(who.stream)
+                self._dispatch.let_in(who.stream)
 
     # Going
 
@@ -349,7 +349,7 @@ class Streams:
         """Once a second: remove expired messages and idle streams."""
         now = self._clock.monotonic()
         for stream in self.buffers.expire(now):
-            self._matching.let_in(stream)
+            self._dispatch.let_in(stream)
         if self.buffers.is_starved:
             self._feed()
         for _ in range(min(len(self._all), max(LOOKED_AT, len(self._all) // ROUND))):
@@ -365,7 +365,7 @@ class Streams:
         """Other streams may have left room for what waits."""
         self.buffers.is_starved = False
         for stream in {who.stream: None for who in self._timeouts if isinstance(who, Sender)}:
-            self._matching.let_in(stream)
+            self._dispatch.let_in(stream)
 
     def _is_idle(self, stream: Stream, now: float) -> bool:
         """Return whether a stream is idle for long enough, longer if it has messages."""
@@ -375,7 +375,7 @@ class Streams:
     def _free(self, stream: Stream) -> None:
         stream.topic.stream = None
         self._topics.expected.pop(stream.topic.name, None)
-        self._matching.forget(stream)
+        self._dispatch.forget(stream)
         self.buffers.clear(stream, Reason.SESSION_ENDED)
 
     def _on_deleted(self, topic: Topic) -> None:

@@ -3,7 +3,7 @@
 It is an asyncio protocol and core's connection port at once. Reading and writing never wait: a chunk is
 worked off in steps, and beyond a share of the turn in later turns (`net/turn_shares.py`). The way out is in
 `outbound.py`. What the packets mean is in `connect.py` and `handlers.py`; publishes come in runs and go to
-core from here, through `publish_acks.py` if they want a response.
+core from here, through `inbound.py` if they want a response.
 """
 
 import asyncio
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from penstock.core.sessions.session import Ending, Session
 from penstock.doors.mqtt.handlers import HANDLERS, on_unexpected
+from penstock.doors.mqtt.inbound import Inbound
 from penstock.doors.mqtt.outbound import Outbound
-from penstock.doors.mqtt.publish_acks import PublishAcks
 from penstock.doors.mqtt.reason_codes import (
     ENDINGS,
     ResponsePacket,
@@ -72,11 +72,11 @@ class Connection:
     __slots__ = (
         "_backlog",
         "_deadline",
+        "_inbound",
         "_is_lost",
         "_keep_alive_s",
         "_last_seen",
         "_loop",
-        "_publish_acks",
         "_reader",
         "_session",
         "_transport",
@@ -128,7 +128,7 @@ class Connection:
         self._backlog: Backlog | None = None
         self._unfinished: Iterator[None] | None = None  # a packet that takes more than one step
         self._session: Session | None = None
-        self._publish_acks: PublishAcks | None = None
+        self._inbound: Inbound | None = None
         self._uncommitted_responses = 0  # that wait for a commit
         self._deadline = 0.0  # for CONNECT, and for the last bytes
         self._keep_alive_s = self._last_seen = 0.0
@@ -326,15 +326,15 @@ class Connection:
         self.is_blocked = True
         if is_unacknowledged:
             self.read_pause.pause(BACKPRESSURE)
-        if withholds_acks and self._publish_acks is not None:
-            self._publish_acks.acks.block()
+        if withholds_acks and self._inbound is not None:
+            self._inbound.acks.block()
 
     def unblock(self) -> None:
         self.is_blocked = False
         self._last_seen = self._loop.time()
         self.read_pause.resume(BACKPRESSURE)
-        if self._publish_acks is not None:
-            self._publish_acks.acks.unblock()
+        if self._inbound is not None:
+            self._inbound.acks.unblock()
 
     def close(self, reason: str) -> None:
         if self.is_stranger:  # a goodbye may not come before CONNACK (MQTT-3.14.0-1)
@@ -390,10 +390,10 @@ class Connection:
         else:
             self._take_packets(items, session)
 
-    def _take_in(self, session: Session) -> PublishAcks:
-        if self._publish_acks is None:
-            self._publish_acks = PublishAcks(self, session)
-        return self._publish_acks
+    def _take_in(self, session: Session) -> Inbound:
+        if self._inbound is None:
+            self._inbound = Inbound(self, session)
+        return self._inbound
 
     def _take_packets(self, items: list[Item], session: Session) -> None:
         for item in items:
@@ -586,7 +586,7 @@ class Connection:
             self._on_lost()
 
     def _drop_acks(self) -> None:
-        acks, self._publish_acks = self._publish_acks, None
+        acks, self._inbound = self._inbound, None
         if acks is not None:
             acks.acks.close()
 

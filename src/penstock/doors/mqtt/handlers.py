@@ -1,6 +1,6 @@
 """Packet handlers, except for PUBLISH: calls to core, and the responses.
 
-Publishes are in `connection.py` and `publish_acks.py`, because they come in runs.
+Publishes are in `connection.py` and `inbound.py`, because they come in runs.
 """
 
 from collections.abc import Callable, Iterator

@@ -4,7 +4,7 @@ import pytest
 
 from penstock.app import Server
 from penstock.core.ports.log import Settled, Ticket
-from penstock.doors.web.socket import publish_acks
+from penstock.doors.web.socket import inbound
 from tests.doors.web.socket.talking import Talker
 from tests.support.waiting import until
 
@@ -105,12 +105,12 @@ async def test_own_event_waits_for_the_response_and_so_for_the_commit(
             assert [each["type"] for each in said] == ["ack", "event"]
 
 
-@pytest.mark.parametrize("limit", [publish_acks.WITHHELD_LIMIT_BYTES, 0])
+@pytest.mark.parametrize("limit", [inbound.WITHHELD_LIMIT_BYTES, 0])
 async def test_events_behind_a_slow_commit_wait_in_order_and_up_to_a_limit(
     stored_server: Server, topic: str, monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
     """Events of other publishers keep their place; beyond the limit they come without the response."""
-    monkeypatch.setattr(publish_acks, "WITHHELD_LIMIT_BYTES", limit)
+    monkeypatch.setattr(inbound, "WITHHELD_LIMIT_BYTES", limit)
     waiting: list[tuple[Ticket, Settled]] = []
     log = stored_server.broker.log
     settle = log.when_committed

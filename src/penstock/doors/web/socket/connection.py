@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 from penstock.core.access.identity import Identity
 from penstock.core.broker import Arrival
 from penstock.core.sessions.session import Ending, Session
-from penstock.doors.web.socket.publish_acks import PublishAcks
+from penstock.doors.web.socket.inbound import Inbound
 from penstock.doors.web.socket.replies import (
     ENDINGS,
     PONG,
@@ -71,17 +71,17 @@ CLOSING_S: dict[Ending, float] = {Ending.SLOW: 30.0, Ending.SHUTTING_DOWN: 1.0}
 class Client:
     """An accepted client and its parts."""
 
-    __slots__ = ("publish_acks", "session", "slow_timer", "subscriptions")
+    __slots__ = ("inbound", "session", "slow_timer", "subscriptions")
 
     def __init__(
         self,
         session: Session,
-        publish_acks: PublishAcks,
+        inbound: Inbound,
         subscriptions: Subscriptions,
         slow_timer: SlowClientTimer,
     ) -> None:
         self.session = session
-        self.publish_acks = publish_acks
+        self.inbound = inbound
         self.subscriptions = subscriptions
         self.slow_timer = slow_timer
 
@@ -154,7 +154,7 @@ class SocketConnection:
         form = self.door.deflated_form if socket.is_deflated else self.door.encoding
         self._client = Client(
             session,
-            PublishAcks(self, session),
+            Inbound(self, session),
             Subscriptions(self, session, form),
             SlowClientTimer(self.door, session),
         )
@@ -216,7 +216,7 @@ class SocketConnection:
     def write(self, data: bytes) -> None:
         """Send events: those of its own messages after the responses to them."""
         client = self._client
-        if client is not None and client.publish_acks.awaited and client.publish_acks.withhold(data):
+        if client is not None and client.inbound.awaited and client.inbound.withhold(data):
             return
         if self._replies or self._is_over:
             self.send(data)
@@ -270,14 +270,14 @@ class SocketConnection:
         """A slow subscriber or disk makes this publisher wait: it is not read from."""
         self.read_pause.pause(BACKPRESSURE)
         if withholds_acks and self._client is not None:
-            self._client.publish_acks.acks.block()
-            self._client.publish_acks.release()  # it may be its own slow subscriber
+            self._client.inbound.acks.block()
+            self._client.inbound.release()  # it may be its own slow subscriber
 
     def unblock(self) -> None:
         """It need not wait any more."""
         self.read_pause.resume(BACKPRESSURE)
         if self._client is not None:
-            self._client.publish_acks.acks.unblock()
+            self._client.inbound.acks.unblock()
 
     def close(self, reason: str) -> None:
         """Core ends the connection."""
@@ -345,10 +345,10 @@ class SocketConnection:
             gathered = []
             if self._client is None:  # core has ended it meanwhile
                 return
-            if client.publish_acks.is_waiting or budget_bytes <= 0:
+            if client.inbound.is_waiting or budget_bytes <= 0:
                 self._waiting = requests[place:]
                 self.read_pause.pause(ORDER)
-                if not client.publish_acks.is_waiting:
+                if not client.inbound.is_waiting:
                     self.resume_soon()
                 return
             budget_bytes -= self._change(client, request)
@@ -373,10 +373,10 @@ class SocketConnection:
         if self._client is None or not gathered:
             return
         responses = [item for item in gathered if isinstance(item, bytes)]
-        if not client.publish_acks.is_waiting and len(responses) == len(gathered):
+        if not client.inbound.is_waiting and len(responses) == len(gathered):
             self.send_frames(*responses)
         else:
-            client.publish_acks.take(gathered)
+            client.inbound.take(gathered)
 
     def resume_soon(self) -> None:
         """Resume waiting requests: every publish has its response."""
@@ -411,8 +411,8 @@ class SocketConnection:
         client, self._client = self._client, None
         if client is not None:
             self._waiting = []
-            client.publish_acks.release()
-            client.publish_acks.acks.close()
+            client.inbound.release()
+            client.inbound.acks.close()
             client.slow_timer.stop()
         return client
 

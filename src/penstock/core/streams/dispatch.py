@@ -1,4 +1,4 @@
-"""Matching of messages and receivers, first come, first served on both sides.
+"""Dispatch of messages to competing receivers, first come, first served on both sides.
 
 Messages arrive while they are being published, when no callback may run. Those of other doors are handed over
 at the end of the turn, those sent to the stream right after their publish. A message that is stored is handed
@@ -22,7 +22,7 @@ from penstock.model import Door, Reason
 from penstock.runs import Run
 
 
-class Matching:
+class Dispatch:
     """The lines at all streams, and what moves them on."""
 
     def __init__(

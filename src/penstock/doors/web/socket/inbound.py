@@ -1,4 +1,4 @@
-"""Acknowledgements of publishes: one call to core for each read, responses in order after the commit."""
+"""The way in of publishes: one call to core for each read, responses in order after the commit."""
 
 import sys
 from collections import deque
@@ -29,7 +29,7 @@ Response = tuple[bytes, str | None, RequestId]
 """A frame; if it confirms a publish, also the topic and the request id of that."""
 
 
-class PublishAcks:
+class Inbound:
     """Publishes of one connection without a response.
 
     Clients match responses by their order, and expect the response to a publish before their own event of

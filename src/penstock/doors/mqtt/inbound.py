@@ -1,4 +1,4 @@
-"""Acknowledgements of publishes at QoS 1 and 2: sent after their commit, in order."""
+"""The way in of publishes at QoS 1 and 2: rate limit, deduplication, acknowledgements after the commit."""
 
 import sys
 from collections.abc import Collection
@@ -48,7 +48,7 @@ class Acks:
         """Positions of publishes that were refused before."""
 
 
-class PublishAcks:
+class Inbound:
     """Publishes of one connection without an acknowledgement. Made when first needed."""
 
     __slots__ = ("_connection", "_session", "_unacknowledged", "_unended", "_window", "acks")
