@@ -164,6 +164,13 @@ def test_a_whole_request_leaves_room_as_sent() -> None:
     assert client.send(3, b"x") == 1
 
 
+def test_a_whole_request_may_be_given_back_to_the_largest_window() -> None:
+    client = greeted(None, settings((4, 2**31 - 1)))
+    client.request_whole(ASK, b"question")
+    assert client.feed(window_update(1, 8), 0.0) == []
+    assert client.feed(window_update(1, 1), 0.0) == [StreamReset(1, ErrorCode.FLOW_CONTROL_ERROR)]
+
+
 def test_a_response_may_be_a_head_alone() -> None:
     client = greeted(calls=1)
     client.finish(1)
@@ -305,6 +312,15 @@ def test_a_goodbye_may_come_twice_with_fewer_streams() -> None:
     assert client.feed(go_away(3), 0.0) == [GoneAway(0, ""), RequestUnprocessed(5)]
     assert client.feed(go_away(0), 0.0) == [GoneAway(0, ""), RequestUnprocessed(1), RequestUnprocessed(3)]
     assert client.error is None
+
+
+def test_a_call_with_a_response_was_processed_whatever_the_goodbye_says() -> None:
+    client = greeted(None, response(3), calls=3)
+    assert client.feed(go_away(1), 0.0) == [
+        GoneAway(0, ""),
+        StreamReset(3, ErrorCode.REFUSED_STREAM),
+        RequestUnprocessed(5),
+    ]
 
 
 def test_our_goodbye_starts_no_more_calls_and_lets_open_ones_end() -> None:

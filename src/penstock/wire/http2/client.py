@@ -178,11 +178,14 @@ class ClientConnection(Endpoint):
         if stream is None:
             return
         self._close(stream)
-        code = decode_number(payload)
+        self._on_ended(stream, decode_number(payload))
+
+    def _on_ended(self, stream: Stream, code: int) -> None:
+        """The server has ended a call. One that has the head of a response was processed, whatever it says."""
         if code == ErrorCode.REFUSED_STREAM and not stream.has_head:  # section 8.7
-            self._events.append(RequestUnprocessed(stream_id))
+            self._events.append(RequestUnprocessed(stream.id))
         else:
-            self._events.append(StreamReset(stream_id, code))
+            self._events.append(StreamReset(stream.id, code))
 
     def _apply(self, settings: dict[int, int]) -> None:
         if settings.get(Setting.ENABLE_PUSH):
@@ -196,6 +199,6 @@ class ClientConnection(Endpoint):
             raise protocol_error(f"GOAWAY with {last_id} as the last stream")  # section 6.8
         self._goodbye_id = last_id
         self._is_leaving = True
-        for stream_id in [each for each in self._streams if each > last_id]:
-            self._close(self._streams[stream_id])
-            self._events.append(RequestUnprocessed(stream_id))
+        for stream in [each for each in self._streams.values() if each.id > last_id]:
+            self._close(stream)
+            self._on_ended(stream, ErrorCode.REFUSED_STREAM)
