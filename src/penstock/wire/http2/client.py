@@ -181,7 +181,7 @@ class ClientConnection(Endpoint):
         self._on_ended(stream, decode_number(payload))
 
     def _on_ended(self, stream: Stream, code: int) -> None:
-        """The server has ended a call. One that has the head of a response was processed, whatever it says."""
+        """The server has ended a call. One that has a head was processed, whatever the server says."""
         if code == ErrorCode.REFUSED_STREAM and not stream.has_head:  # section 8.7
             self._events.append(RequestUnprocessed(stream.id))
         else:
