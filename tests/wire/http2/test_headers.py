@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.wire.http2 import Field
-from penstock.wire.http2.errors import MalformedRequest
+from penstock.wire.http2.errors import MalformedHead
 from penstock.wire.http2.events import RequestHead
 from penstock.wire.http2.headers import check_trailers, request_head
 from tests.wire.http2.raw_client import POST
@@ -90,12 +90,12 @@ BAD: dict[str, list[Field]] = {
 
 @pytest.mark.parametrize("fields", BAD.values(), ids=BAD)
 def test_a_request_against_the_rules_is_malformed(fields: list[Field]) -> None:
-    with pytest.raises(MalformedRequest):
+    with pytest.raises(MalformedHead):
         request_head(fields)
 
 
 def test_trailers_follow_the_same_rules_and_have_no_pseudo_header_fields() -> None:
     check_trailers([(b"checksum", b"1")])
     for bad in ((b":path", b"/"), (b"Upper", b"1"), (b"x", b"a\n"), (b"connection", b"close")):
-        with pytest.raises(MalformedRequest):
+        with pytest.raises(MalformedHead):
             check_trailers([bad])

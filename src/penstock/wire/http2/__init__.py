@@ -1,16 +1,19 @@
-"""HTTP/2 as a server speaks it (RFC 9113, RFC 7541), as bytes and events; no socket, loop or clock.
+"""HTTP/2 of both sides (RFC 9113, RFC 7541), as bytes and events; no socket, loop or clock.
 
-`ServerConnection` takes bytes in and gives events out, `encode_headers` makes the header blocks of responses.
+`ServerConnection` and `ClientConnection` take bytes in and give events out. `encode_request` makes the header
+blocks of requests, `encode_headers` those of responses and trailers.
 """
 
+from penstock.wire.http2.client import ClientConnection
 from penstock.wire.http2.connection import ServerConnection
 from penstock.wire.http2.errors import (
     CompressionFault,
     ConnectionFault,
     ErrorCode,
     Http2Error,
-    MalformedRequest,
+    MalformedHead,
     StreamFault,
+    StreamRefused,
 )
 from penstock.wire.http2.events import (
     BodyReceived,
@@ -20,10 +23,15 @@ from penstock.wire.http2.events import (
     Ponged,
     RequestHead,
     RequestStarted,
+    RequestUnprocessed,
+    ResponseHead,
+    ResponseStarted,
     StreamReset,
+    TrailersReceived,
 )
 from penstock.wire.http2.flow_control import Envelope
 from penstock.wire.http2.frames import PREFACE
+from penstock.wire.http2.headers import encode_request
 from penstock.wire.http2.hpack import encode_headers
 from penstock.wire.http2.hpack_tables import Field
 from penstock.wire.http2.limits import Limits
@@ -31,6 +39,7 @@ from penstock.wire.http2.limits import Limits
 __all__ = [
     "PREFACE",
     "BodyReceived",
+    "ClientConnection",
     "CompressionFault",
     "ConnectionFault",
     "Drained",
@@ -41,12 +50,18 @@ __all__ = [
     "GoneAway",
     "Http2Error",
     "Limits",
-    "MalformedRequest",
+    "MalformedHead",
     "Ponged",
     "RequestHead",
     "RequestStarted",
+    "RequestUnprocessed",
+    "ResponseHead",
+    "ResponseStarted",
     "ServerConnection",
     "StreamFault",
+    "StreamRefused",
     "StreamReset",
+    "TrailersReceived",
     "encode_headers",
+    "encode_request",
 ]

@@ -55,5 +55,12 @@ class StreamFault(Http2Error):
         self.stream_id = stream_id
 
 
-class MalformedRequest(WireError):
-    """Header fields that no request may have; the text says what is wrong."""
+class StreamRefused(Http2Error):
+    """A client cannot start a request now; the text says why, and what to do."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(ErrorCode.REFUSED_STREAM, text)
+
+
+class MalformedHead(WireError):
+    """Header fields that no request or no response may have; the text says what is wrong."""

@@ -1,10 +1,10 @@
 """Flow control in both directions (RFC 9113 section 5.2).
 
-Out: a client grants every stream a window, and the connection one more. While both have room, sending is two
+Out: the peer grants every stream a window, and the connection one more. While both have room, sending is two
 appends. Otherwise bytes wait with their stream, and streams that wait for the connection's window alone take
-turns, a frame each, so that a large response does not delay small ones.
+turns, a frame each, so that a large body does not delay small ones.
 
-In: the window of the connection bounds the memory of all unfinished bodies of a client. Consumed bytes are
+In: the window of the connection bounds the memory of all unfinished bodies of a peer. Consumed bytes are
 announced at half a window, not with every call.
 """
 
@@ -25,14 +25,15 @@ from penstock.wire.http2.limits import (
 from penstock.wire.http2.streams import Stream
 
 LARGEST_FRAME_BYTES = 65_536
-"""Larger frames are not made, whatever the client takes: nothing else can be written amid a frame."""
+"""Larger frames are not made, whatever the peer takes: nothing else can be written amid a frame."""
 
 UPDATES_PER_FRAME = 4
-"""WINDOW_UPDATEs allowed per frame of DATA: some clients send one for the stream and one for the
+"""WINDOW_UPDATEs allowed per frame of DATA: some peers send one for the stream and one for the
 connection."""
 
 _pack_header = HEADER.pack
 _HEADERS: Final = int(FrameType.HEADERS)
+_END_STREAM: Final = int(Flag.END_STREAM)
 _LAST: Final = int(Flag.END_HEADERS | Flag.END_STREAM)
 _NOT_LAST: Final = int(Flag.END_HEADERS)
 _ID_AT: Final = 5
@@ -79,7 +80,7 @@ class Outflow:
         self._left = DEFAULT_WINDOW_BYTES
         self._frame_bytes = DEFAULT_FRAME_BYTES
         self._ready: OrderedDict[int, Stream] = OrderedDict()  # wait for the connection's window alone
-        self._uses_table = True  # in the client's eyes: its table is as large as at first
+        self._uses_table = True  # in the peer's eyes: its table is as large as at first
         self._block_prefix = b""
 
     def drain(self) -> bytes:
@@ -112,7 +113,7 @@ class Outflow:
             kind, flags = FrameType.CONTINUATION, 0
 
     def end(self, stream: Stream) -> None:
-        """Write what ends a response: trailers, or an empty frame."""
+        """Write what ends a body: trailers, or an empty frame."""
         if stream.trailers:
             self.headers(stream.id, stream.trailers, is_last=True)
         else:
@@ -168,6 +169,18 @@ class Outflow:
         )
         return True
 
+    def send_last(self, stream: Stream, data: bytes) -> bool:
+        """Send all of a body as one frame that ends it, if there is room; return whether there is."""
+        size = len(data)
+        if size > self._left or size > stream.send_left or not 0 < size <= self._frame_bytes:
+            return False
+        self._left -= size
+        stream.send_left -= size
+        self.updates_due += UPDATES_PER_FRAME
+        self._out.append(_pack_header(size << 8, _END_STREAM, stream.id))  # the type of DATA is 0
+        self._out.append(data)
+        return True
+
     @property
     def is_ready(self) -> bool:
         """True if a stream has something to send and room for it, but for the connection's window."""
@@ -192,7 +205,7 @@ class Outflow:
             stream.waiting, stream.waiting_bytes = None, 0
 
     def open_connection(self, increment: int) -> None:
-        """The client has room for that much more on all streams together.
+        """The peer has room for that much more on all streams together.
 
         Raises:
             ConnectionFault: that is more than a window can be.
@@ -202,7 +215,7 @@ class Outflow:
             raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "window of the connection beyond 2^31-1")
 
     def open_stream(self, stream: Stream, increment: int) -> None:
-        """The client has room for that much more on one stream.
+        """The peer has room for that much more on one stream.
 
         Raises:
             StreamFault: that is more than a window can be.
@@ -213,7 +226,7 @@ class Outflow:
         self._note_ready(stream)
 
     def set_initial_window(self, size: int, streams: Iterable[Stream]) -> None:
-        """The client gives every stream another window; those that are open, the difference.
+        """The peer gives every stream another window; those that are open, the difference.
 
         Raises:
             ConnectionFault: one has more than a window can be then.
@@ -230,11 +243,11 @@ class Outflow:
                 self._ready.pop(stream.id, None)
 
     def set_frame_bytes(self, size: int) -> None:
-        """The client takes frames of that size."""
+        """The peer takes frames of that size."""
         self._frame_bytes = min(size, LARGEST_FRAME_BYTES)
 
     def set_table_bytes(self, size: int) -> None:
-        """Apply the client's header table size; a smaller one than at first has to be confirmed."""
+        """Apply the peer's header table size; a smaller one than at first has to be confirmed."""
         if size < DEFAULT_TABLE_BYTES and self._uses_table:
             self._uses_table = False
             self._block_prefix = EMPTY_TABLE

@@ -65,20 +65,21 @@ class Setting(IntEnum):
 
 
 class FrameReader:
-    """Finds the client's preface, and then frames.
+    """Finds frames, behind the preface if the peer is a client.
 
     After bad bytes `error` is set and nothing more is read; earlier frames are still returned.
 
     Args:
         limit_bytes: of a frame's payload.
+        has_preface: the preface is behind us, as it always is where the peer is a server.
     """
 
     __slots__ = ("_has_preface", "_limit_bytes", "_rest", "error")
 
-    def __init__(self, limit_bytes: int) -> None:
+    def __init__(self, limit_bytes: int, *, has_preface: bool = False) -> None:
         self.error: ConnectionFault | None = None
         self._limit_bytes = limit_bytes
-        self._has_preface = False
+        self._has_preface = has_preface
         self._rest = b""
 
     def feed(self, data: bytes) -> list[Frame]:
@@ -251,11 +252,12 @@ def check_body(stream: Stream, *, is_last: bool) -> None:
         raise StreamFault(stream.id, ErrorCode.PROTOCOL_ERROR, "body of another length than announced")
 
 
-def encode_limits(limits: Limits) -> bytes:
-    """Encode the SETTINGS that announce our limits."""
+def encode_limits(limits: Limits, *, is_client: bool = False) -> bytes:
+    """Encode the SETTINGS that announce our limits; a client's, that it takes no pushed streams."""
+    streams = (Setting.ENABLE_PUSH, 0) if is_client else (Setting.MAX_CONCURRENT_STREAMS, limits.streams)
     return encode_settings(
         (
-            (Setting.MAX_CONCURRENT_STREAMS, limits.streams),
+            streams,
             (Setting.INITIAL_WINDOW_SIZE, limits.stream_window_bytes),
             (Setting.MAX_FRAME_SIZE, limits.frame_bytes),
             (Setting.MAX_HEADER_LIST_SIZE, limits.header_list_bytes),

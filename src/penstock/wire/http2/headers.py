@@ -1,4 +1,4 @@
-"""Header blocks of requests: joined from their frames, decoded, and checked (RFC 9113 section 8).
+"""Header blocks: joined from their frames, decoded, and checked (RFC 9113 section 8).
 
 Clients send the same block with every call of the same kind, once their fields are in the dynamic table.
 Such a block is decoded and checked once, until the table changes. Fields are checked as a whole where that
@@ -8,13 +8,14 @@ is cheaper than one by one: every call has about ten of them.
 import re
 from collections.abc import Iterable
 
-from penstock.wire.http2.errors import ConnectionFault, ErrorCode, MalformedRequest
-from penstock.wire.http2.events import RequestHead
-from penstock.wire.http2.hpack import Decoder
+from penstock.wire.http2.errors import ConnectionFault, ErrorCode, MalformedHead
+from penstock.wire.http2.events import RequestHead, ResponseHead
+from penstock.wire.http2.hpack import Decoder, encode_headers
 from penstock.wire.http2.hpack_tables import FIELDS, Field
 from penstock.wire.http2.limits import Limits
 
 METHOD, SCHEME, AUTHORITY, PATH = b":method", b":scheme", b":authority", b":path"
+STATUS = b":status"
 _PSEUDO = frozenset((METHOD, SCHEME, AUTHORITY, PATH))
 _FORBIDDEN = frozenset((b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"))
 _CHECKED = frozenset((b"te", b"content-length", b"host"))
@@ -29,6 +30,9 @@ _FREE = frozenset(
 """Names that need no further check."""
 _NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+")
 _LENGTH = re.compile(rb"[0-9]{1,18}")
+_STATUS = re.compile(rb"[1-9][0-9]{2}")
+_NOT_MODIFIED = 304
+"""Has the content length of a body that does not follow."""
 _KNOWN_LIMIT = 64
 _KNOWN_BLOCK_BYTES = 256
 
@@ -37,7 +41,7 @@ def request_head(fields: list[Field]) -> RequestHead:
     """The head of a request.
 
     Raises:
-        MalformedRequest: section 8 forbids it.
+        MalformedHead: section 8 forbids it.
     """
     pseudo: dict[bytes, bytes] = {}
     others: tuple[Field, ...] = ()
@@ -46,7 +50,7 @@ def request_head(fields: list[Field]) -> RequestHead:
             others = tuple(fields[index:])
             break
         if name in pseudo:
-            raise MalformedRequest(f"{name.decode()} twice")  # section 8.3
+            raise MalformedHead(f"{name.decode()} twice")  # section 8.3
         pseudo[name] = value
     _check_values(fields)
     checked = _check_names(others)
@@ -54,20 +58,55 @@ def request_head(fields: list[Field]) -> RequestHead:
     scheme, authority = pseudo.get(SCHEME, b""), pseudo.get(AUTHORITY, b"")
     if method == b"CONNECT":
         if not authority or SCHEME in pseudo or PATH in pseudo:
-            raise MalformedRequest("CONNECT with a scheme or a path, or without an authority")  # section 8.5
+            raise MalformedHead("CONNECT with a scheme or a path, or without an authority")  # section 8.5
     elif not method or not scheme:
-        raise MalformedRequest("no method or no scheme")  # section 8.3.1
+        raise MalformedHead("no method or no scheme")  # section 8.3.1
     elif not path.startswith(b"/") and not (path == b"*" and method == b"OPTIONS"):
-        raise MalformedRequest("no path, or one that does not begin with a slash")  # section 8.3.1
+        raise MalformedHead("no path, or one that does not begin with a slash")  # section 8.3.1
     length = _check_special(others, authority) if checked else None
     return RequestHead(method, scheme, authority, path, others, length)
+
+
+def encode_request(
+    method: bytes,
+    path: bytes,
+    authority: bytes,
+    fields: Iterable[Field] = (),
+    *,
+    scheme: bytes = b"http",
+) -> bytes:
+    """Encode the head of a request, which any client connection can send as often as it wants.
+
+    Raises:
+        MalformedHead: section 8 forbids it, or the method is HEAD or CONNECT, whose responses have rules of
+            their own.
+    """
+    if method in (b"HEAD", b"CONNECT"):
+        raise MalformedHead(f"{method.decode()} is not supported")
+    all_fields = [(METHOD, method), (SCHEME, scheme), (PATH, path), (AUTHORITY, authority), *fields]
+    request_head(all_fields)
+    return encode_headers(all_fields)
+
+
+def response_head(fields: list[Field]) -> ResponseHead:
+    """The head of a response, perhaps an informational one.
+
+    Raises:
+        MalformedHead: section 8 forbids it.
+    """
+    if not fields or fields[0][0] != STATUS or not _STATUS.fullmatch(fields[0][1]):
+        raise MalformedHead("no status of three digits")  # section 8.3.2
+    status, others = int(fields[0][1]), fields[1:]
+    _check_values(others)
+    length = _check_special(others, b"") if _check_names(others) else None
+    return ResponseHead(status, tuple(others), None if status == _NOT_MODIFIED else length)
 
 
 def check_trailers(fields: list[Field]) -> None:
     """Check that these may stand behind a body.
 
     Raises:
-        MalformedRequest: section 8 forbids it.
+        MalformedHead: section 8 forbids it.
     """
     _check_values(fields)
     _check_names(fields)
@@ -86,7 +125,7 @@ def _check_values(fields: list[Field]) -> None:
         or b"\t\n" in lines
     )
     if is_bad:
-        raise MalformedRequest("a value with line ends, NUL or white space around it")
+        raise MalformedHead("a value with line ends, NUL or white space around it")
 
 
 def _check_names(fields: Iterable[Field]) -> bool:
@@ -98,9 +137,9 @@ def _check_names(fields: Iterable[Field]) -> bool:
         if name in _CHECKED:
             is_special = True
         elif name in _FORBIDDEN:
-            raise MalformedRequest(f"connection-specific field {name.decode()}")  # section 8.2.2
+            raise MalformedHead(f"connection-specific field {name.decode()}")  # section 8.2.2
         elif not _NAME.fullmatch(name):
-            raise MalformedRequest(_name_fault(name))
+            raise MalformedHead(_name_fault(name))
     return is_special
 
 
@@ -115,12 +154,12 @@ def _check_special(fields: Iterable[Field], authority: bytes) -> int | None:
     length: int | None = None
     for name, value in fields:
         if name == b"te" and value.lower() != b"trailers":
-            raise MalformedRequest("te other than trailers")  # section 8.2.2
+            raise MalformedHead("te other than trailers")  # section 8.2.2
         if name == b"host" and authority and value != authority:
-            raise MalformedRequest("host other than :authority")  # section 8.3.1
+            raise MalformedHead("host other than :authority")  # section 8.3.1
         if name == b"content-length":
             if not _LENGTH.fullmatch(value) or length not in (None, int(value)):
-                raise MalformedRequest(
+                raise MalformedHead(
                     "content-length is not a number, or given twice with different values"
                 )  # section 8.1.1
             length = int(value)
@@ -173,7 +212,7 @@ class BlockReader:
         """The head of a request; None if it is too large.
 
         Raises:
-            MalformedRequest: no request may be like this.
+            MalformedHead: no request may be like this.
             ConnectionFault: the block cannot be decoded.
         """
         known = self._known.get(block)
@@ -189,6 +228,16 @@ class BlockReader:
                 self._known.clear()
             self._known[block] = head
         return head
+
+    def response(self, block: bytes) -> ResponseHead | None:
+        """The head of a response; None if it is too large.
+
+        Raises:
+            MalformedHead: no response may be like this.
+            ConnectionFault: the block cannot be decoded.
+        """
+        fields = self.decode(block)
+        return None if fields is None else response_head(fields)
 
     def decode(self, block: bytes) -> list[Field] | None:
         """Decode the fields alone; None if they are too large.

@@ -3,6 +3,8 @@
 Each such frame is legal, but thousands of them are an attack.
 """
 
+from typing import Final
+
 from msgspec import Struct
 
 from penstock.wire.http2.errors import ConnectionFault, ErrorCode
@@ -14,24 +16,28 @@ DEFAULT_FRAME_BYTES = 16_384
 MAX_FRAME_BYTES = 2**24 - 1
 DEFAULT_TABLE_BYTES = 4_096
 """Size of both dynamic header tables; we never announce another."""
+TOO_LARGE_COST: Final = 20
+"""Control frames that a header list beyond its limit counts as: it was decoded for nothing."""
+STREAMS_PER_CHARGE: Final = 10
+"""A new window for all streams costs as many control frames more as there are tens of them."""
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """Limits that a server announces and enforces.
+    """Limits that one side announces and enforces.
 
     If bodies wait until a message is complete, the windows must hold it. Windows are at least 65,535 bytes: a
-    client uses that much before it has read the announcement.
+    peer uses that much before it has read the announcement.
 
     Args:
-        streams: open at once; more are refused, and the client may retry them.
+        streams: open at once; a server refuses more, which may be sent again, and a client starts no more.
         stream_window_bytes: of a body that its owner has not consumed.
         connection_window_bytes: of all bodies together that their owners have not consumed.
         frame_bytes: of a frame's payload.
-        header_list_bytes: of a request's decoded header fields, each counted with 32 bytes more.
+        header_list_bytes: of a message's decoded header fields, each counted with 32 bytes more.
         control_frames_per_s: frames that cause work and carry nothing: RST_STREAM, PING, SETTINGS, GOAWAY,
-            CONTINUATION, empty DATA, and frames that make the server reset a stream.
-        light_frames_per_s: cheap frames: PRIORITY, unknown ones, and WINDOW_UPDATEs beyond those that
-            acknowledge DATA.
+            CONTINUATION, empty DATA, and frames that make us reset a stream.
+        light_frames_per_s: cheap frames: PRIORITY, unknown ones, WINDOW_UPDATEs beyond those that acknowledge
+            DATA, and RST_STREAM of a server.
     """
 
     streams: int = 1_000

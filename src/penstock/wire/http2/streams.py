@@ -1,8 +1,8 @@
 """Streams of a connection: the open ones, and what has to be known of closed ones.
 
-A stream is open from its first header fields until both sides have ended it or one has reset it. A client
-may still be sending on a stream that we have reset; that is ignored. A frame for any other closed stream
-is an error (RFC 9113 section 5.1).
+A stream is open from its first header fields until both sides have ended it or one has reset it. A peer may
+still be sending on a stream that we have reset; that is ignored. A frame for any other closed stream is an
+error (RFC 9113 section 5.1). Clients open all streams: there is no push.
 """
 
 from collections import deque
@@ -15,31 +15,32 @@ _GAPS_LIMIT = 100
 
 
 PENDING: Final = 0
-"""The owner has not responded to a stream."""
+"""The owner has sent nothing on a stream."""
 BEGUN: Final = 1
-"""The response has begun."""
+"""The owner has sent header fields, and may send a body."""
 FINISHED: Final = 2
-"""The owner has given all of the response."""
+"""The owner has given all that it sends."""
 
 
 class Stream:
     """One stream, which is one call.
 
     Args:
-        send_left: bytes of DATA that the client's window allows; negative if the client has reduced it.
-        receive_left: bytes of DATA that the client may send.
-        is_receiving: the client has not ended its side.
+        send_left: bytes of DATA that the peer's window allows; negative if the peer has reduced it.
+        receive_left: bytes of DATA that the peer may send.
+        is_receiving: the peer has not ended its side.
         body_left: missing bytes of the announced content length, if any.
     """
 
     __slots__ = (
         "begun_bytes",
         "body_left",
+        "has_head",
         "held_bytes",
         "id",
         "is_receiving",
+        "progress",
         "receive_left",
-        "response",
         "returned_bytes",
         "send_left",
         "trailers",
@@ -55,13 +56,14 @@ class Stream:
         self.receive_left = receive_left
         self.is_receiving = is_receiving
         self.body_left = body_left
-        self.response = PENDING  # progress of the owner's response
+        self.has_head = True  # the peer has sent its head; a server has it from the first
+        self.progress = PENDING  # of what the owner sends
         self.held_bytes = 0  # received, and not consumed by the owner
-        self.returned_bytes = 0  # consumed, and not announced to the client
-        self.waiting: deque[bytes] | None = None  # data that waits for the client's window, in order
+        self.returned_bytes = 0  # consumed, and not announced to the peer
+        self.waiting: deque[bytes] | None = None  # data that waits for the peer's window, in order
         self.waiting_bytes = 0  # of these, without what has been sent of the first
         self.begun_bytes = 0  # sent of the first one
-        self.trailers = b""  # ends the response when nothing waits any more; empty if there are none
+        self.trailers = b""  # behind the body when nothing waits any more; empty if there are none
 
 
 class StreamTable:
@@ -71,7 +73,7 @@ class StreamTable:
 
     def __init__(self) -> None:
         self.open: dict[int, Stream] = {}
-        self.last_id = 0  # the highest that the client has used
+        self.last_id = 0  # the highest that was used
         self._resets: dict[int, None] = {}  # reset by us, the oldest first
         self._forgotten_id = 0  # up to here resets may have been forgotten
         self._gaps: deque[tuple[int, int]] = deque(maxlen=_GAPS_LIMIT)  # between these none was ever open
@@ -83,7 +85,7 @@ class StreamTable:
         self.last_id = stream_id
 
     def note_reset(self, stream_id: int) -> None:
-        """Remember a stream that the server has reset."""
+        """Remember a stream that we have reset."""
         self._resets[stream_id] = None
         if len(self._resets) > _RESETS_LIMIT:
             oldest = next(iter(self._resets))
@@ -101,10 +103,10 @@ class StreamTable:
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, text)  # section 5.1
 
     def check_late(self, stream_id: int) -> None:
-        """Check that a client may still send on a stream that is not open.
+        """Check that a peer may still send on a stream that is not open.
 
         Raises:
-            ConnectionFault: it has ended that stream itself, or has never opened it.
+            ConnectionFault: it has ended that stream itself, or it was never opened.
         """
         if any(below < stream_id < above for below, above in self._gaps):
             text = f"frame for stream {stream_id}, which was left out"
