@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -217,7 +218,7 @@ def _from_section(
                 origin,
                 report,
                 is_text=False,
-                origin_of=lambda at, word, here=here: document.origin((*here, at, word)),
+                origin_of=partial(_origin_within, document, here),
             )
         elif not any(known.startswith(f"{name}.") for known in known_keys()):
             report(unknown(name, _names_near(name), origin))
@@ -225,6 +226,11 @@ def _from_section(
             yield from _from_section(value, here, document, report)
         elif value is not None:  # a section whose keys are all commented out
             report(wrong(name, "a section with keys", value, origin))
+
+
+def _origin_within(document: Document, path: tuple[str, ...], at: int, word: str) -> str:
+    """The origin of a key of one entry of a list."""
+    return document.origin((*path, at, word))
 
 
 def _names_near(name: str) -> list[str]:
