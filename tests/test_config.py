@@ -279,9 +279,19 @@ def test_anchors_and_merges_keep_working(file: Path) -> None:
         ),
         (
             "topics:\n  - filter: a\n    ring_mesages: 1\n",
-            "topics[0].ring_mesages: unknown key; did you mean topics[0].ring_messages? (penstock.yaml:1)",
+            "topics[0].ring_mesages: unknown key; did you mean topics[0].ring_messages? (penstock.yaml:3)",
         ),
-        ("topics:\n  - ttl_ms: 1\n", "topics[0].filter: is missing (penstock.yaml:1)"),
+        ("topics:\n  - ttl_ms: 1\n", "topics[0].filter: is missing (penstock.yaml:2)"),
+        (
+            "topics:\n  - filter: a\n  - filter: b\n    ring_messages: -5\n",
+            "topics[1].ring_messages: expected a whole number of at least 0, or off, got -5 "
+            "(penstock.yaml:4)",
+        ),
+        (
+            "topics:\n  - &base {filter: a}\n\n  - {<<: *base, ttl_ms: x}\n",
+            "topics[1].ttl_ms: expected a whole number of at least 0, or with a unit such as 30s, or off, "
+            "got 'x' (penstock.yaml:4)",
+        ),
         ("topics: [a]\n", "topics[0]: expected a section with keys, got 'a' (penstock.yaml:1)"),
         ("topics: a\n", "topics: expected a list of rules, got 'a' (penstock.yaml:1)"),
         (
@@ -294,6 +304,11 @@ def test_anchors_and_merges_keep_working(file: Path) -> None:
         ("outbox: {messages: 0}\n", "outbox.messages: expected a whole number of at least 1, got 0"),
         ("outbox: {messages:}\n", "outbox.messages: expected a whole number of at least 1, got nothing"),
         ("outbox: {messages: '5'}\n", "outbox.messages: expected a whole number of at least 1, got '5'"),
+        (
+            "mqtt: {max_payload_bytes: 1X}\n",
+            "mqtt.max_payload_bytes: expected a whole number from 1 to 268000000, or with a unit such as "
+            "50M, got '1X' (penstock.yaml:1)",
+        ),
         (
             "mqtt: {connect_timeout_s: 0}\n",
             "mqtt.connect_timeout_s: expected a number above 0, or with a unit such as 30s, got 0",
@@ -311,8 +326,8 @@ def test_anchors_and_merges_keep_working(file: Path) -> None:
         ("log: {capture: [1]}\n", "log.capture: expected a list of texts"),
         ("a: 1\nhost: x\na: 2\n", "penstock.yaml:3: 'a' is given twice, first on line 1"),
         ("mqtt:\n  port: 1\n  port: 2\n", "penstock.yaml:3: 'port' is given twice, first on line 2"),
-        ("\n- a\n", "penstock.yaml:2: expected keys with values, got list"),
-        ("just words\n", "penstock.yaml:1: expected keys with values, got str"),
+        ("\n- a\n", "penstock.yaml:2: expected keys with values, got a list"),
+        ("just words\n", "penstock.yaml:1: expected keys with values, got text"),
         ("host: x\n  mqtt: [\n", "penstock.yaml:2: not valid YAML:"),
         ("a: &a\n  b: *a\n", "a: unknown key (penstock.yaml:1)"),
         ("host: a\n---\nhost: b\n", "penstock.yaml:2: not valid YAML:"),
@@ -333,7 +348,8 @@ def test_an_error_names_the_variable_or_the_flag() -> None:
 
 
 def test_a_file_that_cannot_be_read_is_named(file: Path) -> None:
-    assert f"{file}: cannot be read" in complaint(file)
+    assert complaint(file) == f"{file}: cannot be read: No such file or directory"
+    assert complaint(file.parent) == f"{file.parent}: cannot be read: Is a directory"
     file.write_bytes(b"host: \xff\xfe")
     assert f"{file}: cannot be read" in complaint(file)
 
@@ -385,4 +401,6 @@ def test_a_flag_may_name_several_ports(text: str, ports: tuple[int, ...]) -> Non
 
 @pytest.mark.parametrize("text", ["65536", "8080,", "http", "8080,8000.5", "[[8080]]"])
 def test_an_invalid_port_is_refused_in_a_list_too(text: str) -> None:
-    assert complaint(flags={"http.port": text}).startswith("http.port: expected a whole number")
+    said = complaint(flags={"http.port": text})
+    assert said.startswith("http.port: expected a whole number")
+    assert said.endswith(f"got {text!r} (flag)")

@@ -6,9 +6,9 @@ type or raises with the key, the allowed range and the origin.
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple, get_args
 
 import msgspec
@@ -24,6 +24,8 @@ SIZE = re.compile(r"(\d+)\s*([kmgt]?)(?:i?b)?")
 SIZE_UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
 LONGEST_NUMBER = 20
 """Maximum digits of a size; Python refuses to parse thousands of them."""
+OriginOf = Callable[[int, str], str]
+"""Returns the origin of a key of a rule, by the place of the rule in its list."""
 UNSET_WORDS = ("off", "none", "null")
 SWITCH_WORDS = {"on": True, "yes": True, "true": True, "off": False, "no": False, "false": False}
 
@@ -85,14 +87,20 @@ def alternatives(kind: inspect.Type) -> tuple[inspect.Type, ...]:
 # Values
 
 
-def convert(key: Key, value: Any, origin: str, *, is_text: bool = True) -> Any:
+def convert(
+    key: Key, value: Any, origin: str, *, is_text: bool = True, origin_of: OriginOf | None = None
+) -> Any:
     """Convert a value to the key's own type.
 
     Args:
         is_text: strings may stand for numbers and lists, as in environment and flags.
+        origin_of: for lists of rules, finds the origin of each key of a rule; without it all have `origin`.
     """
     if isinstance(key.kind, inspect.VarTupleType):
-        return _convert_list(key, key.kind.item_type, value, origin, is_text)
+        item = key.kind.item_type
+        if isinstance(item, inspect.StructType):
+            return _convert_rules(key, item.cls, value, origin, is_text, origin_of or (lambda *_: origin))
+        return _convert_list(key, item, value, origin, is_text)
     plain = _plain(key, value)
     try:
         converted = msgspec.convert(plain, key.annotation, strict=not (is_text and isinstance(plain, str)))
@@ -129,18 +137,28 @@ def _in_units(key: Key, seconds: float) -> float:
 
 def _convert_list(key: Key, item: inspect.Type, value: Any, origin: str, is_text: bool) -> Any:
     has_numbers = isinstance(item, inspect.IntType)
-    if has_numbers:
-        value = _as_numbers(value)
-    if is_text and isinstance(value, str):
-        value = _split(key, value, origin)
-    if not isinstance(value, list | tuple):
-        raise wrong(key.name, describe(key), value, origin)
-    if isinstance(item, inspect.StructType):
-        return tuple(_rule(item.cls, f"{key.name}[{at}]", each, origin) for at, each in enumerate(value))
+    items = _as_list(key, _as_numbers(value) if has_numbers else value, origin, is_text)
     try:
-        return msgspec.convert(value, key.annotation, strict=not (is_text and has_numbers))
+        return msgspec.convert(items, key.annotation, strict=not (is_text and has_numbers))
     except (msgspec.ValidationError, UnicodeError) as error:
         raise wrong(key.name, describe(key), value, origin) from error
+
+
+def _convert_rules(
+    key: Key, struct: type[Struct], value: Any, origin: str, is_text: bool, origin_of: OriginOf
+) -> tuple[Struct, ...]:
+    rules = _as_list(key, value, origin, is_text)
+    return tuple(
+        _rule(struct, f"{key.name}[{at}]", each, partial(origin_of, at)) for at, each in enumerate(rules)
+    )
+
+
+def _as_list(key: Key, value: Any, origin: str, is_text: bool) -> Any:
+    if is_text and isinstance(value, str):
+        return _split(key, value, origin)
+    if not isinstance(value, list | tuple):
+        raise wrong(key.name, describe(key), value, origin)
+    return value
 
 
 def _as_numbers(value: Any) -> Any:
@@ -160,20 +178,20 @@ def _split(key: Key, text: str, origin: str) -> Any:
         raise wrong(key.name, "a JSON list", text, origin) from error
 
 
-def _rule(struct: type[Struct], path: str, value: Any, origin: str) -> Struct:
+def _rule(struct: type[Struct], path: str, value: Any, origin_of: Callable[[str], str]) -> Struct:
     """One entry of a list of structs; its keys are checked like all others."""
     if not isinstance(value, Mapping):
-        raise wrong(path, "a section with keys", value, origin)
+        raise wrong(path, "a section with keys", value, origin_of(""))
     keys = {key.name: key for key in keys_of(struct, f"{path}.")}
     given: dict[str, Any] = {}
     for word, each in value.items():
         name = f"{path}.{word}"
         if name not in keys:
-            raise unknown(name, keys, origin)
-        given[str(word)] = convert(keys[name], each, origin, is_text=False)
+            raise unknown(name, keys, origin_of(str(word)))
+        given[str(word)] = convert(keys[name], each, origin_of(str(word)), is_text=False)
     for field in fields(struct):
         if field.required and field.name not in given:
-            raise InvalidConfig(f"{path}.{field.name}: is missing ({origin})")
+            raise InvalidConfig(f"{path}.{field.name}: is missing ({origin_of('')})")
     return struct(**given)
 
 
@@ -187,6 +205,7 @@ def describe(key: Key) -> str:
     kinds = [kind for kind in alternatives(key.kind) if not isinstance(kind, inspect.NoneType)]
     unset = ", or null" if key.is_switch else ", or off"
     unit = "" if key.units_per_s is None else ", or with a unit such as 30s"
+    unit = ", or with a unit such as 50M" if key.is_size else unit
     return " or ".join(map(_describe_kind, kinds)) + unit + (unset if key.may_be_unset else "")
 
 
@@ -219,7 +238,8 @@ def _describe_range(kind: inspect.IntType | inspect.FloatType) -> str:
     return f" above {kind.gt}" if kind.gt is not None else ""
 
 
-def _kind_of(value: object) -> str:
+def kind_of(value: object) -> str:
+    """A value of the wrong type in words; a plain one as it is."""
     if isinstance(value, list | tuple):
         return "a list"
     if isinstance(value, Mapping):
@@ -229,7 +249,7 @@ def _kind_of(value: object) -> str:
 
 def wrong(name: str, expected: str, value: object, origin: str) -> InvalidConfig:
     """Error about an invalid value."""
-    return InvalidConfig(f"{name}: expected {expected}, got {_kind_of(value)} ({origin})")
+    return InvalidConfig(f"{name}: expected {expected}, got {kind_of(value)} ({origin})")
 
 
 def unknown(name: str, known: Iterable[str], origin: str) -> InvalidConfig:

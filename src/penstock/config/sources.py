@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.config.keys import Key, convert, known_keys, suggest, unknown, wrong
+from penstock.config.keys import Key, OriginOf, convert, kind_of, known_keys, suggest, unknown, wrong
 from penstock.errors import InvalidConfig
 
 if TYPE_CHECKING:
@@ -40,15 +41,27 @@ class Document(NamedTuple):
     content: Mapping[object, object]
     root: "yaml.Node | None"
 
-    def origin(self, path: Iterable[str]) -> str:
-        """File, and line of the deepest part of a path that exists in it."""
+    def origin(self, path: Iterable[str | int]) -> str:
+        """File, and line of the deepest part of a path that exists in it; a number is a place in a list."""
         node, line = self.root, 1
         for part in path:
-            found = next((pair for pair in yaml_pairs(node) if pair[0].value == part), None)
+            found = _child(node, part)
             if found is None:
                 break
             line, node = yaml_line(found[0]), found[1]
         return f"{self.file}:{line}"
+
+    def origin_in_list(self, path: tuple[str, ...], at: int, word: str) -> str:
+        """File and line of a key in an item of the list at a path."""
+        return self.origin((*path, at, word))
+
+
+def _child(node: "yaml.Node | None", part: str | int) -> tuple[Any, Any] | None:
+    """Node that has the line of a part, and the node of its value."""
+    if isinstance(part, str):
+        return next((pair for pair in yaml_pairs(node) if pair[0].value == part), None)
+    items = node.value if node is not None and isinstance(node.value, list) else []
+    return (items[part], items[part]) if part < len(items) else None
 
 
 def read_document(file: Path) -> Document:
@@ -61,7 +74,7 @@ def read_document(file: Path) -> Document:
         _refuse_duplicates(file, root, set())  # before constructing, which adds merged keys to the nodes
         content = None if root is None else loader.construct_document(root)
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidConfig(f"{file}: cannot be read: {error}") from error
+        raise InvalidConfig(f"{file}: cannot be read: {getattr(error, 'strerror', error)}") from error
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark else 1
@@ -74,7 +87,8 @@ def read_document(file: Path) -> Document:
         raise InvalidConfig(f"{file}: not valid YAML: {error}") from error
     if content is not None and not isinstance(content, dict):
         line = yaml_line(root) if root else 1
-        raise InvalidConfig(f"{file}:{line}: expected keys with values, got {type(content).__name__}")
+        found = "text" if isinstance(content, str) else kind_of(content)
+        raise InvalidConfig(f"{file}:{line}: expected keys with values, got {found}")
     return Document(file, content or {}, root)
 
 
@@ -123,11 +137,17 @@ def raise_at_once(mistake: InvalidConfig) -> None:
 
 
 def _convert(
-    key: Key, value: object, origin: str, report: Report, *, is_text: bool = True
+    key: Key,
+    value: object,
+    origin: str,
+    report: Report,
+    *,
+    is_text: bool = True,
+    origin_of: OriginOf | None = None,
 ) -> Iterator[Given]:
     """A value with its origin; nothing after a mistake."""
     try:
-        yield Given(key.name, convert(key, value, origin, is_text=is_text), origin)
+        yield Given(key.name, convert(key, value, origin, is_text=is_text, origin_of=origin_of), origin)
     except InvalidConfig as mistake:
         report(mistake)
 
@@ -196,7 +216,14 @@ def _from_section(
         origin = document.origin(here)
         is_one_word = "." not in str(word)
         if name in known_keys() and is_one_word:
-            yield from _convert(known_keys()[name], value, origin, report, is_text=False)
+            yield from _convert(
+                known_keys()[name],
+                value,
+                origin,
+                report,
+                is_text=False,
+                origin_of=partial(document.origin_in_list, here),
+            )
         elif not any(known.startswith(f"{name}.") for known in known_keys()):
             report(unknown(name, _names_near(name), origin))
         elif isinstance(value, Mapping):
