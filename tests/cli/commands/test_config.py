@@ -129,6 +129,10 @@ def test_a_running_server_shows_what_it_goes_by(
     assert run("config", "show", *there, "--origin") == 0
     [line] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  messages: 77")]
     assert "penstock.yaml:" in line
+    assert run("config", "diff", *there, "-o", "json") == 0
+    changed = msgspec.json.decode(capsys.readouterr().out)
+    assert changed["outbox.messages"]["value"] == 77
+    assert [name for name, each in changed.items() if each["value"] == each["default"]] == []
 
 
 @pytest.mark.parametrize(

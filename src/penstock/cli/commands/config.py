@@ -258,8 +258,7 @@ def _print(shown: Shown, with_origin: bool, output: Format) -> None:
 
 def _print_changes(shown: Shown, output: Format) -> None:
     """Print what differs from the defaults; as YAML it is a file that can be loaded."""
-    defaults = msgspec.to_builtins(load().values())
-    values = msgspec.to_builtins(dict(shown.values))
+    defaults, values = _as_json_values(load().values()), _as_json_values(shown.values)
     changed = {name: value for name, value in values.items() if value != defaults.get(name)}
     if output is Format.JSON:
         content = {
@@ -273,6 +272,12 @@ def _print_changes(shown: Shown, output: Format) -> None:
         for name in changed
     }
     print("\n".join(_yaml_lines(changed, comments)) if changed else "# Every setting has its default.")
+
+
+def _as_json_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values as JSON has them, and so those of a server too: tuples are lists."""
+    decoded: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(dict(values)))
+    return decoded
 
 
 def _as_json(shown: Shown, with_origin: bool) -> str:
