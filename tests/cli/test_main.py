@@ -49,6 +49,21 @@ def test_a_value_that_cannot_be_is_told_with_its_flag(capsys: pytest.CaptureFixt
     assert said.endswith("See penstock topics --help.")
 
 
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("pub", "a", "b", "--qos", "7"), "'--qos' / '-q': expected at most 2, got '7'"),
+        (("pub", "a", "b", "--count", "0"), "'--count' / '-n': expected at least 1, got '0'"),
+        (("why", "a", "first"), "'SEQUENCE': expected a whole number, got 'first'"),
+        (("bench", "pub", "--rate", "x"), "'--rate': expected a number, got 'x'"),
+    ],
+)
+def test_a_number_that_cannot_be_is_an_error_with_the_value_and_the_limit(
+    words: tuple[str, ...], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert told(capsys, *words).startswith(f"invalid value for {expected}. See penstock ")
+
+
 def test_a_command_of_a_group_is_told_where_its_help_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert (
         told(capsys, "log", "tial") == "no such command 'tial'. Did you mean 'tail'? See penstock log --help."
@@ -147,6 +162,13 @@ def test_help_names_values_in_words_and_shows_none_behind_a_switch(
     text = shown(capsys, *command)
     assert not re.search(r"<(bool|str|int|float|path|list)|\[\w*<?=?x[<>]|\{[A-Z]", text), text
     assert re.search(r"--help +-h +(?!<)Show this", text)
+
+
+def test_the_overview_shows_no_value_behind_a_switch(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    assert re.search(r"--install-completion +(?!<)Install", shown(capsys))
 
 
 def test_names_that_nexusd_used_are_the_last_group_of_serve(

@@ -7,7 +7,7 @@ from penstock.cli.connect import OWN_PORTS, Endpoint, HttpServer, MqttServer
 from penstock.cli.flags import ServerFlags
 from penstock.client import ConnectionLost, ConnectionRefused, HttpRefused, RequestRefused
 from penstock.client.probe import Listener, Protocol, identify
-from penstock.errors import BadCredentials, NotAuthorized, PenstockError, ShuttingDown
+from penstock.errors import BadCredentials, NotAuthorized, PenstockError, ShuttingDown, UnknownClient
 from penstock.wire.mqtt.reasons import ReasonCode
 
 _REFUSED_USER = (ReasonCode.BAD_USER_NAME_OR_PASSWORD, ReasonCode.NOT_AUTHORIZED)
@@ -51,6 +51,8 @@ def explain_http(error: PenstockError, server: HttpServer, endpoint: Endpoint) -
         return f"the server does not let {server.who} in: {error}. {_credentials_advice(server)}"
     if error.code == NotAuthorized.code:
         return f"{server.who} is not allowed to do this: {error}."
+    if error.code == UnknownClient.code:
+        return f"{error}; `penstock clients` lists those there are"
     if error.code == ShuttingDown.code or getattr(error, "status", None) == _UNAVAILABLE_STATUS:
         return f"{error}. {_TRY_LATER}"
     if isinstance(error, HttpRefused) and error.status == 404 and error.code in _NO_SUCH_PATH:

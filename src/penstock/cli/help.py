@@ -18,7 +18,7 @@ def tidy(command: Any) -> None:
     for each in _all(command):
         for parameter in each.params:
             _tidy_parameter(parameter)
-        _tidy_help_option(each)
+        _tidy_late_parameters(each)
 
 
 def placeholder(parameter: Any) -> str:
@@ -58,14 +58,14 @@ def _usage_of(argument: Any) -> str:
     return word if argument.required else f"[{word}]"
 
 
-def _tidy_help_option(command: Any) -> None:
-    """Tidy `--help`, which is made when the help is shown."""
-    make = command.get_help_option
+def _tidy_late_parameters(command: Any) -> None:
+    """Tidy `--help` and the flags of shell completion, which typer adds later."""
+    get_all = command.get_params
 
     def tidied(ctx: Any) -> Any:
-        option = make(ctx)
-        if option is not None:
-            _tidy_parameter(option)
-        return option
+        parameters = get_all(ctx)
+        for each in parameters:
+            _tidy_parameter(each)
+        return parameters
 
-    command.get_help_option = tidied
+    command.get_params = tidied

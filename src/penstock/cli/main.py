@@ -81,6 +81,13 @@ COMPLETION_LINES = ("COMP_WORDS", "_TYPER_COMPLETE_ARGS")
 """Variables with the command line: bash sets the first, other shells the second."""
 _NOISE = re.compile(r"^Invalid value: |(?<=: )Value error, ")
 """Prefixes of typer before texts that are complete without them."""
+_PHRASES = (
+    (re.compile(r"Input should be a valid integer.*"), "expected a whole number"),
+    (re.compile(r"Input should be a valid number.*"), "expected a number"),
+    (re.compile(r"Input should be greater than or equal to (\S+)"), r"expected at least \1"),
+    (re.compile(r"Input should be less than or equal to (\S+)"), r"expected at most \1"),
+)
+"""Texts of typer about numbers, in the words of all other errors."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -187,7 +194,7 @@ def _run(app: "typer.Typer", words: Sequence[str]) -> int:
     except usage_error as error:
         if text := error.format_message():  # empty after the overview was shown
             command = error.ctx.command_path if error.ctx else "penstock"
-            print(f"error: {_usage_text(text, command)}", file=sys.stderr)
+            print(f"error: {_usage_text(_plain_text(text, error), command)}", file=sys.stderr)
         return int(error.exit_code)
     except OSError as error:  # a full disk, for example
         parts = filter(None, (error.filename, error.strerror))
@@ -214,6 +221,16 @@ def _check_encoding(words: Sequence[str]) -> None:
             word.encode()
         except UnicodeEncodeError:
             raise typer.BadParameter(f"{word!a} is not UTF-8; pub takes any bytes with --file") from None
+
+
+def _plain_text(text: str, error: Exception) -> str:
+    """The text of a usage error; one about a number names what was expected and the value."""
+    for pattern, phrase in _PHRASES:
+        plain, is_found = pattern.subn(phrase, text)
+        if is_found:
+            faults: list[Any] = getattr(error.__cause__, "errors", list)()
+            return f"{plain}, got {faults[0]['input']!r}" if faults else plain
+    return text
 
 
 def _usage_text(text: str, command: str) -> str:

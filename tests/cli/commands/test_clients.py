@@ -67,9 +67,11 @@ def test_one_client_is_told_fact_by_fact() -> None:
 
 def test_a_client_that_is_not_there_is_an_error() -> None:
     refusal = {"detail": "there is no session of c", "code": "unknown-client"}
-    with answering(refusal, status="404 Not Found") as address:
-        result = run(port_of(address), "clients", "c")
-    assert (result.exit_code, result.stderr) == (1, "error: there is no session of c\n")
+    said = "error: there is no session of c; `penstock clients` lists those there are\n"
+    for words in (("c",), ("c", "--disconnect")):
+        with answering(refusal, status="404 Not Found") as address:
+            result = run(port_of(address), "clients", *words)
+        assert (result.exit_code, result.stderr) == (1, said)
 
 
 def test_one_client_and_a_search_do_not_go_together() -> None:

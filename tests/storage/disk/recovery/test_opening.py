@@ -106,7 +106,8 @@ def test_two_logs_have_different_ids(tmp_path: Path) -> None:
 
 def test_a_second_process_is_refused_with_the_id_of_the_first(tmp_path: Path) -> None:
     with another_process(tmp_path) as process:
-        with pytest.raises(InvalidConfig, match=rf"data_dir: .* is in use by another process.*{process.pid}"):
+        refusal = rf"data_dir: .* is in use by another process.*{process.pid}.* Stop that, or .*--data-dir"
+        with pytest.raises(InvalidConfig, match=refusal):
             open_store(tmp_path)
         with pytest.raises(InvalidConfig):
             open_store(tmp_path)

@@ -163,7 +163,10 @@ def _lock(path: Path) -> int:
     if not _can_lock(descriptor):
         owner = os.pread(descriptor, 20, 0).decode(errors="replace").strip()
         os.close(descriptor)
-        raise InvalidConfig(f"data_dir: {path} is in use by another process ({owner or 'unknown'})")
+        raise InvalidConfig(
+            f"data_dir: {path} is in use by another process ({owner or 'unknown'}). "
+            "Stop that, or choose another directory: --data-dir, or the setting data_dir, takes one."
+        )
     with suppress(OSError):  # only a hint for operators
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
