@@ -144,20 +144,11 @@ def test_exactly_once_consumer_counts_each_payment_once_across_kills(
             assert total() == 61
 
 
-def test_program_under_test_is_tested(tmp_path: Path) -> None:
-    folder = shutil.copytree(EXAMPLES / "with_pytest", tmp_path / "with_pytest")
-    words = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "--rootdir",
-        str(folder),
-        str(folder),
-    ]
-    assert "1 passed" in run(*words)
+def test_program_under_test_is_tested_in_the_checkout_and_as_a_copy(tmp_path: Path) -> None:
+    folder = EXAMPLES / "with_pytest"
+    for place in (folder, shutil.copytree(folder, tmp_path / "with_pytest")):
+        words = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(place))
+        assert "1 passed" in run(*words)
 
 
 def test_go_program_hears_itself(stored: RunningServer) -> None:
