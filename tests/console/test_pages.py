@@ -27,6 +27,7 @@ def test_the_root_of_the_server_shows_health_figures_and_the_last_hour(
     assert int(screen.card("Topics").replace(",", "")) >= 1
     assert int(screen.card("Connections")) >= 1
     assert screen.card("Memory").endswith("iB")
+    assert "to offset" in screen.text(".cards")
     screen.wait(lambda: screen.rows("Busiest topics"), "no busiest topics")
     assert screen.texts("figcaption")[0] == "Messages in per second"
     screen.wait(
@@ -131,6 +132,8 @@ def test_why_gives_the_sentence_first_and_lists_what_was_not_delivered(
 def test_log_settings_and_slow_consumers_are_shown(screen: Screen, console_server: RunningServer) -> None:
     screen.open(console_server, "log")
     screen.wait(lambda: screen.card("State") == "Durable" and "Data directory" in screen.text(), "no log")
+    assert int(screen.card("Newest offset").replace(",", "")) > 0
+    assert not screen.card("Messages")  # there are fewer than offsets: the server's own messages take some
     screen.go("settings")
     everything = screen.wait(lambda: screen.rows("Settings in effect"), "no settings")
     screen.fill("Search settings", "node_id")

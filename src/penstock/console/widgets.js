@@ -16,7 +16,7 @@ const TERMS = {
   hold: "A reader's claim on the log: retention deletes nothing behind the hold until it is moved, released, or lapses.",
   "loop lag": "How late the server's event loop runs its work. Above 50 ms the server is busy, above 200 ms it is overloaded.",
   sequence: "The number of a message within its topic, counting from 1.",
-  offset: "The position of a message in the log, across all topics.",
+  offset: "The position of a message in the log, across all topics. The server's own messages take offsets too, and are not stored, so there are more offsets than messages.",
   epoch: "Rises with every start of a server that has a data directory.",
   cursor: "A position in the log that every door understands: reading after it continues there.",
   dropped: "Deliveries lost to a full outbox or another limit. Each is recorded with its reason; see Why.",

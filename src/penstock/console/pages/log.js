@@ -8,7 +8,7 @@ import { badge, card, confirm, facts, failure, notify, nothing, term } from "../
 const POLL_MS = 3_000;
 
 export function show(content, context) {
-  const cards = { state: card("State"), size: card("Size"), messages: card("Messages"), queued: card("Waiting for the disk"), holds: card(term("hold", "Holds")) };
+  const cards = { state: card("State"), size: card("Size"), newest: card(term("offset", "Newest offset")), queued: card("Waiting for the disk"), holds: card(term("hold", "Holds")) };
   const about = h("div");
   const problem = h("div");
   const list = table("Holds", [{ title: "Name" }, { title: "Owner" }, { title: term("offset", "Offset"), class: "number" }, { title: "Behind", class: "number" }, { title: "Filters" }, { title: "Lapses" }, { title: "Actions" }]);
@@ -26,7 +26,7 @@ export function show(content, context) {
     holds.hidden = !log.durable;
     if (!log.durable) {
       cards.size.show("-");
-      cards.messages.show("-");
+      cards.newest.show("-");
       cards.queued.show("-");
       cards.holds.show("-");
       replace(about, nothing("This server keeps messages in memory only. With a data directory (", h("code", { text: "data_dir" }), ") it has a log on disk, and messages survive a restart."));
@@ -36,11 +36,11 @@ export function show(content, context) {
       get("/api/v1/log/position?at=latest", context), get("/api/v1/log/position?at=earliest", context), get("/api/v1/log/holds", context),
     ]);
     cards.size.show(format.size(log.stored_bytes), `limit ${settings.log.retention_bytes ? format.size(settings.log.retention_bytes) : "none"}`);
-    cards.messages.show(format.count(log.last_offset - log.first_offset + 1), `offsets ${format.count(log.first_offset)} to ${format.count(log.last_offset)}`);
+    cards.newest.show(format.count(log.last_offset), `oldest ${format.count(log.first_offset)}`);
     cards.queued.show(format.size(log.queued_bytes), `limit ${format.size(settings.log.queued_bytes)}`);
     cards.holds.show(format.count(log.holds), log.holds ? `furthest is ${format.counted(log.hold_lag_messages, "message")} behind` : "none");
     const pairs = [
-      [term("offset", "Newest offset"), format.count(position.offset)], ["Oldest offset", format.count(log.first_offset)], [term("epoch", "Epoch"), format.count(position.epoch)],
+      [term("epoch", "Epoch"), format.count(position.epoch)],
       ["Kept for", settings.log.retention_s ? format.duration(settings.log.retention_s) : "no limit"], ["Kept up to", settings.log.retention_bytes ? format.size(settings.log.retention_bytes) : "no limit"],
       ["Topics kept", settings.log.capture.join(", ")], ["Data directory", h("code", { text: settings.data_dir })], ["Log id", h("code", { text: position.log_id })],
       [term("cursor", "Cursor of the end"), h("code", { text: position.cursor })], ["Cursor of the beginning", h("code", { text: earliest.cursor })],

@@ -89,7 +89,7 @@ class Figures {
     cards.lag.show(format.milliseconds(now.loop_lag_ms.p99), `average ${format.milliseconds(now.loop_lag_ms.avg)}`, severity(now.loop_lag_ms.p99, 50, 200));
     cards.memory.show(format.size(now.process.memory_bytes), `${format.count(now.process.open_files)} of ${format.count(now.process.max_files)} files`);
     const { log } = now;
-    if (log.durable) cards.log.show(format.size(log.stored_bytes), `${format.count(log.last_offset - log.first_offset + 1)} messages`, log.failing ? "bad" : "plain");
+    if (log.durable) cards.log.show(format.size(log.stored_bytes), `to offset ${format.count(log.last_offset)}`, log.failing ? "bad" : "plain");
     else cards.log.show("In memory", "no data directory");
     this.#showBusiest(now.topics);
     this.context.figures = now;
