@@ -199,5 +199,5 @@ release: $(STAMP) ## Build wheels, sdist, SBOM and checksums in dist/, and start
 	.ci/release
 
 clean: ## Remove what the other goals made.
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist site .coverage
-	find src tests docs bench examples -name __pycache__ -type d -prune -exec rm -rf {} +
+	rm -rf .venv __pycache__ .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist site .coverage
+	find src tests docs bench examples \( -name __pycache__ -o -name .pytest_cache \) -type d -prune -exec rm -rf {} +

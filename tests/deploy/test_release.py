@@ -199,6 +199,16 @@ def test_compiling_that_fails_leaves_nothing_but_the_reason(ready: Path) -> None
     }
 
 
+def test_goal_that_cleans_leaves_what_was_checked_out(ready: Path) -> None:
+    made = ["__pycache__", "src/__pycache__", "examples/with_pytest/.pytest_cache", "dist"]
+    for name in (*made, "tests", "docs", "bench"):
+        (ready / name).mkdir(parents=True)
+    done = make(ready, "clean")
+    assert done.returncode == 0, done.stderr
+    assert [name for name in (".venv", *made) if (ready / name).exists()] == []
+    assert (ready / "Makefile").exists() and (ready / "examples" / "with_pytest").exists()
+
+
 def test_workflow_runs_what_a_change_has_to_pass() -> None:
     [job] = read_yaml(ROOT / ".github" / "workflows" / "tests.yml")["jobs"].values()
     assert job["steps"][-1]["run"] == ".ci/run"
