@@ -70,7 +70,7 @@ async def test_a_message_needs_no_payload_and_may_have_more(
     [
         (b"", "invalid JSON"),
         (b"topic=a", "invalid JSON"),
-        (b"[" * 5_000 + b"]" * 5_000, "invalid JSON"),
+        (b"[" * 100_000 + b"]" * 100_000, "invalid JSON"),
         (b'{"topic": "a", "payload": "no base64"}', "base64"),
         (b'{"topic": "a\xff"}', "invalid JSON"),
         (b'{"payload": "eA=="}', "topic is required"),
