@@ -34,6 +34,10 @@ MYPY_FLAGS = (
 OPTIMIZATION = "2"
 CHANGED_MEANING = "Treating generator comprehension as list"
 """Warning of mypyc for code that would not do what it does interpreted."""
+RUNTIME_FILE = "misc_ops.c"
+DEPRECATED_THROW = "PyObject_CallFunctionObjArgs(_m, type, value, traceback, NULL)"
+"""Call in mypyc's runtime that CPython warns of since 3.12 (mypyc/mypyc#1214)."""
+THROW = "PyObject_CallFunctionObjArgs(_m, value, NULL)"
 
 
 class CompileHook(BuildHookInterface):  # type: ignore[type-arg]
@@ -124,6 +128,7 @@ def compile_modules(work: Path, modules: list[str]) -> None:
             )
     finally:
         print(output.getvalue(), end="")
+    mend_runtime(work / "generated")
     if refused := [line for line in output.getvalue().splitlines() if CHANGED_MEANING in line]:
         sys.exit("\n".join(["Write a list or a generator function instead:", *refused]))
 
@@ -146,6 +151,12 @@ def compile_modules(work: Path, modules: list[str]) -> None:
     command.build_temp = str(work / "objects")
     command.ensure_finalized()
     command.run()
+
+
+def mend_runtime(generated: Path) -> None:
+    """Let a cancelled coroutine pass the exception on alone: with warnings as errors it would be lost."""
+    for file in generated.rglob(RUNTIME_FILE):
+        file.write_text(file.read_text(encoding="utf-8").replace(DEPRECATED_THROW, THROW), encoding="utf-8")
 
 
 if __name__ == "__main__":

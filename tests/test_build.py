@@ -1,6 +1,7 @@
 """Compiled and pure builds: every listed module is one that mypyc compiles to the same behaviour."""
 
 import ast
+import shutil
 import tomllib
 import traceback
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import httpx
+import mypyc
 import pytest
 from msgspec import Struct
 
@@ -169,6 +171,14 @@ def test_no_compiled_class_is_weakly_referenced(module: str) -> None:
             assert names.isdisjoint(map(last_name, held)), ast.unparse(node)
         if isinstance(node, ast.ClassDef) and (name_of(module), node.name) in NATIVE:
             assert "__weakref__" not in ast.dump(node), f"{node.name}: mypyc ignores it"
+
+
+def test_runtime_of_mypyc_throws_exceptions_as_new_versions_of_python_want_it(tmp_path: Path) -> None:
+    hook = import_module("hatch_build")
+    copied = Path(shutil.copy(Path(mypyc.__file__).parent / "lib-rt" / hook.RUNTIME_FILE, tmp_path))
+    hook.mend_runtime(tmp_path)
+    text = copied.read_text(encoding="utf-8")
+    assert (text.count(hook.DEPRECATED_THROW), text.count(hook.THROW)) == (0, 1)
 
 
 def test_traceback_through_the_hot_path_names_file_and_line() -> None:

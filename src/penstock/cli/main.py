@@ -228,7 +228,7 @@ def _plain_text(text: str, error: Exception) -> str:
     for pattern, phrase in _PHRASES:
         plain, is_found = pattern.subn(phrase, text)
         if is_found:
-            faults: list[dict[str, object]] = getattr(error.__cause__, "errors", list)()
+            faults: list[Any] = getattr(error.__cause__, "errors", list)()
             return f"{plain}, got {faults[0]['input']!r}" if faults else plain
     return text
 

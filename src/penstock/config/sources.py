@@ -51,6 +51,10 @@ class Document(NamedTuple):
             line, node = yaml_line(found[0]), found[1]
         return f"{self.file}:{line}"
 
+    def origin_in_list(self, path: tuple[str, ...], at: int, word: str) -> str:
+        """File and line of a key in an item of the list at a path."""
+        return self.origin((*path, at, word))
+
 
 def _child(node: "yaml.Node | None", part: str | int) -> tuple[Any, Any] | None:
     """Node that has the line of a part, and the node of its value."""
@@ -218,7 +222,7 @@ def _from_section(
                 origin,
                 report,
                 is_text=False,
-                origin_of=partial(_origin_within, document, here),
+                origin_of=partial(document.origin_in_list, here),
             )
         elif not any(known.startswith(f"{name}.") for known in known_keys()):
             report(unknown(name, _names_near(name), origin))
@@ -226,11 +230,6 @@ def _from_section(
             yield from _from_section(value, here, document, report)
         elif value is not None:  # a section whose keys are all commented out
             report(wrong(name, "a section with keys", value, origin))
-
-
-def _origin_within(document: Document, path: tuple[str, ...], at: int, word: str) -> str:
-    """The origin of a key of one entry of a list."""
-    return document.origin((*path, at, word))
 
 
 def _names_near(name: str) -> list[str]:
