@@ -176,13 +176,13 @@ class Heads:
         raw_path, _, query = target.partition(b"?")
         hot, host = self._routes.raw.get(raw_path), noted.get(b"host")
         if hot is not None:
-            request = Request(connection, name, hot.path, raw_path, query)
+            path = hot.path
         else:
             parsed = _parsed(target, name)
             host = host if parsed.host is None else parsed.host
-            hot = self._routes.find(parsed.path)
-            request = Request(connection, name, parsed.path, parsed.raw_path, parsed.query)
-        request.headers = headers
+            path, raw_path, query = parsed.path, parsed.raw_path, parsed.query
+            hot = self._routes.find(path)
+        request = Request(connection, connection.peer, name, path, raw_path, query, headers)
         request.version = version
         request.limit_bytes = self.max_body_bytes
         if b"transfer-encoding" in noted or b"expect" in noted:
