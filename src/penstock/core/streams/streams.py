@@ -119,7 +119,7 @@ class Streams:
         outcome: Receipt | PenstockError
         try:
             self.check_open()
-            run = sending.run()
+            run = sending.run
             if sending.is_stored:
                 return self._store(run, caller, done, sending.known_as)
             size = self._check_size(sending)

@@ -15,15 +15,8 @@ from penstock.core.broker import Broker
 from penstock.core.replay.history import History
 from penstock.core.replay.statement import Chunk
 from penstock.doors.streams.parameters import ReceiveQuery
-from penstock.doors.streams.responses import (
-    Received,
-    ReceivedPage,
-    fail,
-    give,
-    give_page,
-    missing_shapes,
-    shape_of,
-)
+from penstock.doors.streams.responses import fail, give, give_page, missing_shapes, shape_of
+from penstock.doors.streams.shapes import Received, ReceivedPage
 from penstock.errors import InvalidRequest, NotAuthorized, PenstockError, WaitTimeout
 from penstock.net.http.request import Request
 from penstock.runs import Run

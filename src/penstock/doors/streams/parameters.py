@@ -5,10 +5,9 @@ body, so a header has the detail; texts about values are specific.
 """
 
 import re
-from typing import Annotated
 from uuid import UUID
 
-from msgspec import DecodeError, Meta, Raw, Struct, field
+from msgspec import DecodeError
 from msgspec.json import Decoder
 
 from penstock.common.durations import parse_duration
@@ -16,6 +15,7 @@ from penstock.core.broker import Broker
 from penstock.core.settings import StreamSettings
 from penstock.core.streams.send_request import Sending
 from penstock.doors.streams.responses import INVALID, InvalidForm
+from penstock.doors.streams.shapes import NewSend
 from penstock.errors import InvalidRequest
 from penstock.net.http.request import Request
 from penstock.net.log_throttle import shortened
@@ -41,7 +41,6 @@ BAD_JSON = {
 }
 """Error texts where the decoder has none."""
 
-Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
 _NUMBER = re.compile(r"[+-]?\d{1,18}", re.ASCII)
 _YES_OR_NO = {"true": True, "1": True, "false": False, "0": False, "": False}
 
@@ -60,19 +59,6 @@ def seconds_of(text: str) -> float:
     if seconds is None:
         raise InvalidRequest("a length of time is a number with a unit, as 30s, 500ms or 1m30s")
     return sign * seconds
-
-
-class NewSend(Struct, forbid_unknown_fields=True, kw_only=True):
-    """A send, as its sender writes it."""
-
-    stream_id: str = field(name="streamId")
-    message_uuid: str = field(name="messageUuid")
-    message: Raw
-    """Any JSON value, `null` as well."""
-    size: Int32 | None = field(name="inMemoryStreamSize", default=None)
-    timeout_s: Int32 | None = field(name="blockingSendTimeoutSeconds", default=None)
-    is_stored: bool | None = field(name="writeToDB", default=None)
-    ttl_s: Int32 | None = field(name="dbTTLSeconds", default=None)
 
 
 _decoder = Decoder(NewSend)
@@ -112,7 +98,9 @@ def read_send(request: Request, settings: StreamSettings) -> Sending:
 
 def _send_wait_of(request: Request, new: NewSend) -> float:
     """Return how long the sender would wait; the query may set it instead of the body."""
-    asked = request.parameters() if request.query else {}
+    if not request.query:
+        return float(new.timeout_s or 0)
+    asked = request.parameters()
     text = asked.pop("timeout", None)
     if asked:
         raise InvalidRequest(f"there is no parameter {next(iter(asked))!r} here")
@@ -123,18 +111,29 @@ def _send_wait_of(request: Request, new: NewSend) -> float:
     return seconds_of(text)
 
 
-class ReceiveQuery(Struct, frozen=True):
+class ReceiveQuery:
     """Parsed query of a receive: a topic, and how long to wait."""
 
-    topic: str
-    wait_s: float
-    reads_log: bool = False
-    token: str | None = None
-    """Start in the log; without one, the oldest message."""
-    limit: int | None = None
-    """Most messages of the response, which is then a list; without one it is a single message."""
-    has_position: bool = False
-    """The response has keys for its position, beside the headers."""
+    __slots__ = ("has_position", "limit", "reads_log", "token", "topic", "wait_s")
+
+    def __init__(
+        self,
+        topic: str,
+        wait_s: float,
+        reads_log: bool = False,
+        token: str | None = None,
+        limit: int | None = None,
+        has_position: bool = False,
+    ) -> None:
+        self.topic = topic
+        self.wait_s = wait_s
+        self.reads_log = reads_log
+        self.token = token
+        """Start in the log; without one, the oldest message."""
+        self.limit = limit
+        """Most messages of the response, which is then a list; without one it is a single message."""
+        self.has_position = has_position
+        """The response has keys for its position, beside the headers."""
 
 
 class Queries:

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 
-from msgspec import Raw, Struct, field, json
+from msgspec import json
 
 from penstock.common.statement import Missing
 from penstock.core.replay.history import History
+from penstock.doors.streams.shapes import MissingShape, Received, ReceivedPage
 from penstock.errors import InvalidRequest, PenstockError, WaitTimeout
-from penstock.model import Reason
 from penstock.net.http.errors import status_of
 from penstock.net.http.request import Request
 from penstock.runs import Run
@@ -36,38 +36,6 @@ class InvalidForm(InvalidRequest):
     def __init__(self, detail: str) -> None:
         super().__init__(INVALID)
         self.detail = detail
-
-
-class MissingShape(Struct, frozen=True):
-    """Messages between the token and what is served that are not there; `first` is null if not known."""
-
-    first: int | None
-    last: int
-    reason: Reason
-
-
-class Received(Struct, omit_defaults=True, kw_only=True):
-    """One message with the keys that clients of iPubSub know: their decoder refuses any other.
-
-    Position, encoding and gaps are keys only on request or in a page, which iPubSub does not have: `give`.
-    """
-
-    message_id: str | None = field(name="messageUuid", default=None)
-    message: Raw
-    timestamp: str
-    encoding: str | None = None
-    sequence: int = 0
-    cursor: str = ""
-    token: str | None = field(name="dbResumeToken", default=None)
-    missing: tuple[MissingShape, ...] = ()
-
-
-class ReceivedPage(Struct, omit_defaults=True, kw_only=True):
-    """Several messages of the log, and where the next page begins."""
-
-    messages: Sequence[Received]
-    token: str = field(name="dbResumeToken")
-    missing: tuple[MissingShape, ...] = ()
 
 
 def shape_of(run: Run, index: int, history: History) -> Received:
