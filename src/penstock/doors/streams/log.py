@@ -167,12 +167,15 @@ class LogPolls:
 
     def _shape(self, page: Page) -> Received:
         ((run, index),) = page.messages
-        shape = shape_of(run, index, self._history)
+        shape = self._shape_of(run, index)
         shape.token, shape.missing = page.next.encode(), missing_shapes(page.missing)
         return shape
 
+    def _shape_of(self, run: Run, index: int) -> Received:
+        return shape_of(run, index, self._history.cursor(run.offset + index).encode())
+
     def _page_shape(self, page: Page) -> ReceivedPage:
-        shapes = [shape_of(run, index, self._history) for run, index in page.messages]
+        shapes = [self._shape_of(run, index) for run, index in page.messages]
         return ReceivedPage(messages=shapes, token=page.next.encode(), missing=missing_shapes(page.missing))
 
 

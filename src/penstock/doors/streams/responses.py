@@ -7,7 +7,6 @@ from functools import lru_cache
 from msgspec import json
 
 from penstock.common.statement import Missing
-from penstock.core.replay.history import History
 from penstock.doors.streams.shapes import MissingShape, Received, ReceivedPage
 from penstock.errors import InvalidRequest, PenstockError, WaitTimeout
 from penstock.net.http.errors import status_of
@@ -38,8 +37,8 @@ class InvalidForm(InvalidRequest):
         self.detail = detail
 
 
-def shape_of(run: Run, index: int, history: History) -> Received:
-    """One message of a run."""
+def shape_of(run: Run, index: int, cursor: str) -> Received:
+    """One message of a run, with the cursor behind it."""
     value, encoding = encode_value(run.payload(index))
     return Received(
         message_id=None if run.properties is None else run.properties.message_id,
@@ -47,7 +46,7 @@ def shape_of(run: Run, index: int, history: History) -> Received:
         encoding=encoding,
         timestamp=time_text(run.published_at),
         sequence=run.sequence + index,
-        cursor=history.cursor(run.offset + index).encode(),
+        cursor=cursor,
     )
 
 
@@ -88,7 +87,7 @@ def fail(request: Request, error: PenstockError) -> None:
 def time_text(wall_us: int) -> str:
     """A time as RFC 3339 writes it, with its microseconds, in UTC."""
     seconds, micros = divmod(wall_us, 1_000_000)
-    return f"{_second_text(min(seconds, LAST_SECOND))}.{micros:06}Z"
+    return f"{_second_text(min(seconds, LAST_SECOND))}.{str(micros).zfill(6)}Z"
 
 
 @lru_cache(maxsize=1024)
