@@ -20,7 +20,7 @@ from penstock.errors import InvalidRequest
 from penstock.net.http.request import Request
 from penstock.net.log_throttle import shortened
 from penstock.runs import NEVER
-from penstock.wire.json_values import payload_of
+from penstock.wire.json_values import read_value
 
 MAX_LIMIT = 1_000
 """Most messages of one response."""
@@ -80,7 +80,8 @@ def read_send(request: Request, settings: StreamSettings) -> Sending:
         raise InvalidRequest(f"{INVALID}: inMemoryStreamSize is less than 0")
     if new.ttl_s is not None and new.ttl_s < 1:
         raise InvalidRequest(f"{INVALID}: dbTTLSeconds is less than 1")
-    payload, is_stored = payload_of(new.message), bool(new.is_stored)
+    payload, is_json = read_value(new.message)
+    is_stored = bool(new.is_stored)
     wait_s = min(max(_send_wait_of(request, new), 0.0), settings.max_timeout_s)
     return Sending(
         topic=new.stream_id,
@@ -91,7 +92,7 @@ def read_send(request: Request, settings: StreamSettings) -> Sending:
         wait_s=0.0 if is_stored else wait_s,
         ttl_s=float(new.ttl_s or DEFAULT_TTL_S) if is_stored else NEVER,
         is_stored=is_stored,
-        content_type=JSON if payload == bytes(new.message) else None,
+        content_type=JSON if is_json else None,
         known_as=str(UUID(new.message_uuid)) if is_stored else None,
     )
 
