@@ -151,6 +151,7 @@ class Heads:
         self._routes = routes
         self._origins = origins
         self._port = port
+        self._is_for_all = port is Port.ALL
         self._cookie = cookie
         self.max_body_bytes = settings.max_body_bytes
 
@@ -315,7 +316,7 @@ class Heads:
         request.is_proven = route.is_open
         if route.max_body_bytes is not None:
             request.limit_bytes = route.max_body_bytes
-        if self._port is not Port.ALL:
+        if not self._is_for_all:
             if not route.is_page:
                 self._check_port(request.path, is_admin=route.is_admin)
             request.has_admin = self._port is Port.ADMIN
