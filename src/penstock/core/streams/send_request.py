@@ -1,11 +1,14 @@
 """Value of one send to a stream."""
 
+from typing import Final
+
 from penstock.core.access.identity import Identity
 from penstock.model import Door, Properties
 from penstock.runs import NEVER, Run, bare_shape
 
 JSON = "application/json"
-_IN_MEMORY, _STORED = bare_shape(Door.STREAMS, 0, False), bare_shape(Door.STREAMS, 1, False)
+_IN_MEMORY: Final = bare_shape(Door.STREAMS, 0, False)
+_STORED: Final = bare_shape(Door.STREAMS, 1, False)
 
 
 class Sending:
