@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from penstock.errors import InvalidPayload
-from penstock.wire.json_values import encode_value, lines_of, payload_of, value_of
+from penstock.wire.json_values import encode_value, lines_of, payload_of, read_value, value_of
 
 
 @pytest.mark.parametrize(
@@ -31,6 +31,21 @@ from penstock.wire.json_values import encode_value, lines_of, payload_of, value_
 def test_json_stands_there_as_it_is(payload: bytes) -> None:
     assert bytes(value_of(payload)) == payload
     assert payload_of(value_of(payload)) == payload
+
+
+@pytest.mark.parametrize(
+    ("value", "payload", "is_json"),
+    [
+        (b'{"a":1}', b'{"a":1}', True),
+        (b"{}", b"{}", True),
+        (b'"$bytes"', b'"$bytes"', True),
+        (b'{"$bytes":"YQ==","a":1}', b'{"$bytes":"YQ==","a":1}', True),
+        (b'{"$bytes":"YQ=="}', b"a", False),
+        (b'{"\\u0024bytes":"e30="}', b"{}", False),
+    ],
+)
+def test_payload_is_the_json_itself_unless_it_says_bytes(value: bytes, payload: bytes, is_json: bool) -> None:
+    assert read_value(Raw(value)) == (payload, is_json)
 
 
 @pytest.mark.parametrize(

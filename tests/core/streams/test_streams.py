@@ -754,13 +754,15 @@ def test_nobody_looks_at_a_stream_before_something_in_it_expires(stage: Stage, c
         crowd.send(b"late", f"{number}", ttl=1_000.0)
     crowd.send(b"soon", "0", ttl=10.0)
     looked_at: list[str] = []
-    remove = crowd.streams.buffers.remove
+    expiring = crowd.streams.buffers._expiring
+    take = expiring.take
 
-    def note(stream: Stream, *args: Any) -> int:
-        looked_at.append(stream.topic.name)
-        return remove(stream, *args)
+    def note(now: float) -> Stream | None:
+        stream = take(now)
+        looked_at.extend([] if stream is None else [stream.topic.name])
+        return stream
 
-    crowd.streams.buffers.remove = note  # type: ignore[assignment, method-assign]
+    expiring.take = note  # type: ignore[method-assign]
     stage.advance(20.0)
     assert looked_at == ["0"]
     assert crowd.streams.buffers.messages == 3

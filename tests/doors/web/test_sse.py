@@ -20,11 +20,9 @@ from penstock.common.cursor import Cursor, Position
 from penstock.core.settings import AccessSettings, OutboxSettings, RingSettings, TopicRule
 from penstock.doors.web.context import Web
 from penstock.doors.web.sse import BEAT_S, MAX_LAST, Events, EventStream
-from penstock.doors.web.support.requests import NoConnection
 from penstock.errors import PenstockError
 from penstock.model import Policy, Reason
 from penstock.net.door import Peer
-from penstock.net.http.connection import HttpConnection
 from penstock.net.http.request import Request
 from penstock.net.http.settings import HttpSettings
 from tests.doors.serving import EVERYTHING, Start, client_of, mqtt_of, port_of
@@ -529,10 +527,8 @@ async def test_whatever_is_asked_is_understood_or_refused_with_a_code(
     query: str, last_id: bytes | None
 ) -> None:
     stage = Stage()
-    request = Request(
-        cast("HttpConnection", NoConnection(Peer("127.0.0.1", 1))), "GET", PATH, b"", query.encode()
-    )
-    request.headers = [] if last_id is None else [(b"last-event-id", last_id)]
+    headers = [] if last_id is None else [(b"last-event-id", last_id)]
+    request = Request(None, Peer("127.0.0.1", 1), "GET", PATH, b"", query.encode(), headers)
     events = Events(cast("Web", SimpleNamespace(broker=stage.broker)))
     try:
         wish = events._read(request)

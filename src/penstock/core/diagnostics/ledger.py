@@ -59,7 +59,7 @@ LOSSES = (
 """Reasons that an operator should look into; the others are requested by clients, or ordinary."""
 
 
-class Losses(Struct, frozen=True):
+class Losses(Struct):
     """Involuntary losses since the last report, and the last subscriber that lost something."""
 
     count: int

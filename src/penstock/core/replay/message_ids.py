@@ -5,7 +5,6 @@ leads back to its position.
 """
 
 from binascii import b2a_base64
-from functools import cached_property
 from hashlib import blake2b
 from re import compile as pattern
 from struct import Struct as Layout
@@ -100,6 +99,7 @@ class MessageIds:
         self._log = log
         self._epochs = Epochs(log)
         self._known: dict[int, EpochIds] = {}
+        self._by_id: dict[str, int] = {}  # epochs by the prefix of their ids; filled on first use
         before = log.end_of(log.epoch - 1)
         self._first = 0 if before is None else before + 1  # of this epoch
         self._now = self._of_epoch(log.epoch)
@@ -131,7 +131,9 @@ class MessageIds:
 
         The position may be behind the committed end of its epoch, as a cursor's may.
         """
-        epoch = self._epochs_by_id.get(message_id[:_ID_START])
+        if not self._by_id:
+            self._by_id = {self._of_epoch(epoch).id_start.decode(): epoch for epoch in self._log.epochs()}
+        epoch = self._by_id.get(message_id[:_ID_START])
         end = message_id[_ID_START:]
         if epoch is None or not _ID_END.fullmatch(end):
             return None
@@ -142,8 +144,3 @@ class MessageIds:
         if marks is None:
             marks = self._known[epoch] = EpochIds(self._log.log_id, epoch)
         return marks
-
-    @cached_property
-    def _epochs_by_id(self) -> dict[str, int]:
-        """Epochs by the prefix of their ids; built on first use."""
-        return {self._of_epoch(epoch).id_start.decode(): epoch for epoch in self._log.epochs()}

@@ -5,6 +5,7 @@ the log of the topic may still have them. Expiry costs the same however many str
 """
 
 from collections.abc import Callable
+from typing import Final
 
 from penstock.core.diagnostics.ledger import Ledger
 from penstock.core.runtime.deadlines import Deadlines
@@ -13,6 +14,8 @@ from penstock.core.streams.stream import GROUP, Stream, weight_of
 from penstock.model import Policy, Reason
 from penstock.runs import NEVER, Run
 
+_FULL: Final = Reason.OUTBOX_FULL
+_OLDEST: Final = Policy.DROP_OLDEST
 LOOKED_AT = 20_000
 """Approximate number of messages that one pass examines."""
 
@@ -99,7 +102,7 @@ class StreamBuffers:
 
     def _drop(self, stream: Stream, index: int, setting: str) -> None:
         self.dropped += 1
-        self._ledger.add(self._take(stream, index), GROUP, Reason.OUTBOX_FULL, Policy.DROP_OLDEST, setting)
+        self._ledger.add(self._take(stream, index), GROUP, _FULL, _OLDEST, setting)
 
     def remove(self, stream: Stream, is_unwanted: Callable[[Run], bool], reason: Reason) -> int:
         """Remove messages by a predicate and record the reason; return their number."""

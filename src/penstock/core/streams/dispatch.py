@@ -15,10 +15,10 @@ from penstock.core.runtime.deadlines import Timeouts
 from penstock.core.sessions.session import Session
 from penstock.core.streams.buffers import StreamBuffers
 from penstock.core.streams.counters import StreamCounters
-from penstock.core.streams.stream import Stream, weight_of
+from penstock.core.streams.stream import DOOR, Stream, weight_of
 from penstock.core.streams.waiters import Handover, Receiver, Sender, Take, Waiter, Watching
 from penstock.errors import PenstockError
-from penstock.model import Door, Reason
+from penstock.model import Reason
 from penstock.runs import Run
 
 
@@ -159,7 +159,7 @@ class Dispatch:
                 self._counters.given_back += 1
         if is_taken:
             stream.topic.delivered += 1
-            self._node_counters.delivered_at[Door.STREAMS] += 1
+            self._node_counters.delivered_at[DOOR] += 1
         return is_taken
 
     # Waiters

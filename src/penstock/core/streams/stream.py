@@ -6,16 +6,19 @@ is therefore stored by itself, and queues are made when they are needed.
 
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from penstock.core.topics.ring import RUN_BYTES
 from penstock.core.topics.topic import Topic
+from penstock.model import Door
 from penstock.runs import Run
 
 if TYPE_CHECKING:
     from penstock.core.streams.waiters import Receiver, Sender, Watcher
 
-GROUP = "$stream"
+DOOR: Final = Door.STREAMS
+"""A constant: Python 3.11 takes long to look up a member of an enum."""
+GROUP: Final = "$stream"
 """Name of a stream's receivers in the ledger: one of them gets each message."""
 
 

@@ -26,7 +26,7 @@ from penstock.core.streams.buffers import StreamBuffers
 from penstock.core.streams.counters import StreamCounters
 from penstock.core.streams.dispatch import Dispatch
 from penstock.core.streams.send_request import Sending
-from penstock.core.streams.stream import Stream, stream_of, weight_of
+from penstock.core.streams.stream import DOOR, Stream, stream_of, weight_of
 from penstock.core.streams.waiters import (
     Done,
     IsHere,
@@ -50,7 +50,7 @@ from penstock.errors import (
     TooLarge,
     WaitTimeout,
 )
-from penstock.model import Door, Reason
+from penstock.model import Reason
 from penstock.runs import Run
 
 log = structlog.get_logger("penstock.streams")
@@ -104,7 +104,7 @@ class Streams:
 
         Where that is decided at once, it is called back before this returns, and None is returned.
         """
-        caller = self._request_senders.of(sending.identity, Door.STREAMS)
+        caller = self._request_senders.of(sending.identity, DOOR)
         if self._request_senders.is_free(caller):
             return self._send(sending, caller, done)
         pending = PendingSend(done)  # a slow subscriber under `block` holds it back
@@ -119,7 +119,7 @@ class Streams:
         outcome: Receipt | PenstockError
         try:
             self.check_open()
-            run = sending.run()
+            run = sending.run
             if sending.is_stored:
                 return self._store(run, caller, done, sending.known_as)
             size = self._check_size(sending)

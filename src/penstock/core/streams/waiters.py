@@ -7,8 +7,6 @@ commit if the log is durable, else at the end of the turn.
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from msgspec import Struct
-
 from penstock.core.access.identity import Identity
 from penstock.core.ports.log import LogWriter, Settled, Ticket
 from penstock.core.publishing.outcome import Receipt
@@ -18,11 +16,14 @@ from penstock.errors import PenstockError
 from penstock.runs import Run
 
 
-class Handover(Struct, frozen=True, gc=False):
+class Handover:
     """Message for one receiver."""
 
-    run: Run
-    epoch: int
+    __slots__ = ("epoch", "run")
+
+    def __init__(self, run: Run, epoch: int) -> None:
+        self.run = run
+        self.epoch = epoch
 
     @property
     def payload(self) -> bytes:
@@ -169,6 +170,9 @@ class Watching:
 
     def __len__(self) -> int:
         return self._count
+
+    def __bool__(self) -> bool:
+        return self._count > 0
 
     def add(self, stream: Stream, woken: Callable[[], None]) -> Watcher:
         """Add a watcher for the next message of a stream's topic."""

@@ -88,6 +88,8 @@ class Audience(Generic[MemberT]):
 
     def __len__(self) -> int:
         """Number of subscribers, offline ones included; a shared group counts as one."""
+        if len(self.groups) == 1 and not self.shared:
+            return len(self.groups[0])
         direct = sum(len(members) for _, members in self.classes())
         return direct + sum(1 for group in self.shared if group)
 

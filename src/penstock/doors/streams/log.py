@@ -15,15 +15,8 @@ from penstock.core.broker import Broker
 from penstock.core.replay.history import History
 from penstock.core.replay.statement import Chunk
 from penstock.doors.streams.parameters import ReceiveQuery
-from penstock.doors.streams.responses import (
-    Received,
-    ReceivedPage,
-    fail,
-    give,
-    give_page,
-    missing_shapes,
-    shape_of,
-)
+from penstock.doors.streams.responses import fail, give, give_page, missing_shapes, shape_of
+from penstock.doors.streams.shapes import Received, ReceivedPage
 from penstock.errors import InvalidRequest, NotAuthorized, PenstockError, WaitTimeout
 from penstock.net.http.request import Request
 from penstock.runs import Run
@@ -174,12 +167,15 @@ class LogPolls:
 
     def _shape(self, page: Page) -> Received:
         ((run, index),) = page.messages
-        shape = shape_of(run, index, self._history)
+        shape = self._shape_of(run, index)
         shape.token, shape.missing = page.next.encode(), missing_shapes(page.missing)
         return shape
 
+    def _shape_of(self, run: Run, index: int) -> Received:
+        return shape_of(run, index, self._history.cursor(run.offset + index).encode())
+
     def _page_shape(self, page: Page) -> ReceivedPage:
-        shapes = [shape_of(run, index, self._history) for run, index in page.messages]
+        shapes = [self._shape_of(run, index) for run, index in page.messages]
         return ReceivedPage(messages=shapes, token=page.next.encode(), missing=missing_shapes(page.missing))
 
 

@@ -5,10 +5,9 @@ body, so a header has the detail; texts about values are specific.
 """
 
 import re
-from typing import Annotated
 from uuid import UUID
 
-from msgspec import DecodeError, Meta, Raw, Struct, field
+from msgspec import DecodeError
 from msgspec.json import Decoder
 
 from penstock.common.durations import parse_duration
@@ -16,11 +15,12 @@ from penstock.core.broker import Broker
 from penstock.core.settings import StreamSettings
 from penstock.core.streams.send_request import Sending
 from penstock.doors.streams.responses import INVALID, InvalidForm
+from penstock.doors.streams.shapes import NewSend
 from penstock.errors import InvalidRequest
 from penstock.net.http.request import Request
 from penstock.net.log_throttle import shortened
 from penstock.runs import NEVER
-from penstock.wire.json_values import payload_of
+from penstock.wire.json_values import read_value
 
 MAX_LIMIT = 1_000
 """Most messages of one response."""
@@ -41,7 +41,6 @@ BAD_JSON = {
 }
 """Error texts where the decoder has none."""
 
-Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
 _NUMBER = re.compile(r"[+-]?\d{1,18}", re.ASCII)
 _YES_OR_NO = {"true": True, "1": True, "false": False, "0": False, "": False}
 
@@ -60,19 +59,6 @@ def seconds_of(text: str) -> float:
     if seconds is None:
         raise InvalidRequest("a length of time is a number with a unit, as 30s, 500ms or 1m30s")
     return sign * seconds
-
-
-class NewSend(Struct, forbid_unknown_fields=True, kw_only=True):
-    """A send, as its sender writes it."""
-
-    stream_id: str = field(name="streamId")
-    message_uuid: str = field(name="messageUuid")
-    message: Raw
-    """Any JSON value, `null` as well."""
-    size: Int32 | None = field(name="inMemoryStreamSize", default=None)
-    timeout_s: Int32 | None = field(name="blockingSendTimeoutSeconds", default=None)
-    is_stored: bool | None = field(name="writeToDB", default=None)
-    ttl_s: Int32 | None = field(name="dbTTLSeconds", default=None)
 
 
 _decoder = Decoder(NewSend)
@@ -94,7 +80,8 @@ def read_send(request: Request, settings: StreamSettings) -> Sending:
         raise InvalidRequest(f"{INVALID}: inMemoryStreamSize is less than 0")
     if new.ttl_s is not None and new.ttl_s < 1:
         raise InvalidRequest(f"{INVALID}: dbTTLSeconds is less than 1")
-    payload, is_stored = payload_of(new.message), bool(new.is_stored)
+    payload, is_json = read_value(new.message)
+    is_stored = bool(new.is_stored)
     wait_s = min(max(_send_wait_of(request, new), 0.0), settings.max_timeout_s)
     return Sending(
         topic=new.stream_id,
@@ -105,14 +92,16 @@ def read_send(request: Request, settings: StreamSettings) -> Sending:
         wait_s=0.0 if is_stored else wait_s,
         ttl_s=float(new.ttl_s or DEFAULT_TTL_S) if is_stored else NEVER,
         is_stored=is_stored,
-        content_type=JSON if payload == bytes(new.message) else None,
+        content_type=JSON if is_json else None,
         known_as=str(UUID(new.message_uuid)) if is_stored else None,
     )
 
 
 def _send_wait_of(request: Request, new: NewSend) -> float:
     """Return how long the sender would wait; the query may set it instead of the body."""
-    asked = request.parameters() if request.query else {}
+    if not request.query:
+        return float(new.timeout_s or 0)
+    asked = request.parameters()
     text = asked.pop("timeout", None)
     if asked:
         raise InvalidRequest(f"there is no parameter {next(iter(asked))!r} here")
@@ -123,18 +112,29 @@ def _send_wait_of(request: Request, new: NewSend) -> float:
     return seconds_of(text)
 
 
-class ReceiveQuery(Struct, frozen=True):
+class ReceiveQuery:
     """Parsed query of a receive: a topic, and how long to wait."""
 
-    topic: str
-    wait_s: float
-    reads_log: bool = False
-    token: str | None = None
-    """Start in the log; without one, the oldest message."""
-    limit: int | None = None
-    """Most messages of the response, which is then a list; without one it is a single message."""
-    has_position: bool = False
-    """The response has keys for its position, beside the headers."""
+    __slots__ = ("has_position", "limit", "reads_log", "token", "topic", "wait_s")
+
+    def __init__(
+        self,
+        topic: str,
+        wait_s: float,
+        reads_log: bool = False,
+        token: str | None = None,
+        limit: int | None = None,
+        has_position: bool = False,
+    ) -> None:
+        self.topic = topic
+        self.wait_s = wait_s
+        self.reads_log = reads_log
+        self.token = token
+        """Start in the log; without one, the oldest message."""
+        self.limit = limit
+        """Most messages of the response, which is then a list; without one it is a single message."""
+        self.has_position = has_position
+        """The response has keys for its position, beside the headers."""
 
 
 class Queries:

@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 
-from msgspec import Raw, Struct, field, json
+from msgspec import json
 
 from penstock.common.statement import Missing
-from penstock.core.replay.history import History
+from penstock.doors.streams.shapes import MissingShape, Received, ReceivedPage
 from penstock.errors import InvalidRequest, PenstockError, WaitTimeout
-from penstock.model import Reason
 from penstock.net.http.errors import status_of
 from penstock.net.http.request import Request
 from penstock.runs import Run
@@ -38,40 +37,8 @@ class InvalidForm(InvalidRequest):
         self.detail = detail
 
 
-class MissingShape(Struct, frozen=True):
-    """Messages between the token and what is served that are not there; `first` is null if not known."""
-
-    first: int | None
-    last: int
-    reason: Reason
-
-
-class Received(Struct, omit_defaults=True, kw_only=True):
-    """One message with the keys that clients of iPubSub know: their decoder refuses any other.
-
-    Position, encoding and gaps are keys only on request or in a page, which iPubSub does not have: `give`.
-    """
-
-    message_id: str | None = field(name="messageUuid", default=None)
-    message: Raw
-    timestamp: str
-    encoding: str | None = None
-    sequence: int = 0
-    cursor: str = ""
-    token: str | None = field(name="dbResumeToken", default=None)
-    missing: tuple[MissingShape, ...] = ()
-
-
-class ReceivedPage(Struct, omit_defaults=True, kw_only=True):
-    """Several messages of the log, and where the next page begins."""
-
-    messages: Sequence[Received]
-    token: str = field(name="dbResumeToken")
-    missing: tuple[MissingShape, ...] = ()
-
-
-def shape_of(run: Run, index: int, history: History) -> Received:
-    """One message of a run."""
+def shape_of(run: Run, index: int, cursor: str) -> Received:
+    """One message of a run, with the cursor behind it."""
     value, encoding = encode_value(run.payload(index))
     return Received(
         message_id=None if run.properties is None else run.properties.message_id,
@@ -79,7 +46,7 @@ def shape_of(run: Run, index: int, history: History) -> Received:
         encoding=encoding,
         timestamp=time_text(run.published_at),
         sequence=run.sequence + index,
-        cursor=history.cursor(run.offset + index).encode(),
+        cursor=cursor,
     )
 
 
@@ -120,7 +87,7 @@ def fail(request: Request, error: PenstockError) -> None:
 def time_text(wall_us: int) -> str:
     """A time as RFC 3339 writes it, with its microseconds, in UTC."""
     seconds, micros = divmod(wall_us, 1_000_000)
-    return f"{_second_text(min(seconds, LAST_SECOND))}.{micros:06}Z"
+    return f"{_second_text(min(seconds, LAST_SECOND))}.{str(micros).zfill(6)}Z"
 
 
 @lru_cache(maxsize=1024)

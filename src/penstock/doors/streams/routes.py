@@ -9,6 +9,7 @@ from functools import partial
 
 from penstock.core.broker import Broker
 from penstock.core.publishing.outcome import Receipt
+from penstock.core.replay.message_ids import MessageIds
 from penstock.core.streams.waiters import Handover
 from penstock.doors.streams.log import LogPolls
 from penstock.doors.streams.parameters import Queries, read_send
@@ -61,7 +62,7 @@ class Receiver:
     def __init__(self, broker: Broker) -> None:
         self._streams = broker.streams
         self._queries = Queries(broker)
-        self._history = broker.history
+        self._marks = MessageIds(broker.log)
         self._counters = broker.counters
         self._polls = LogPolls(broker)
 
@@ -83,7 +84,9 @@ class Receiver:
         def hand_over(handover: Handover) -> bool:
             if not is_here():
                 return False
-            give(request, shape_of(handover.run, 0, self._history), has_position=asked.has_position)
+            run = handover.run
+            cursor = self._marks.cursor(run.offset).decode()
+            give(request, shape_of(run, 0, cursor), has_position=asked.has_position)
             return True
 
         miss = partial(self._miss, request)

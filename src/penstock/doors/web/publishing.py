@@ -27,7 +27,7 @@ from penstock.errors import InvalidRequest, NotAuthorized, PenstockError, Storag
 from penstock.model import Door, Properties
 from penstock.net.http.request import Request
 from penstock.runs import NEVER, Run, bare_shape
-from penstock.wire.json_values import payload_of
+from penstock.wire.json_values import read_value
 
 log = structlog.get_logger("penstock.web")
 
@@ -249,8 +249,8 @@ def run_of(message: NewMessage, limits: TopicLimits, pairs: PairReader) -> Run:
     """
     content_type = message.content_type
     if isinstance(message.data, Raw) and message.payload is UNSET:
-        payload = payload_of(message.data)
-        if content_type is None and payload == bytes(message.data):
+        payload, is_json = read_value(message.data)
+        if content_type is None and is_json:
             content_type = JSON
     elif isinstance(message.payload, str) and message.data is UNSET:
         payload = message.payload.encode()

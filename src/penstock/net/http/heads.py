@@ -151,6 +151,7 @@ class Heads:
         self._routes = routes
         self._origins = origins
         self._port = port
+        self._is_for_all = port is Port.ALL
         self._cookie = cookie
         self.max_body_bytes = settings.max_body_bytes
 
@@ -176,13 +177,13 @@ class Heads:
         raw_path, _, query = target.partition(b"?")
         hot, host = self._routes.raw.get(raw_path), noted.get(b"host")
         if hot is not None:
-            request = Request(connection, name, hot.path, raw_path, query)
+            path = hot.path
         else:
             parsed = _parsed(target, name)
             host = host if parsed.host is None else parsed.host
-            hot = self._routes.find(parsed.path)
-            request = Request(connection, name, parsed.path, parsed.raw_path, parsed.query)
-        request.headers = headers
+            path, raw_path, query = parsed.path, parsed.raw_path, parsed.query
+            hot = self._routes.find(path)
+        request = Request(connection, connection.peer, name, path, raw_path, query, headers)
         request.version = version
         request.limit_bytes = self.max_body_bytes
         if b"transfer-encoding" in noted or b"expect" in noted:
@@ -315,7 +316,7 @@ class Heads:
         request.is_proven = route.is_open
         if route.max_body_bytes is not None:
             request.limit_bytes = route.max_body_bytes
-        if self._port is not Port.ALL:
+        if not self._is_for_all:
             if not route.is_page:
                 self._check_port(request.path, is_admin=route.is_admin)
             request.has_admin = self._port is Port.ADMIN

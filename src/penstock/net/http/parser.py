@@ -152,13 +152,14 @@ class RequestReader:
         self._check_size(headers)
         noted = noted_in(headers)
         has_body = b"transfer-encoding" in noted or noted.get(b"content-length", b"0") != b"0"
-        if has_body and parser.should_upgrade():
+        wants_upgrade = parser.should_upgrade()
+        if has_body and wants_upgrade:
             self._ignore_upgrade(noted)
             return
         method, version = parser.get_method(), parser.get_http_version()
         request = self._heads.read(self._connection, method, version, self.target, headers, noted)
         request.keep_alive = parser.should_keep_alive()
-        if parser.should_upgrade():
+        if wants_upgrade:
             if self._connection.is_free:
                 request.upgrade = self._heads.find_upgrade(request, noted)
             if request.upgrade is not None:

@@ -281,7 +281,7 @@ class Pipeline:
             path: the path of the request, as far as it is known.
         """
         if request is None:
-            request = Request(self._connection, "GET", path, b"", b"")
+            request = Request(self._connection, self._connection.peer, "GET", path, b"", b"", [])
             self._door.requests += 1
             self._pending.append(request)
         elif request.is_complete:  # and its body was not needed

@@ -108,15 +108,22 @@ class Request:
     """Called when the client disconnects before the response."""
 
     def __init__(
-        self, connection: "HttpConnection", method: str, path: str, raw_path: bytes, query: bytes
+        self,
+        connection: "HttpConnection | None",
+        peer: Peer,
+        method: str,
+        path: str,
+        raw_path: bytes,
+        query: bytes,
+        headers: list[tuple[bytes, bytes]],
     ) -> None:
-        self._connection: HttpConnection | None = connection
+        self._connection = connection
+        self.peer = peer
         self.method = method
         self.path = path
         self.raw_path = raw_path
         self.query = query
-        self.peer: Peer = connection.peer
-        self.headers: list[tuple[bytes, bytes]] = []
+        self.headers = headers
         self.parts: list[bytes] = []  # of the body
         self.written: list[bytes] = []  # of the response, while earlier responses are not complete
 
@@ -131,9 +138,11 @@ class Request:
     def is_encrypted(self) -> bool:
         """True if the client, or a page of it, uses TLS up to this server or to a proxy before it."""
         connection = self._connection
-        return (connection is not None and connection.scheme == "https") or (
-            self.header(b"origin") or ""
-        ).lower().startswith("https:")
+        return (connection is not None and connection.scheme == "https") or self._is_of_encrypted_page
+
+    @property
+    def _is_of_encrypted_page(self) -> bool:
+        return (self.header(b"origin") or "").lower().startswith("https:")
 
     def pairs(self) -> list[tuple[str, str]]:
         """Return the names and values of the query, in order.
@@ -230,6 +239,42 @@ class Request:
         detail = f"this path takes {allowed}"
         status, body, content_type = response_for(405, detail, "method-not-allowed", self.path)
         self.respond(status, body, content_type=content_type, headers=[("Allow", allowed)])
+
+
+class HostedRequest(Request):
+    """Request that came by way of the application, for a hot route: its response is given to a callback."""
+
+    def __init__(
+        self,
+        peer: Peer,
+        scheme: str,
+        method: str,
+        path: str,
+        query: bytes,
+        headers: list[tuple[bytes, bytes]],
+        on_response: Callable[[int, bytes, str, Headers], None],
+    ) -> None:
+        super().__init__(None, peer, method, path, b"", query, headers)
+        self._scheme = scheme
+        self._on_response = on_response
+
+    @property
+    def is_encrypted(self) -> bool:
+        """True if the client, or a page of it, uses TLS up to the application's host."""
+        return self._scheme == "https" or self._is_of_encrypted_page
+
+    def respond(
+        self,
+        status: int,
+        body: bytes = b"",
+        *,
+        content_type: str = JSON,
+        headers: Sequence[tuple[str, str]] = (),
+    ) -> None:
+        """Respond, once: ignored after the first response, and after the client has disconnected."""
+        if not self.has_response and not self.is_disconnected:
+            self.has_response = True
+            self._on_response(status, body, content_type, headers)
 
 
 def gather(parts: list[bytes], data: bytes) -> None:

@@ -1,5 +1,6 @@
 """Encoding of HTTP responses, and content negotiation by the Accept header (RFC 9110, 12.5.1)."""
 
+import re
 import time
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -12,6 +13,8 @@ BODILESS = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
 """Statuses without a body and without Content-Length."""
 FIRST_FINAL, LAST_STATUS = 200, 599
 _KNOWN = frozenset(HTTPStatus)
+_UNWRITABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+"""Characters that no header's value has: control characters, but for the tab."""
 
 Headers = Sequence[tuple[str, str]]
 
@@ -101,7 +104,7 @@ def checked(value: str) -> str:
     Raises:
         ValueError: it has control characters.
     """
-    if any((character < " " and character != "\t") or character == "\x7f" for character in value):
+    if not value.isprintable() and _UNWRITABLE.search(value):
         raise ValueError(f"{value!r} cannot be the value of a header")
     return value
 

@@ -8,8 +8,6 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Literal, cast, overload
 
-from msgspec import Struct
-
 from penstock.core.access.identity import Identity
 from penstock.net.door import Peer
 
@@ -26,31 +24,59 @@ TakeKnown = Callable[[bytes, bytes, asyncio.Transport, Peer, Identity], None]
 """The same with the authenticated identity. The head may hold a token: do not log it."""
 
 
-class Route(Struct, frozen=True):
-    """One method of one path."""
+class Route:
+    """One method of one path; `Routes.add` says what its attributes mean."""
 
-    handler: Handler
-    is_open: bool = False
-    is_admin: bool = False
-    max_body_bytes: int | None = None
-    is_stream: bool = False
-    waits_its_turn: bool = False
-    takes_away: bool = False
-    is_page: bool = False
+    __slots__ = (
+        "handler",
+        "is_admin",
+        "is_open",
+        "is_page",
+        "is_stream",
+        "max_body_bytes",
+        "takes_away",
+        "waits_its_turn",
+    )
+
+    def __init__(
+        self,
+        handler: Handler,
+        is_open: bool = False,
+        is_admin: bool = False,
+        max_body_bytes: int | None = None,
+        is_stream: bool = False,
+        waits_its_turn: bool = False,
+        takes_away: bool = False,
+        is_page: bool = False,
+    ) -> None:
+        self.handler = handler
+        self.is_open = is_open
+        self.is_admin = is_admin
+        self.max_body_bytes = max_body_bytes
+        self.is_stream = is_stream
+        self.waits_its_turn = waits_its_turn
+        self.takes_away = takes_away
+        self.is_page = is_page
 
 
-class Upgrade(Struct, frozen=True):
+class Upgrade:
     """Handler of the connections that ask for a WebSocket at a path."""
 
-    take: TakeKnown
-    needs_identity: bool
+    __slots__ = ("needs_identity", "take")
+
+    def __init__(self, take: TakeKnown, needs_identity: bool) -> None:
+        self.take = take
+        self.needs_identity = needs_identity
 
 
-class HotPath(Struct, frozen=True):
+class HotPath:
     """A path with hot routes, at least for some methods."""
 
-    path: str
-    routes: dict[str, Route]
+    __slots__ = ("path", "routes")
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.routes: dict[str, Route] = {}
 
     def find(self, method: str) -> Route | None:
         """Return the route of a method; GET usually serves HEAD too, and OPTIONS is built in."""
@@ -123,7 +149,7 @@ class Routes:
             is_page: only for browsers, which prefer `text/html`, on every port; others get what the
                 application has here.
         """
-        hot = self._paths.setdefault(path, HotPath(path, {}))
+        hot = self._paths.setdefault(path, HotPath(path))
         hot.routes[method] = Route(
             handler, is_open, is_admin, max_body_bytes, is_stream, waits_its_turn, takes_away, is_page
         )

@@ -7,6 +7,7 @@ checked from its header, before its payload is buffered. Section numbers are of 
 from collections.abc import Iterable
 from enum import IntEnum
 from struct import Struct as Layout
+from typing import Final
 
 from penstock.wire.http2.errors import ConnectionFault, ErrorCode, StreamFault
 from penstock.wire.http2.limits import DEFAULT_FRAME_BYTES, MAX_FRAME_BYTES, MAX_WINDOW_BYTES, Limits
@@ -14,8 +15,8 @@ from penstock.wire.http2.streams import Stream
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 """First bytes of a client (section 3.4)."""
-HEADER_BYTES = 9
-MAX_STREAM_ID = 2**31 - 1
+HEADER_BYTES: Final = 9
+MAX_STREAM_ID: Final = 2**31 - 1
 PING_BYTES = 8
 PRIORITY_BYTES = 5
 
@@ -98,7 +99,8 @@ class FrameReader:
         frames: list[Frame] = []
         limit, end, unpack = self._limit_bytes, len(data), HEADER.unpack_from
         while end - position >= HEADER_BYTES:
-            size, flags, stream_id = unpack(data, position)
+            head: tuple[int, int, int] = unpack(data, position)
+            size, flags, stream_id = head
             start = position + HEADER_BYTES
             stop = start + (size >> 8)
             if stop - start > limit:

@@ -10,7 +10,7 @@ _SHORT = 0x80
 """Lengths below this have one byte."""
 _LEAST_BYTES = 4
 """Bytes of a topic and a payload that are empty."""
-_SUCCESS = b"\x08\x01"  # with its value
+_SUCCESS_AND_ID = b"\x08\x01\x12"  # the first with its value
 _SUBSCRIBERS, _DROPPED, _BLOCKED = b"\x18", b"\x28", b"\x30"
 
 
@@ -44,11 +44,9 @@ def encode_published(message_id: bytes, subscribers: int, dropped: int, blocked:
     Args:
         message_id: of at most 127 bytes.
     """
-    return b"%b\x12%c%b%b%b%b" % (
-        _SUCCESS,
-        len(message_id),
-        message_id,
-        number_field(_SUBSCRIBERS, subscribers),
-        number_field(_DROPPED, dropped),
-        number_field(_BLOCKED, blocked),
-    )
+    response = b"%b%c%b" % (_SUCCESS_AND_ID, len(message_id), message_id)
+    if subscribers:
+        response += number_field(_SUBSCRIBERS, subscribers)
+    if dropped or blocked:
+        response += number_field(_DROPPED, dropped) + number_field(_BLOCKED, blocked)
+    return response

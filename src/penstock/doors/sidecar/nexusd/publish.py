@@ -5,6 +5,7 @@ do not.
 """
 
 from functools import partial
+from typing import Final
 
 from penstock.common.topics import TopicLimits
 from penstock.core.broker import Receipt
@@ -24,7 +25,9 @@ QOS = 1
 """Highest durability without packet identifiers: the response waits for the commit."""
 
 
-_PASSING, _RETAINED = bare_shape(Door.SIDECAR, QOS, False), bare_shape(Door.SIDECAR, QOS, True)
+_DOOR: Final = Door.SIDECAR
+_PASSING: Final = bare_shape(_DOOR, QOS, False)
+_RETAINED: Final = bare_shape(_DOOR, QOS, True)
 
 
 class PublishMethod:
@@ -53,7 +56,7 @@ class PublishMethod:
         assert identity is not None
         # A publisher to another topic does not wait for the subscribers of this one, and one on
         # another connection waits for them at the same time.
-        sender = broker.request_sender(identity, Door.SIDECAR, f"{peer.host} {peer.port} {run.topic}")
+        sender = broker.request_sender(identity, _DOOR, f"{peer.host} {peer.port} {run.topic}")
         if broker.is_unblocked(sender):
             self._publish(call, run, sender)
         else:

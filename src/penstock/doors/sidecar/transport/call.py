@@ -6,7 +6,7 @@ window of it.
 """
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from penstock.core.access.identity import Identity
 from penstock.doors.sidecar.transport.method import (
@@ -35,10 +35,17 @@ if TYPE_CHECKING:
     from penstock.doors.sidecar.transport.connection import Connection
     from penstock.doors.sidecar.transport.request_headers import Request
 
-UNARY = Envelope(HEAD, OK_TRAILERS)
+OK: Final = Status.OK
+"""A constant of this module: Python 3.11 takes long to look up a member of an enum."""
+UNARY: Final = Envelope(HEAD, OK_TRAILERS)
 """Surrounds the one message of a response that went well."""
 TOO_MUCH = "too many messages are on their way; try again"
 _NOT_ONE = "the body of this call has to be one message"
+
+
+def _prefix(size: int) -> bytes:
+    """What stands before a message of this size, as `encode_message` has it."""
+    return b"\0" + size.to_bytes(4, "big", signed=True)
 
 
 class Deadline:
@@ -141,9 +148,7 @@ class Http2Call:
         if is_last and self._reader is None and type(self._method) is Unary:
             # Nearly always: all of the body at once, and that is one message as it is.
             size = len(data) - PREFIX_BYTES
-            if data[:PREFIX_BYTES] == b"\0" + size.to_bytes(4, "big", signed=True) and (
-                size <= self.connection.limit_bytes
-            ):
+            if data[:PREFIX_BYTES] == _prefix(size) and size <= self.connection.limit_bytes:
                 self._method.begin(self, data[PREFIX_BYTES:])
                 return
         self._read(data)
@@ -249,7 +254,7 @@ class Http2Call:
             return
         http2, stream_id = self.connection.http2, self._stream_id
         if self._has_responded:
-            is_fine = status is Status.OK and not text
+            is_fine = status is OK and not text
             http2.finish(stream_id, OK_TRAILERS if is_fine else encode_trailers(status, text))
         else:
             http2.respond(stream_id, encode_refusal(status, text), is_last=True)
@@ -264,9 +269,9 @@ class Http2Call:
             self.finish()
             return
         connection = self.connection
-        connection.http2.respond_whole(self._stream_id, UNARY, encode_message(message))
+        connection.http2.respond_whole(self._stream_id, UNARY, _prefix(len(message)) + message)
         connection.on_sent(len(message))
-        self._leave(Status.OK)
+        self._leave(OK)
 
     def pause(self) -> None:
         """Pause the handler."""

@@ -12,7 +12,7 @@ from msgspec.json import Decoder
 
 from penstock.errors import InvalidPayload
 from penstock.model import Properties
-from penstock.wire.json_values import payload_of
+from penstock.wire.json_values import read_value
 
 MAX_LAST = 1_000
 MAX_ID = 255
@@ -112,8 +112,9 @@ def read_request(message: str | bytes) -> Request:
         raise _complaint(message, str(error)) from None
     except (DecodeError, ValueError, RecursionError):
         raise _not_json() from None
-    if isinstance(request, Subscribe | Unsubscribe):
-        _check_names(request)
+    if isinstance(request, Publish | Ping):
+        return request
+    _check_names(request)
     if isinstance(request, Subscribe) and type(request.last_n) is not int:
         request.last_n = _count_of(request)
     return request
@@ -139,10 +140,10 @@ def read_payload(request: Publish) -> tuple[bytes, Properties | None]:
         BadMessage: it says `$bytes`, and then no base64.
     """
     try:
-        payload = payload_of(request.data)
+        payload, is_json = read_value(request.data)
     except InvalidPayload as error:
         raise _invalid(str(error), "data", request.request_id) from None
-    return payload, JSON_PROPERTIES if payload == bytes(request.data) else None
+    return payload, JSON_PROPERTIES if is_json else None
 
 
 def _check_names(request: Subscribe | Unsubscribe) -> None:

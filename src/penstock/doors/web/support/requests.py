@@ -12,13 +12,12 @@ listener. Both call the same handler.
 import re
 from asyncio import Future, get_running_loop, to_thread
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, TypeVar, cast
 from urllib.parse import parse_qsl
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
-from msgspec import Struct
 from msgspec.json import Decoder
 from pydantic.json_schema import SkipJsonSchema
 
@@ -29,13 +28,10 @@ from penstock.doors.web.context import Web
 from penstock.doors.web.publishing import FORM, decode
 from penstock.doors.web.support.responses import reference_to
 from penstock.errors import InvalidFilter, InvalidRequest, NotAuthorized, TooLarge, UnsupportedMedia
-from penstock.net.door import Peer
 from penstock.net.http.errors import JSON
-from penstock.net.http.request import Request as HotRequest
+from penstock.net.http.request import HostedRequest
+from penstock.net.http.response import Headers
 from penstock.net.http.routes import Handler
-
-if TYPE_CHECKING:
-    from penstock.net.http.connection import HttpConnection
 
 DEFAULT_LIMIT = 100
 _NUMBER = re.compile("-?[0-9]+")
@@ -213,49 +209,28 @@ def takes_json(shape: type, example: dict[str, Any]) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": content}}
 
 
-class NoConnection(Struct):
-    """Stands where a request of the listener has its connection."""
-
-    peer: Peer
-    scheme: str = "http"
-
-    def proceed(self) -> None:
-        """No request is behind it."""
-
-
-class AppRequest(HotRequest):
-    """A request of the application, as handlers of the listener know requests."""
-
-    __slots__ = ("response",)
-
-    def __init__(self, request: Request) -> None:
-        scope = request.scope
-        nowhere = cast("HttpConnection", NoConnection(request.state.peer, scope["scheme"]))
-        super().__init__(nowhere, request.method, scope["path"], b"", scope["query_string"])
-        self.headers = list(scope["headers"])
-        self.identity = request.state.identity
-        self.response: Future[Response] = get_running_loop().create_future()
-
-    def respond(
-        self,
-        status: int,
-        body: bytes = b"",
-        *,
-        content_type: str = JSON,
-        headers: Sequence[tuple[str, str]] = (),
-    ) -> None:
-        """Respond, once."""
-        if not self.response.done():
-            media = content_type if body else None
-            self.response.set_result(Response(body, status, dict(headers), media))
-
-
 async def respond_by(handler: Handler, request: Request) -> Response:
     """Return the response of a hot handler to a request of the application."""
-    hot = AppRequest(request)
+    scope = request.scope
+    response: Future[Response] = get_running_loop().create_future()
+
+    def respond(status: int, body: bytes, content_type: str, headers: Headers) -> None:
+        if not response.done():  # the caller may have gone
+            response.set_result(Response(body, status, dict(headers), content_type if body else None))
+
+    hot = HostedRequest(
+        request.state.peer,
+        scope["scheme"],
+        request.method,
+        scope["path"],
+        scope["query_string"],
+        list(scope["headers"]),
+        respond,
+    )
+    hot.identity = request.state.identity
     hot.body = await request.body()
     handler(hot)
     try:
-        return await hot.response
+        return await response
     finally:
         hot.is_disconnected = True
