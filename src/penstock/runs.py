@@ -2,7 +2,7 @@
 
 A run is a slab of bytes as they arrived, with where each payload lies in it, and the stamps that core gives
 it once. A train is many messages in one slab. These are plain typed classes, because the hot path is compiled
-and reads their fields directly; the log converts runs to what it stores (`storage/disk/pieces/frames.py`).
+and reads their fields directly; the log converts runs to what it stores (`common/stored_runs.py`).
 """
 
 from penstock.model import Door, Properties
