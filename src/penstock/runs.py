@@ -2,7 +2,7 @@
 
 A run is a slab of bytes as they arrived, with where each payload lies in it, and the stamps that core gives
 it once. A train is many messages in one slab. These are plain typed classes, because the hot path is compiled
-and reads their fields directly; the log stores their `fields` (`storage/disk/pieces/frames.py`).
+and reads their fields directly; the log converts runs to what it stores (`common/stored_runs.py`).
 """
 
 from penstock.model import Door, Properties
@@ -19,7 +19,7 @@ class Shape:
     neither lifetime nor properties.
     """
 
-    __slots__ = ("door", "fields", "is_plain", "layout", "qos", "retain")
+    __slots__ = ("door", "is_plain", "layout", "qos", "retain")
 
     def __init__(self, layout: str, door: Door, qos: int, retain: bool, is_plain: bool) -> None:
         self.layout = layout
@@ -27,8 +27,6 @@ class Shape:
         self.qos = qos
         self.retain = retain
         self.is_plain = is_plain
-        self.fields: tuple[object, ...] = (layout, door, qos, retain, is_plain)
-        """All of it, for `Run.fields`."""
 
     def __repr__(self) -> str:
         return (
@@ -111,26 +109,6 @@ class Run:
         return (
             f"Run({self.topic!r}, {self.slab!r}, head={self.head}, stride={self.stride}, count={self.count}, "
             f"{self.shape}, sequence={self.sequence}, offset={self.offset})"
-        )
-
-    @property
-    def fields(self) -> tuple[object, ...]:
-        """Everything, in the order in which the log stores it. Compiled code reads it quickly."""
-        return (
-            self.topic,
-            self.slab,
-            self.head,
-            self.stride,
-            self.count,
-            self.shape.fields,
-            self.properties,
-            self.ttl,
-            self.packet_id,
-            self.client_id,
-            self.sequence,
-            self.offset,
-            self.published_at,
-            self.expires_at,
         )
 
     def payload(self, index: int = 0) -> bytes:

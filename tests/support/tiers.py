@@ -16,6 +16,7 @@ FAST = frozenset(
         "app",
         "cli",
         "client",
+        "cluster",
         "common",
         "conformance",
         "contract",

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.common.stored_runs import expiry_of
 from penstock.model import Door, Properties
 from penstock.runs import NEVER, Run, bare_shape
 from penstock.storage.disk.pieces.arrow_columns import (
@@ -18,7 +19,7 @@ from penstock.storage.disk.pieces.arrow_columns import (
     to_batch,
     to_runs,
 )
-from penstock.storage.disk.pieces.frames import Extent, Frame, Summary, decode_frame, encode_frame, expiry_of
+from penstock.storage.disk.pieces.frames import Extent, Frame, Summary, decode_frame, encode_frame
 from tests.support.samples import fields_of, make_run, payloads_of
 
 NOW_US = 1_750_000_000_000_000

@@ -9,6 +9,7 @@ from random import Random
 import pytest
 from msgspec import MsgspecError, msgpack
 
+from penstock.common.stored_runs import expiry_of
 from penstock.model import Door, Properties
 from penstock.runs import NEVER, Run, Shape, bare_shape
 from penstock.storage.disk.pieces.frames import (
@@ -22,7 +23,6 @@ from penstock.storage.disk.pieces.frames import (
     encode_extents,
     encode_frame,
     encode_summary,
-    expiry_of,
     join_ranges,
 )
 from tests.support.samples import fields_of, make_run, payloads_of

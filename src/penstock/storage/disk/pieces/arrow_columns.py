@@ -10,9 +10,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.common.stored_runs import expiry_of
 from penstock.model import Door, Properties, is_public
 from penstock.runs import NEVER, Run, Shape, bare_shape
-from penstock.storage.disk.pieces.frames import Extent, Frame, Summary, expiry_of, join_ranges
+from penstock.storage.disk.pieces.frames import Extent, Frame, Summary, join_ranges
 
 _NAME = pa.dictionary(pa.int32(), pa.string())
 _TIME = pa.timestamp("us", tz="UTC")

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct, msgpack
 
+from penstock.common.stored_runs import fields_of
 from penstock.model import Door, Properties
 from penstock.runs import NEVER, Run, bare_shape
 
@@ -39,7 +40,7 @@ class _StoredShape(Struct, frozen=True, gc=False, array_like=True):
 
 
 class StoredRun(Struct, frozen=True, gc=False, array_like=True):
-    """Run as the log stores it: the fields of `Run.fields`."""
+    """Run as the log stores it; `fields_of` gives its fields."""
 
     topic: str
     slab: bytes
@@ -129,14 +130,14 @@ def join_ranges(ranges: Iterable[Range]) -> list[Range]:
 
 def encode_frame(frame: Frame) -> bytes:
     """Encode a frame."""
-    runs = [run.fields for run in frame.runs]  # encoded as `StoredRun` is, and quicker to make
+    runs = [fields_of(run) for run in frame.runs]
     return _encoder.encode((frame.epoch, frame.first, frame.last, frame.committed_at, runs, frame.holes))
 
 
 def decode_frame(data: bytes) -> Frame:
     """Decode a frame; its runs have bare payloads, independent of the original protocol.
 
-    Do not use `expires_at` of its runs: use `expiry_of`.
+    Do not use `expires_at` of its runs: use `stored_runs.expiry_of`.
     """
     stored = _frames.decode(data)
     runs = [from_stored(run) for run in stored.runs]
@@ -198,8 +199,3 @@ def encode_extents(extents: dict[str, Extent]) -> bytes:
 
 def decode_extents(data: bytes) -> dict[str, Extent]:
     return _extents.decode(data)
-
-
-def expiry_of(run: Run) -> int | None:
-    """Expiry of a stored run in microseconds of wall time; None if it never expires."""
-    return None if run.ttl == NEVER else run.published_at + round(run.ttl * 1_000_000)

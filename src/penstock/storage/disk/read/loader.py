@@ -15,9 +15,10 @@ from threading import Lock
 
 from msgspec import MsgspecError
 
+from penstock.common.stored_runs import expiry_of
 from penstock.core.runtime.clock import Clock
 from penstock.runs import Run
-from penstock.storage.disk.pieces.frames import Range, decode_summary, expiry_of
+from penstock.storage.disk.pieces.frames import Range, decode_summary
 from penstock.storage.disk.pieces.piece import Contents, Piece, Rows
 from penstock.storage.disk.read.ranges import Walk
 from penstock.storage.disk.rocksdb.errors import DamagedData
