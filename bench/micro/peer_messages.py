@@ -56,6 +56,7 @@ class LinkPair:
         self.sender, self.receiver = (
             Link(
                 ProcessIdentity("bench", name, 1),
+                "receiver" if name == "sender" else "sender",
                 is_dialler=name == "sender",
                 numbers=ForwardNumbers(),
                 random=lambda: 0.5,

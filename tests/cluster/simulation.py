@@ -93,6 +93,7 @@ class Process:
             settings = LinkSettings(window_bytes=10**9, window_messages=10**9)
         self.link = self.world.bugs.link(
             ProcessIdentity("c1", self.name, self.incarnation),
+            "b" if self.name == "a" else "a",
             is_dialler=self.name == "a",
             numbers=ForwardNumbers(numbers),
             random=self.world.dice.random,

@@ -40,6 +40,7 @@ class Driver:
         self.numbers = numbers or ForwardNumbers()
         self.link = Link(
             ProcessIdentity("c1", "me", 1),
+            "peer",
             is_dialler=is_dialler,
             numbers=self.numbers,
             random=lambda: 0.5,
@@ -373,6 +374,14 @@ def test_forwards_are_sent_again_by_number_until_they_are_confirmed() -> None:
     assert batches(driver.greet(2)) == [(8, True, [b"8", b"9", b"10"])]
     assert driver.receive(Settled(AWAY, HOME, True, 8, 10), 2) == [Forwarded(HOME, AWAY, 10)]
     assert driver.link.unsettled(AWAY) == (0, 0)
+
+
+def test_a_refused_forward_is_reported_with_its_code() -> None:
+    driver = live()
+    driver.forward(1)
+    driver.link.flush()
+    refused = driver.receive(Settled(AWAY, HOME, True, 1, 1, "not-authorized"))
+    assert refused == [Forwarded(HOME, AWAY, 1, "not-authorized")]
 
 
 def test_a_confirmation_that_comes_again_is_no_news() -> None:

@@ -95,9 +95,19 @@ def test_forwards_follow_one_another() -> None:
     assert queue.add_forwards(7, [make_run("t", b"1")], 0.0)
     with pytest.raises(ValueError, match="forward 9 does not follow 7"):
         queue.add_forwards(9, [make_run("t", b"1")], 0.0)
-    queue.confirm_forwards(20)
-    assert queue.add_forwards(9, [make_run("t", b"1")], 0.0), "it is confirmed already"
+    assert queue.add_forwards(8, [make_run("t", b"1")], 0.0)
+    assert queue.confirm_forwards(8)
+    assert queue.add_forwards(8, [make_run("t", b"1")], 0.0), "it is confirmed already"
     assert queue.window.messages == 0
+
+
+def test_confirmation_beyond_what_was_handed_in_confirms_nothing_that_comes_later() -> None:
+    queue = queue_of()
+    queue.add_forwards(1, [make_run("t", b"1")], 0.0)
+    assert queue.confirm_forwards(1_000)
+    assert queue.confirmed == 1
+    assert queue.add_forwards(2, [make_run("t", b"2")], 0.0)
+    assert [(batch.number, len(batch.runs)) for batch in queue.batches(0, 1)] == [(2, 1)]
 
 
 def test_publishes_of_one_token_are_complete_when_the_last_is_settled() -> None:

@@ -60,11 +60,15 @@ class Fail(Struct, frozen=True):
 
 
 class Forwarded(Struct, frozen=True):
-    """Forwards up to this number are committed by the shard: forget them."""
+    """Forwards up to this number are committed by the shard, or refused with a code: forget them.
+
+    A refusal is a loss, which the receiver records in its ledger; the code is lost with a connection.
+    """
 
     origin: int
     shard: int
     number: int
+    code: str = ""
 
 
 class Unblocked(Struct, frozen=True):

@@ -32,7 +32,7 @@ from penstock.runs import Run
 from penstock.wire.peer import PROTOCOL_VERSION, Batch, Heartbeat, Hello, Message, Settled
 
 MAX_GREETINGS = 8
-"""Connections that were accepted and have not said who they are."""
+"""Accepted connections that have not sent a hello."""
 
 
 class Verdict(Enum):
@@ -90,6 +90,7 @@ class Link:
         "_identity",
         "_is_dialler",
         "_last_dialled",
+        "_newest",
         "_numbers",
         "_peer",
         "_routes",
@@ -100,6 +101,7 @@ class Link:
     def __init__(
         self,
         identity: ProcessIdentity,
+        peer: str,
         *,
         is_dialler: bool,
         numbers: ForwardNumbers,
@@ -107,7 +109,11 @@ class Link:
         now: float,
         settings: LinkSettings,
     ) -> None:
+        """Args:
+        peer: name of the process at the other end; another one is refused.
+        """
         self._identity = identity
+        self._peer = peer
         self._is_dialler = is_dialler
         self._numbers = numbers
         self._settings = settings
@@ -115,7 +121,7 @@ class Link:
         self._breaker = Breaker(settings.failures, settings.probe_s)
         self._connection = 0
         """The one that is valid: both sides have said hello. 0 if there is none."""
-        self._peer = (-1, -1)
+        self._newest = (-1, -1)
         """Incarnation of the dialling side and number of its connection: older ones are refused."""
         self._greetings: dict[int, float] = {}
         """Connections that wait for the peer's hello, with the time of their beginning."""
@@ -179,7 +185,7 @@ class Link:
     # Runs for shards of this side
 
     def on_taken(self, take: Take, code: str = "") -> list[Action]:
-        """Runs are committed, or refused with a code: settle them.
+        """Runs are committed, or refused with a code: settle them. Refused forwards count as committed.
 
         Forwards are settled on whichever connection there is. Publishes of another connection have failed at
         their origin.
@@ -287,7 +293,7 @@ class Link:
             self._dialling = 0
             return self._begin(now, connection)
         actions: list[Action] = []
-        self._peer = (hello.incarnation, hello.connection)
+        self._newest = (hello.incarnation, hello.connection)
         if self.is_live:
             actions += self._break(now, "the peer has made a new connection")
         return [*actions, Send(connection, self._hello(hello.connection)), *self._begin(now, connection)]
@@ -297,7 +303,9 @@ class Link:
             return f"version {hello.version} of the protocol; this one is {PROTOCOL_VERSION}"
         if hello.cluster_id != self._identity.cluster_id:
             return f"cluster {hello.cluster_id}; this one is {self._identity.cluster_id}"
-        if not self._is_dialler and (hello.incarnation, hello.connection) <= self._peer:
+        if hello.process != self._peer:
+            return f"process {hello.process}; expected {self._peer}"
+        if not self._is_dialler and (hello.incarnation, hello.connection) <= self._newest:
             return "a newer connection is there"
         return None
 
@@ -370,7 +378,7 @@ class Link:
         actions: list[Action] = []
         if settled.is_forward:
             if queue.confirm_forwards(settled.last):
-                actions.append(Forwarded(settled.origin, settled.shard, settled.last))
+                actions.append(Forwarded(settled.origin, settled.shard, queue.confirmed, settled.code))
         else:
             entries = queue.settle_publishes(settled.first, settled.last, settled.code)
             if entries is None:

@@ -89,7 +89,7 @@ class Placement:
         return self.place(self.client_key(client_id))
 
     def shards_of_filter(self, filter: str) -> frozenset[int]:
-        """Shards whose topics a filter can match: one if its key is fixed, else all or nearly all.
+        """Shards whose topics a filter can match: one or a few if the keys are fixed, else all.
 
         The group of a shared filter makes no difference.
         """

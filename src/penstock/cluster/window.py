@@ -1,7 +1,8 @@
 """Window of a shard at a peer: runs that are not settled, limited in bytes and messages.
 
-Runs of one route leave in the order in which they came. Publishes belong to a connection and fail with it;
-exactly-once forwards stay until they are confirmed, and are sent again on the next connection.
+Publishes of one route, and forwards of one route, each leave in the order in which they came. Publishes
+belong to a connection and fail with it; exactly-once forwards stay until they are confirmed, and are sent
+again on the next connection.
 """
 
 from collections import deque
@@ -87,6 +88,7 @@ class RouteQueue:
     __slots__ = (
         "_forwards",
         "_forwards_sent",
+        "_last_forward",
         "_last_sent",
         "_publishes",
         "_publishes_sent",
@@ -106,6 +108,8 @@ class RouteQueue:
         self._last_sent = 0
         self._forwards: deque[Unsettled] = deque()
         self._forwards_sent = 0
+        self._last_forward = 0
+        """Highest number that was handed in."""
 
     def add_publishes(self, runs: list[Run], token: object, now: float) -> bool:
         """Enqueue publishes of one token; returns False if the window is full."""
@@ -121,7 +125,10 @@ class RouteQueue:
         last = self._forwards[-1] if self._forwards else None
         if last is not None and number != last.number + len(last.runs):
             raise ValueError(f"forward {number} does not follow {last.number + len(last.runs) - 1}")
-        return self._add(self._forwards, runs, number, None, now)
+        if not self._add(self._forwards, runs, number, None, now):
+            return False
+        self._last_forward = number + len(runs) - 1
+        return True
 
     def _add(self, queue: deque[Unsettled], runs: list[Run], number: int, token: object, now: float) -> bool:
         if not 0 < len(runs) <= BATCH_RUNS:
@@ -167,7 +174,11 @@ class RouteQueue:
         return complete
 
     def confirm_forwards(self, last: int) -> bool:
-        """Forget forwards up to a number; returns whether it is news."""
+        """Forget forwards up to a number; returns whether it is news.
+
+        Forwards that were not handed in yet are not confirmed: they are sent, and skipped by their receiver.
+        """
+        last = min(last, self._last_forward)
         if last <= self.confirmed:
             return False
         self.confirmed = last

@@ -4,7 +4,6 @@ from penstock.model import Door, Properties
 from penstock.runs import Run, Shape
 from penstock.wire.peer import (
     Added,
-    Answer,
     Ask,
     Batch,
     Fetch,
@@ -15,6 +14,7 @@ from penstock.wire.peer import (
     Hello,
     Message,
     Portion,
+    Response,
     Seen,
     Settled,
 )
@@ -50,7 +50,7 @@ MESSAGES: tuple[Message, ...] = (
     Fetch(3, 8, ((1, 5), (9, 2**63 - 1))),
     Fetched(3, 8, True, sample_runs()),
     Ask(3, 9, "why", b"{}", 2_000),
-    Answer(9, "", b"[]"),
+    Response(9, "", b"[]"),
 )
 
 

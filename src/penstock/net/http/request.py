@@ -242,7 +242,10 @@ class Request:
 
 
 class HostedRequest(Request):
-    """Request that came by way of the application, for a hot route: its response is given to a callback."""
+    """Request that came by way of the application, for a hot route: its response is given to a callback.
+
+    It is for routes that respond whole: there is no connection to stream to, or to ask whether it is there.
+    """
 
     def __init__(
         self,
@@ -273,8 +276,8 @@ class HostedRequest(Request):
     ) -> None:
         """Respond, once: ignored after the first response, and after the client has disconnected."""
         if not self.has_response and not self.is_disconnected:
-            self.has_response = True
             self._on_response(status, body, content_type, headers)
+            self.has_response = True  # last: after an error in the callback another response is possible
 
 
 def gather(parts: list[bytes], data: bytes) -> None:

@@ -159,7 +159,7 @@ class Ask(Struct, frozen=True, array_like=True, tag=11):
     timeout_ms: Annotated[int, Meta(ge=0, le=3_600_000)]
 
 
-class Answer(Struct, frozen=True, array_like=True, tag=12):
+class Response(Struct, frozen=True, array_like=True, tag=12):
     """Response to `Ask`: a body, or the code of an error with its text as body."""
 
     request: _Number
@@ -222,7 +222,7 @@ class _FetchedRow(Struct, frozen=True, array_like=True, tag=10):
     runs: _Runs
 
 
-_Plain = Hello | Heartbeat | Settled | Follow | Added | Seen | Fetch | Ask | Answer
+_Plain = Hello | Heartbeat | Settled | Follow | Added | Seen | Fetch | Ask | Response
 Message = _Plain | Batch | Portion | Fetched
 
 _encoder = msgpack.Encoder()

@@ -44,7 +44,7 @@ _NOT_ONE = "the body of this call has to be one message"
 
 
 def _prefix(size: int) -> bytes:
-    """What stands before a message of this size, as `encode_message` has it."""
+    """Prefix of a message of this size, as `encode_message` writes it."""
     return b"\0" + size.to_bytes(4, "big", signed=True)
 
 
