@@ -1,8 +1,10 @@
 """The catalogue of errors: codes, meanings, and how each door says them."""
 
+import ast
 import inspect
 from collections.abc import Iterator
 from importlib import import_module
+from pathlib import Path
 from pkgutil import walk_packages
 
 import penstock
@@ -72,7 +74,11 @@ def _below(kind: type[PenstockError]) -> Iterator[type[PenstockError]]:
 
 
 def _line(error: type[PenstockError]) -> int:
-    return inspect.getsourcelines(error)[1]
+    """Line of its definition; the source of a compiled module lies beside it."""
+    file = Path(inspect.getfile(error))
+    source = file.with_name(f"{file.name.partition('.')[0]}.py").read_text(encoding="utf-8")
+    found = (each for each in ast.walk(ast.parse(source)) if isinstance(each, ast.ClassDef))
+    return next(each.lineno for each in found if each.name == error.__name__)
 
 
 def _server_row(error: type[PenstockError]) -> list[str]:

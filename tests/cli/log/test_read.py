@@ -189,7 +189,7 @@ def test_an_offset_ahead_of_the_log_is_refused(run: Run, data: Path) -> None:
         ("--filter $share/g/a", "a log is not shared"),
         ("--topic a/+", "a topic holds no + or #"),
         ("--after nonsense", "not a cursor"),
-        ("--limit 0", "greater than or equal to 1"),
+        ("--limit 0", "expected at least 1, got '0'"),
     ],
 )
 def test_what_makes_no_sense_is_wrong_usage(run: Run, data: Path, words: str, says: str) -> None:

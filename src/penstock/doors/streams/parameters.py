@@ -14,8 +14,7 @@ from penstock.common.durations import parse_duration
 from penstock.core.broker import Broker
 from penstock.core.settings import StreamSettings
 from penstock.core.streams.send_request import Sending
-from penstock.doors.streams.responses import INVALID, InvalidForm
-from penstock.doors.streams.shapes import NewSend
+from penstock.doors.streams.shapes import INVALID, InvalidForm, NewSend
 from penstock.errors import InvalidRequest
 from penstock.net.http.request import Request
 from penstock.net.log_throttle import shortened

@@ -7,14 +7,13 @@ from functools import lru_cache
 from msgspec import json
 
 from penstock.common.statement import Missing
-from penstock.doors.streams.shapes import MissingShape, Received, ReceivedPage
-from penstock.errors import InvalidRequest, PenstockError, WaitTimeout
+from penstock.doors.streams.shapes import INVALID, InvalidForm, MissingShape, Received, ReceivedPage
+from penstock.errors import PenstockError, WaitTimeout
 from penstock.net.http.errors import status_of
 from penstock.net.http.request import Request
 from penstock.runs import Run
 from penstock.wire.json_values import encode_value
 
-INVALID = "invalid request schema"
 SENT = b'{"errorType":0}'
 HEALTHY = b'{"status":"ok"}'
 WAITED_IN_VAIN = b'{"error":"long poll waiting timeout"}'
@@ -27,14 +26,6 @@ MISSING_LIMIT = 32
 LAST_SECOND = 253_402_300_799
 """Nothing later can be written."""
 _encoder = json.Encoder()
-
-
-class InvalidForm(InvalidRequest):
-    """A body that is not a send; `detail` says what is wrong with it."""
-
-    def __init__(self, detail: str) -> None:
-        super().__init__(INVALID)
-        self.detail = detail
 
 
 def shape_of(run: Run, index: int, cursor: str) -> Received:

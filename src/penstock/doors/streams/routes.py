@@ -13,7 +13,8 @@ from penstock.core.replay.message_ids import MessageIds
 from penstock.core.streams.waiters import Handover
 from penstock.doors.streams.log import LogPolls
 from penstock.doors.streams.parameters import Queries, read_send
-from penstock.doors.streams.responses import HEALTHY, SENT, InvalidForm, fail, give, shape_of
+from penstock.doors.streams.responses import HEALTHY, SENT, fail, give, shape_of
+from penstock.doors.streams.shapes import InvalidForm
 from penstock.errors import NotAuthorized, PenstockError, WaitTimeout
 from penstock.net.http.errors import STREAMS
 from penstock.net.http.request import Request

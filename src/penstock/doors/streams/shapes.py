@@ -1,6 +1,7 @@
 """Bodies of the streams door: a send as its sender writes it, and messages as receivers get them.
 
-They are not compiled, as the functions that read and write them are: their class keywords are the format.
+They are not compiled, as the functions that read and write them are: their class keywords are the format, and
+the docstring of an error is in the reference.
 """
 
 from collections.abc import Sequence
@@ -8,9 +9,19 @@ from typing import Annotated
 
 from msgspec import Meta, Raw, Struct, field
 
+from penstock.errors import InvalidRequest
 from penstock.model import Reason
 
+INVALID = "invalid request schema"
 Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
+
+
+class InvalidForm(InvalidRequest):
+    """A body that is not a send; `detail` says what is wrong with it."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(INVALID)
+        self.detail = detail
 
 
 class NewSend(Struct, forbid_unknown_fields=True, kw_only=True):

@@ -205,7 +205,7 @@ def test_the_process_gives_way_to_others_and_never_meets_the_server(process: Sea
     script = f"import sys, {MODULE}, penstock.storage.disk.pieces.arrow_columns; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
     rooms = {name.split(".")[1] for name in loaded.split() if name.startswith("penstock.")}
-    assert rooms == {"storage", "runs", "model", "errors"}
+    assert rooms == {"storage", "common", "runs", "model", "errors"}
     assert "rocksdict" not in loaded.split()
 
 
