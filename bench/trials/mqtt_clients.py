@@ -99,6 +99,11 @@ class Client(asyncio.Protocol):
         """Disconnect; the session stays."""
         assert self._transport is not None
         self._transport.write(encode_packet(Disconnect(), Version.V311))
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connection."""
+        assert self._transport is not None
         self._transport.close()
         await self._closed
 
@@ -126,7 +131,11 @@ async def connect_as(port: int, client: ClientT) -> ClientT:
     """Connect a client of any kind, and resume its session if there is one."""
     await asyncio.get_running_loop().create_connection(lambda: client, LOOPBACK, port)
     hello = Connect(client.client_id, clean_start=False, keep_alive=3600)
-    await client.request(encode_packet(hello, Version.V311))
+    try:
+        await client.request(encode_packet(hello, Version.V311))
+    except BenchError:
+        await client.close()
+        raise
     return client
 
 
