@@ -18,7 +18,7 @@ from tests.support.waiting import until
 SYNC_MS = 100
 PUBLISHERS = 40
 PAYLOAD = os.urandom(8_000)
-"""Below the size from which reads are large, so that what all publishers bring in a turn fits into the rest."""
+"""Below the size of large reads, so that what all publishers bring in a turn fits into the rest."""
 QUEUED_BYTES = 8 * MIB
 CEILING_BYTES = 180 * MIB
 """Rings 50, queued commits 8 and what a turn brings, the same again while it is written, write buffers 64."""
