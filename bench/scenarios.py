@@ -184,7 +184,7 @@ _TABLE = (
         "one publisher over 200 topics, one wildcard subscriber",
         "--topics 200",
         Goal(">=", 5),
-        Goal(">=", 0.25, "nats"),
+        Goal(">=", 0.7, "nats"),
     ),
     _rate(
         "qos1",

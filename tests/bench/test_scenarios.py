@@ -13,7 +13,7 @@ def test_every_figure_has_its_goal() -> None:
         for figure in scenario.figures
     }
     assert goals == {
-        "mixed deliveries/s": [(">=", 5, "mosquitto-debian"), (">=", 0.25, "nats")],
+        "mixed deliveries/s": [(">=", 5, "mosquitto-debian"), (">=", 0.7, "nats")],
         "qos1 deliveries/s": [(">=", 4, "mosquitto-debian")],
         "pingpong deliveries/s": [(">=", 0.7, "mosquitto-debian")],
         "fanout_w1 deliveries/s": [(">=", 0.9, "mosquitto-debian")],
