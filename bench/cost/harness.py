@@ -184,7 +184,7 @@ class Workload(Protocol):
         """Make one round, with all of its own work in `TOTAL`, or in stages whose sum is the total."""
 
     async def run_stages(self, laps: Laps) -> None:
-        """Make one round with the time of each stage; nothing if `run` or nobody can tell them apart."""
+        """Make one round with the time of each stage; nothing if they cannot be separated here."""
 
     def check(self) -> None:
         """Count what the last round has written.

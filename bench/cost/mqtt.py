@@ -268,7 +268,7 @@ class Acknowledged:
         self._released += len(subscriber.transport.take()) // ACK_BYTES
 
     async def run_stages(self, laps: Laps) -> None:
-        """`run` tells them apart."""
+        """Measured by `run`, which separates them."""
 
     def check(self) -> None:
         require_count("deliveries", self._delivered, self.count)
@@ -366,7 +366,7 @@ class Durable:
         laps.add("disk threads", max(time.process_time_ns() - process_ns - loop_ns, 0))
 
     async def run_stages(self, laps: Laps) -> None:
-        """`run` tells them apart."""
+        """Measured by `run`, which separates them."""
 
     def check(self) -> None:
         require_count("deliveries", self._delivered, self.count)

@@ -152,7 +152,7 @@ class SocketPublishes:
             laps.stop("deliver")
 
     async def run_stages(self, laps: Laps) -> None:
-        """`run` tells them apart."""
+        """Measured by `run`, which separates them."""
 
     def check(self) -> None:
         require_count("events", self._subscriber.transport.take().count(b'"type":"event"'), self.count)
@@ -227,7 +227,7 @@ class StreamRequests:
         return sum(transport.take().count(mark) for _, transport in connections)
 
     async def run_stages(self, laps: Laps) -> None:
-        """`run` tells them apart."""
+        """Measured by `run`, which separates them."""
 
     def check(self) -> None:
         require_count("sends with a response", self._sent, self.count)

@@ -32,7 +32,7 @@ _since_of = attrgetter("since")
 class Reader(Struct, frozen=True, eq=False):
     """Subscriber of a topic between two offsets, with encoding and subscription."""
 
-    who: Session | SharedGroup[Session]
+    owner: Session | SharedGroup[Session]
     after: int
     encoding: Encoding
     wanted: Subscription
@@ -107,8 +107,8 @@ class OfflineRecovery:
         """Record queued messages that cannot be read; part of them may have been delivered before."""
         for reader in self._readers[lost.topic]:
             if reader.after < lost.until:
-                who = reader.who.client_id if isinstance(reader.who, Session) else reader.who.filter
-                self._node.offline_fetch.note_damaged(who, lost)
+                owner = reader.owner.client_id if isinstance(reader.owner, Session) else reader.owner.filter
+                self._node.offline_fetch.note_damaged(owner, lost)
 
     # Readers of a topic
 
@@ -124,7 +124,7 @@ class OfflineRecovery:
             present = self._present[groups] = tuple(self._find_present(audience))
         if not self._changed:
             return present
-        starts = {reader.who: reader.after for reader in present}
+        starts = {reader.owner: reader.after for reader in present}
         former = [
             reader
             for session in self._changed
@@ -152,12 +152,12 @@ class OfflineRecovery:
         mine: dict[Session | SharedGroup[Session], list[tuple[Reader, Share]]] = {}
         for share in self._split(listings):
             for reader in share.readers:
-                known = mine.get(reader.who)
+                known = mine.get(reader.owner)
                 if known is None:
-                    mine[reader.who] = [(reader, share)]
+                    mine[reader.owner] = [(reader, share)]
                 else:
                     known.append((reader, share))
-        singly = {who for who, shares in mine.items() if not self._offer_all(who, shares)}
+        singly = {owner for owner, shares in mine.items() if not self._offer_all(owner, shares)}
         for listing in listings if singly else ():
             self._queue_singly(listing.runs(), singly)
 
@@ -182,7 +182,9 @@ class OfflineRecovery:
                 share.sizes.append(size)
         return [share for share in found.values() if share.offsets]
 
-    def _offer_all(self, who: Session | SharedGroup[Session], shares: Sequence[tuple[Reader, Share]]) -> bool:
+    def _offer_all(
+        self, owner: Session | SharedGroup[Session], shares: Sequence[tuple[Reader, Share]]
+    ) -> bool:
         """Queue all messages of some listings for one session. Returns False if they go one by one."""
         offsets: list[int] = []
         size = 0
@@ -191,15 +193,15 @@ class OfflineRecovery:
                 return False
             more, more_bytes = share.between(reader.after, reader.until)
             offsets, size = sorted((*offsets, *more)) if offsets else more, size + more_bytes
-        assert isinstance(who, Session)
-        return not offsets or self._node.queues.offline_queue_of(who).offer_all(offsets, size)
+        assert isinstance(owner, Session)
+        return not offsets or self._node.queues.offline_queue_of(owner).offer_all(offsets, size)
 
-    def _queue_singly(self, runs: Iterable[Run], whose: set[Session | SharedGroup[Session]] | None) -> None:
+    def _queue_singly(self, runs: Iterable[Run], owners: set[Session | SharedGroup[Session]] | None) -> None:
         """Queue messages one by one, for some readers or for all."""
         now = self._node.clock.monotonic()
         for run in runs:
             for reader in self._readers[run.topic] if not run.is_expired(now) else ():
-                if whose is None or reader.who in whose:
+                if owners is None or reader.owner in owners:
                     self._queue_run(run, reader)
 
     def _queue_run(self, run: Run, reader: Reader) -> None:
@@ -208,14 +210,14 @@ class OfflineRecovery:
         if skip >= stop:
             return
         rest = run.part(skip, stop - skip)
-        who, encoding, wanted = reader.who, reader.encoding, reader.wanted
-        if isinstance(who, SharedGroup):
-            self._node.queues.enqueue_for_group(who, rest)
-        elif encoding.no_local and run.client_id == who.client_id and run.shape.door is who.door:
+        owner, encoding, wanted = reader.owner, reader.encoding, reader.wanted
+        if isinstance(owner, SharedGroup):
+            self._node.queues.enqueue_for_group(owner, rest)
+        elif encoding.no_local and run.client_id == owner.client_id and run.shape.door is owner.door:
             return
         else:
             self._node.queues.enqueue_offline(
-                who, rest, encoding, self._node.queues.choose_policy(run, wanted)
+                owner, rest, encoding, self._node.queues.choose_policy(run, wanted)
             )
 
 

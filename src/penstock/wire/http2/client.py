@@ -171,7 +171,7 @@ class ClientConnection(Endpoint):
         self._events.append(ResponseStarted(stream.id, head, is_last))
 
     def _on_reset(self, stream_id: int, payload: bytes) -> None:
-        self._light.use(self._now)  # one for each call is good manners, so it is not as dear as a client's
+        self._light.use(self._now)  # light: a server may send one for each call
         check_length(payload, 4, "RST_STREAM")
         self._table.check_known(stream_id)
         stream = self._streams.get(stream_id)
